@@ -1,0 +1,122 @@
+"""What fitting builds, cached by the hash of all that determines it, written atomically, opened by any process.
+
+`Cache` is the store on disk (folders named `<name>/<hash>`); `CellArtifacts` is one cell's view of it, with the
+manifest (name -> path, values) that travels from the fitting process to the timing processes; `SharedResults` are the
+arrays that cells share in the quality pass.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def default_cache() -> Path:
+    """The user's cache folder: $HARNESS_CACHE, or `shortcut-harness` under $XDG_CACHE_HOME or ~/.cache."""
+    if explicit := os.environ.get("HARNESS_CACHE"):
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortcut-harness"
+
+
+def digest(key: Any) -> str:
+    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+class Cache:
+    """Folders by name and key. A folder appears only when it is complete (built aside, then renamed)."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or default_cache()
+
+    def location(self, name: str, key: Mapping[str, Any]) -> Path:
+        """Where the artifact with this key is or will be."""
+        return self.root / name / digest(dict(key))
+
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        """Path of the folder for this key, built by `build(folder)` when absent.
+
+        Processes that ask for the same folder at once wait for the first. A build that raises leaves nothing
+        behind except `<hash>.partial`, which the builder may continue from when it is called again.
+        Raises `MachineError` when the disk is full or the folder cannot be written.
+        """
+        final = self.location(name, key)
+        if (final / "key.json").exists():
+            return final
+        try:
+            with _exclusive(final.with_suffix(".lock")):
+                if (final / "key.json").exists():  # another process was first
+                    return final
+                partial = final.with_suffix(".partial")
+                partial.mkdir(parents=True, exist_ok=True)
+                build(partial)
+                (partial / "key.json").write_text(json.dumps(dict(key), indent=1, sort_keys=True))
+                if final.exists():  # a folder without its key was never complete
+                    shutil.rmtree(final)
+                partial.rename(final)
+        except OSError as error:
+            raise MachineError(f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE") from error
+        return final
+
+
+@contextmanager
+def _exclusive(lock: Path) -> Iterator[None]:
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+class CellArtifacts:
+    """One cell's artifacts: see `harness.contracts.Artifacts`."""
+
+    def __init__(self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None) -> None:
+        self.cache = cache
+        self.paths = dict(paths or {})
+        self.values = dict(values or {})
+
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        path = self.cache.build(name, key, build)
+        self.paths[name] = str(path)
+        return path
+
+    def path(self, name: str) -> Path:
+        if name not in self.paths:
+            raise RequestError(f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}")
+        return Path(self.paths[name])
+
+    def manifest(self) -> dict[str, Any]:
+        """JSON-able state for another process: `CellArtifacts(cache, **manifest)`."""
+        return {"paths": self.paths, "values": self.values}
+
+
+class SharedResults:
+    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+
+    def arrays(
+        self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        import numpy as np
+
+        def build(folder: Path) -> None:
+            for part, array in compute().items():
+                np.save(folder / f"{part}.npy", array)
+
+        folder = self.cache.build(f"shared-{name}", key, build)
+        return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

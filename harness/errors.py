@@ -1,0 +1,42 @@
+"""The errors a user can act on; each is one line saying what was wrong, where, and what to do.
+
+The exit code of the command line follows from the class: 1 a cell failed or a claim does not hold,
+2 the request cannot be carried out as given, 3 the machine is in the way, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HarnessError(Exception):
+    """Base of all errors that end a command with one line and no traceback."""
+
+    exit_code = 1
+
+
+class CellFailed(HarnessError):
+    """At least one cell of a run failed, timed out or was killed; its row says why."""
+
+    exit_code = 1
+
+
+class RequestError(HarnessError):
+    """The request cannot be carried out as given: usage, an unknown name, missing or unreadable data."""
+
+    exit_code = 2
+
+
+class MachineError(HarnessError):
+    """The machine is in the way: the disk is full, a permission is missing, a device does not exist."""
+
+    exit_code = 3
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> RequestError:
+    """A `RequestError` for a name nobody registered, naming the nearest valid one."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
+    return RequestError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")

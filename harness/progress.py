@@ -1,0 +1,52 @@
+"""Progress that a person can follow: lines on a plain stream, a bar when the runner shows one.
+
+Workers print one JSON line per update to the file descriptor the runner gave them; the runner draws the bar. Outside
+a worker (tests, `harness datastore build`) the same object writes a short line to standard error at most once a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+PIPE = "HARNESS_PROGRESS_FD"
+
+
+class Progress:
+    """Reports what is running and how far it is."""
+
+    def __init__(self, label: str = "", quiet: bool = False) -> None:
+        self.label = label
+        self.quiet = quiet
+        self._last = 0.0
+        self._fd = int(os.environ[PIPE]) if os.environ.get(PIPE) else None
+
+    def update(self, stage: str, done: float, total: float | None, unit: str = "", note: str = "") -> None:
+        """Say that `done` of `total` units of a stage are finished. Cheap: at most ten reports a second go out."""
+        now = time.monotonic()
+        finished = total is not None and done >= total
+        if self.quiet or (now - self._last < (0.1 if self._fd is not None else 1.0) and not finished):
+            return
+        self._last = now
+        if self._fd is not None:
+            line = json.dumps({"stage": stage, "done": done, "total": total, "unit": unit, "note": note})
+            try:
+                os.write(self._fd, line.encode() + b"\n")
+            except OSError:  # the runner is gone; the work goes on
+                self._fd = None
+        else:
+            share = f"{done:,.0f}/{total:,.0f}" if total else f"{done:,.0f}"
+            print(f"{self.label}{stage}: {share} {unit} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    def track(self, items: Iterable[T], stage: str, total: int | None = None, unit: str = "") -> Iterator[T]:
+        """Yield items and report each as one unit done."""
+        if total is None and hasattr(items, "__len__"):
+            total = len(items)
+        for number, item in enumerate(items, 1):
+            yield item
+            self.update(stage, number, total, unit)

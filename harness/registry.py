@@ -1,0 +1,166 @@
+"""Name -> method, task, analysis, command or recipe, without importing any of them until it is asked for.
+
+A name is declared where it is implemented, by one decorator with literal arguments:
+
+    @method("knnlm", contract="token-scoring", needs=("reference-text",), summary="...")
+    class KnnLm(TokenScoring): ...
+
+The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
+distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
+executed): listing costs milliseconds and no torch. An object is imported when it is resolved. Names declared at run
+time (in a notebook, a test) register when the decorator runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from harness.errors import RequestError, unknown
+
+Kind = Literal["method", "task", "analysis", "command"]
+KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")
+PLUGINS = "shortcut_harness.plugins"
+PACKAGES = ("methods", "tasks")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One declared name. `needs` (methods) and `provides` (tasks) decide which pairs run."""
+
+    kind: Kind
+    name: str
+    target: str  # "module:Object"
+    summary: str = ""
+    contract: str = ""
+    needs: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    baseline: str = ""  # the method that answers exactly, for a method whose contract has several
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+_declared_at_run_time: dict[tuple[Kind, str], tuple[Entry, Any]] = {}
+
+
+def _decorator(kind: Kind) -> Callable[..., Callable[[T], T]]:
+    def declare(name: str, **details: Any) -> Callable[[T], T]:
+        def keep(target: T) -> T:
+            path = f"{target.__module__}:{target.__qualname__}"  # type: ignore[attr-defined]
+            _declared_at_run_time[kind, name] = (Entry(kind, name, path, **details), target)
+            return target
+
+        return keep
+
+    return declare
+
+
+method = _decorator("method")
+task = _decorator("task")
+analysis = _decorator("analysis")
+command = _decorator("command")
+
+
+class Registry:
+    """All names visible to this process. Build a fresh one after installing a plug-in."""
+
+    @cached_property
+    def entries(self) -> dict[tuple[Kind, str], Entry]:
+        """(kind, name) -> entry. Raises `RequestError` when two objects claim one name."""
+        found: dict[tuple[Kind, str], Entry] = {}
+        for entry in self._scan():
+            other = found.setdefault((entry.kind, entry.name), entry)
+            if other.target != entry.target:
+                raise RequestError(
+                    f"the {entry.kind} name {entry.name!r} is declared twice: {other.target} and {entry.target}; rename one"
+                )
+        for key, (entry, _) in _declared_at_run_time.items():
+            found.setdefault(key, entry)
+        return found
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(name for k, name in self.entries if k == kind)
+
+    def entry(self, kind: Kind, name: str, where: str = "") -> Entry:
+        """The entry of a name. Raises `RequestError` with the nearest valid name."""
+        if (kind, name) not in self.entries:
+            if (kind, name) in _declared_at_run_time:
+                return _declared_at_run_time[kind, name][0]
+            raise unknown(kind, name, self.names(kind), where)
+        return self.entries[kind, name]
+
+    def resolve(self, kind: Kind, name: str) -> Any:
+        """Import and return the object behind a name."""
+        entry = self.entry(kind, name)
+        live = _declared_at_run_time.get((kind, name))
+        if live and live[0].target == entry.target:
+            return live[1]
+        module, _, attribute = entry.target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise RequestError(f"the {kind} {name!r} cannot be imported from {module}: {error}") from error
+
+    @cached_property
+    def packages(self) -> list[str]:
+        """Packages whose decorators count: the built-in two and every plug-in."""
+        return [*PACKAGES, *(point.value for point in entry_points(group=PLUGINS) if point.value not in PACKAGES)]
+
+    def _scan(self) -> Iterator[Entry]:
+        for package in self.packages:
+            try:
+                files = list(_sources(package))
+            except Exception as error:  # a broken plug-in must not take the harness with it
+                warnings.warn(f"plug-in {package!r} ignored: {error}", stacklevel=2)
+                continue
+            for module, file in files:
+                yield from _declarations(module, file)
+
+
+def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
+    """Why this method does not run on this task, or None when it does."""
+    if method_entry.contract != task_entry.contract:
+        return f"contracts differ: {method_entry.name} is {method_entry.contract}, {task_entry.name} is {task_entry.contract}"
+    missing = [need for need in method_entry.needs if need not in task_entry.provides]
+    if missing:
+        return f"{method_entry.name} needs {', '.join(missing)}, which {task_entry.name} does not provide"
+    return None
+
+
+def _sources(package: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise RequestError(f"no package named {package!r} can be found")
+    for root in spec.submodule_search_locations:
+        for file in sorted(Path(root).rglob("*.py")):
+            parts = file.relative_to(root).with_suffix("").parts
+            yield ".".join([package, *(p for p in parts if p != "__init__")]), file
+
+
+def _declarations(module: str, file: Path) -> Iterator[Entry]:
+    text = file.read_text(encoding="utf-8")
+    if not any(f"@{kind}(" in text for kind in KINDS):
+        return
+    for node in ast.parse(text, str(file)).body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+            continue
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                kind: Any = call.func.id
+                try:
+                    name = ast.literal_eval(call.args[0])
+                    details = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+                    yield Entry(kind, name, f"{module}:{node.name}", **details)
+                except (ValueError, TypeError, IndexError) as error:
+                    raise RequestError(
+                        f"{file}:{call.lineno}: @{kind} takes a name and literal keywords of {list(inspect.signature(Entry).parameters)[3:]}: {error}"
+                    ) from error
