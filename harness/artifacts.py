@@ -68,7 +68,9 @@ class Cache:
                     shutil.rmtree(final)
                 partial.rename(final)
         except OSError as error:
-            raise MachineError(f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE") from error
+            raise MachineError(
+                f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE"
+            ) from error
         return final
 
 
@@ -95,7 +97,9 @@ class CellArtifacts:
 
     def path(self, name: str) -> Path:
         if name not in self.paths:
-            raise RequestError(f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}")
+            raise RequestError(
+                f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}"
+            )
         return Path(self.paths[name])
 
     def manifest(self) -> dict[str, Any]:

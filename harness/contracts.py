@@ -204,7 +204,7 @@ class TokenScoring(Method):
 
     contract: ClassVar[Contract] = "token-scoring"
 
-    def fit(  # noqa: B027
+    def fit(
         self,
         model: LanguageModel,
         reference: Sequence[NDArray[np.int64]],
@@ -229,7 +229,7 @@ class SoftmaxScreening(Method):
 
     contract: ClassVar[Contract] = "softmax-screening"
 
-    def fit(  # noqa: B027
+    def fit(
         self,
         layer: OutputLayer,
         contexts: NDArray[np.float32],
@@ -265,7 +265,9 @@ class SequenceDecoding(Method):
 
     contract: ClassVar[Contract] = "sequence-decoding"
 
-    def fit(self, model: GenerationModel, training: Sequence[tuple[list[int], list[int]]], artifacts: Artifacts) -> None:  # noqa: B027
+    def fit(
+        self, model: GenerationModel, training: Sequence[tuple[list[int], list[int]]], artifacts: Artifacts
+    ) -> None:
         """Train what decoding needs (a drafter), from pairs of source and target ids."""
 
     @abstractmethod
@@ -280,7 +282,7 @@ class RetrievalGeneration(Method):
 
     contract: ClassVar[Contract] = "retrieval-generation"
 
-    def fit(  # noqa: B027
+    def fit(
         self,
         model: GenerationModel,
         knowledge: Sequence[str] | Sequence[NDArray[np.int64]],

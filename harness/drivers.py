@@ -1,0 +1,191 @@
+"""How each contract is driven: fit a method, ask it, and compare its answers with its baseline's.
+
+Everything that is the same for all tasks of a contract is here, so that a task stays data + model + metric. A driver's
+`essence` is the part of the answers that fidelity needs, as arrays: it is what cells share and what is kept on disk.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness import statistics
+from harness.artifacts import default_cache
+from harness.contracts import Artifacts, Contract, Decoded, Phases, Shared, TokenScores, TopK
+from harness.errors import RequestError
+from harness.phases import NoPhases
+from harness.settings import Context, Measure, Scale
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Essence = dict[str, "NDArray[Any]"]
+
+
+def context(scale: Scale, device: str, seed: int, cache: Path | None = None) -> Context:
+    """Where a task runs, with the data folders of $HARNESS_DATA (several separated by the path separator)."""
+    roots = tuple(Path(p).expanduser() for p in os.environ.get("HARNESS_DATA", "").split(os.pathsep) if p)
+    return Context(scale=scale, device=device, seed=seed, data=roots, cache=cache or default_cache())
+
+
+class Driver(ABC):
+    """One contract's way from a method and a setting to answers and fidelity."""
+
+    @abstractmethod
+    def subject(self, setting: Any) -> Any:
+        """The model or layer that `open` gets."""
+
+    @abstractmethod
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+        """Fit a method on the setting's training material."""
+
+    @abstractmethod
+    def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
+        """The method's answers to items (`setting.evaluation` in the quality pass, `setting.timed` in the timed one)."""
+
+    @abstractmethod
+    def essence(self, answers: Any) -> Essence:
+        """What fidelity needs of the answers."""
+
+    @abstractmethod
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        """How close the method's answers are to the baseline's."""
+
+    def counters(self, answers: Any) -> dict[str, float]:
+        """Totals of the answers' deterministic counters."""
+        return {}
+
+
+class TokenScoringDriver(Driver):
+    """Perplexity difference in perplexity points, method minus baseline, on the same tokens."""
+
+    def subject(self, setting: Any) -> Any:
+        return setting.model
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+        method.fit(setting.model, setting.reference, setting.validation, artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[TokenScores]:
+        answers: list[TokenScores] = method.score(setting.model, items, phases, shared)
+        for scores, stream in zip(answers, items, strict=True):
+            if len(scores.log_probs) != len(stream) - 1:
+                raise RequestError(
+                    f"{type(method).__name__} scored {len(scores.log_probs)} of {len(stream) - 1} tokens of a stream"
+                )
+        return answers
+
+    def essence(self, answers: Sequence[TokenScores]) -> Essence:
+        return {"log_probs": np.concatenate([a.log_probs for a in answers])}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        ours, theirs = method["log_probs"], baseline["log_probs"]
+        interval = statistics.block_bootstrap([ours, theirs], lambda a, b: np.exp(-a) - np.exp(-b))
+        low, high = interval or (None, None)
+        return {"perplexity_difference": Measure(float(np.exp(-ours.mean()) - np.exp(-theirs.mean())), low, high)}
+
+    def counters(self, answers: Sequence[TokenScores]) -> dict[str, float]:
+        return _totals([a.counters for a in answers])
+
+
+class SoftmaxDriver(Driver):
+    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts."""
+
+    def subject(self, setting: Any) -> Any:
+        return setting.layer
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+        method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
+
+    def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
+        k = setting.k
+        return [method.topk(context, k) for context in items]
+
+    def essence(self, answers: Sequence[TopK]) -> Essence:
+        return {"ids": np.stack([a.ids for a in answers])}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        ours, theirs = method["ids"], baseline["ids"]
+        result = {}
+        for k in sorted({1, ours.shape[1]}):
+            found = (ours[:, :k, None] == theirs[:, None, :k]).any(axis=2).mean(axis=1)
+            low, high = statistics.mean_interval(found) or (None, None)
+            result[f"precision_at_{k}"] = Measure(float(found.mean()), low, high)
+        return result
+
+
+class DecodingDriver(Driver):
+    """Share of outputs that equal the baseline's token for token; sources are decoded in the setting's batches."""
+
+    def subject(self, setting: Any) -> Any:
+        return setting.model
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+        method.fit(setting.model, setting.training, artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[Decoded]:
+        batches = (items[start : start + setting.batch] for start in range(0, len(items), setting.batch))
+        return [d for batch in batches for d in method.decode(setting.model, batch, setting.limit, phases)]
+
+    def essence(self, answers: Sequence[Decoded]) -> Essence:
+        ids = [np.asarray(a.ids, np.int64) for a in answers]
+        flat = np.concatenate(ids) if ids else np.empty(0, np.int64)
+        return {"ids": flat, "offsets": np.cumsum([0, *map(len, ids)])}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        same = np.asarray([np.array_equal(a, b) for a, b in zip(_split(method), _split(baseline), strict=True)], float)
+        low, high = statistics.mean_interval(same) or (None, None)
+        return {"exact_match": Measure(float(same.mean()), low, high)}
+
+    def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
+        totals = _totals([a.trace.counters for a in answers])
+        tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)
+        totals.update(tokens=tokens, iterations=iterations)
+        if iterations:
+            totals["accepted_tokens"] = tokens / iterations
+        return totals
+
+
+class RetrievalDriver(DecodingDriver):
+    """As for sequence decoding, one prompt at a time."""
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+        method.fit(setting.model, setting.knowledge, setting.validation, artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[Decoded]:
+        return [method.generate(setting.model, prompt, setting.limit, phases) for prompt in items]
+
+
+DRIVERS: dict[Contract, Driver] = {
+    "token-scoring": TokenScoringDriver(),
+    "softmax-screening": SoftmaxDriver(),
+    "sequence-decoding": DecodingDriver(),
+    "retrieval-generation": RetrievalDriver(),
+}
+
+
+def quality(driver: Driver, method: Any, setting: Any, shared: Shared | None) -> Any:
+    """Answers to the whole evaluation set, with the results that cells share."""
+    return driver.answer(method, setting, setting.evaluation, NoPhases(), shared)
+
+
+def _split(essence: Essence) -> list[NDArray[Any]]:
+    return np.split(essence["ids"], essence["offsets"][1:-1])
+
+
+def _totals(counters: Sequence[dict[str, float]]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for one in counters:
+        for name, value in one.items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals

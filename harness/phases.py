@@ -1,0 +1,104 @@
+"""A phase timer: where the seconds of a run went, at a cost that is itself measured.
+
+Profile: one enter and exit cost about 1 microsecond on a current CPU; `overhead` multiplies the cost measured on this
+machine by the number of entries, and the row carries it beside the phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+
+
+class _Phase:
+    __slots__ = ("name", "timer")
+
+    def __init__(self, timer: PhaseTimer, name: str) -> None:
+        self.timer = timer
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.timer._switch(self.name, entering=True)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.timer._switch(self.name, entering=False)
+
+
+class PhaseTimer:
+    """Seconds by phase. A phase inside another interrupts it: every nanosecond belongs to one phase at most.
+
+    `synchronise` is called at every boundary, so that work queued on a device is charged to the phase that queued it.
+    """
+
+    def __init__(self, synchronise: Callable[[], None] | None = None) -> None:
+        self._synchronise = synchronise
+        self._stack: list[str] = []
+        self._since = 0
+        self._nanoseconds: dict[str, int] = {}
+        self._overlapped: dict[str, float] = {}
+        self.entries = 0
+
+    def __call__(self, name: str) -> _Phase:
+        return _Phase(self, name)
+
+    def overlapped(self, name: str, seconds: float) -> None:
+        """Record seconds spent in a worker thread, outside the sum of phases."""
+        self._overlapped[name] = self._overlapped.get(name, 0.0) + seconds
+
+    def _switch(self, name: str, entering: bool) -> None:
+        if self._synchronise is not None:
+            self._synchronise()
+        now = perf_counter_ns()
+        if self._stack:
+            current = self._stack[-1]
+            self._nanoseconds[current] = self._nanoseconds.get(current, 0) + now - self._since
+        if entering:
+            self._stack.append(name)
+            self.entries += 1
+        else:
+            self._stack.pop()
+        self._since = now
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Phase -> seconds, exclusive of phases inside it."""
+        return {name: ns / 1e9 for name, ns in self._nanoseconds.items()}
+
+    @property
+    def overlapped_seconds(self) -> dict[str, float]:
+        """Phase -> seconds of worker threads."""
+        return dict(self._overlapped)
+
+    def overhead(self) -> float:
+        """Estimated seconds that this timer itself took."""
+        return self.entries * _cost_of_one_entry()
+
+
+class NoPhases:
+    """Phases that record nothing, for passes that are not timed."""
+
+    def __call__(self, name: str) -> NoPhases:
+        return self
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        return None
+
+    def overlapped(self, name: str, seconds: float) -> None:
+        return None
+
+
+def _cost_of_one_entry(samples: int = 2000) -> float:
+    """Seconds for one enter and exit, the median of five batches."""
+    costs = []
+    for _ in range(5):
+        timer = PhaseTimer()
+        started = perf_counter_ns()
+        for _ in range(samples // 5):
+            with timer("calibration"):
+                pass
+        costs.append((perf_counter_ns() - started) / (samples // 5) / 1e9)
+    return sorted(costs)[2]

@@ -1,0 +1,105 @@
+"""Statistics that fail closed: intervals over processes, robust spreads, bootstraps over tokens and items.
+
+Plain functions on sequences of numbers; every random choice is seeded. An interval that cannot be had is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Interval = tuple[float, float]
+LEVEL = 0.95
+
+
+def mad(values: Sequence[float]) -> float:
+    """Median absolute deviation from the median (not scaled)."""
+    centre = median(values)
+    return median(abs(v - centre) for v in values)
+
+
+def outliers(values: Sequence[float], factor: float = 5.0) -> int:
+    """How many values lie more than `factor` scaled MADs (1.4826 MAD) from the median. None is ever dropped."""
+    spread = 1.4826 * mad(values)
+    centre = median(values)
+    return sum(abs(v - centre) > factor * spread for v in values) if spread > 0 else 0
+
+
+def order_statistic_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Distribution-free interval for the median: the k-th smallest and k-th largest value with
+    1 - 2 P(Binomial(n, 1/2) < k) >= level, for the largest such k. None when n is too small for the level
+    (fewer than 6 values at 95%).
+    """
+    n = len(values)
+    below = 0.0
+    rank = 0
+    for k in range(n // 2 + 1):
+        below += math.comb(n, k) / 2**n  # P(Binomial <= k)
+        if 1 - 2 * below < level:
+            break
+        rank = k + 1
+    if rank == 0:
+        return None
+    ordered = sorted(values)
+    return ordered[rank - 1], ordered[n - rank]
+
+
+def bootstrap_interval(
+    values: Sequence[float], level: float = LEVEL, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap interval of the median of `values`."""
+    data = np.asarray(values, dtype=np.float64)
+    draws = np.random.default_rng(seed).integers(len(data), size=(resamples, len(data)))
+    medians = np.median(data[draws], axis=1)
+    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def interval_over_processes(ratios: Sequence[float]) -> Interval | None:
+    """Interval for the median ratio, one ratio a process: order statistics below 10 processes, bootstrap from 10 on."""
+    return bootstrap_interval(ratios) if len(ratios) >= 10 else order_statistic_interval(ratios)
+
+
+def block_bootstrap(
+    columns: Sequence[NDArray[np.float64]],
+    statistic: Callable[..., NDArray[np.float64]],
+    block: int = 256,
+    level: float = LEVEL,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval | None:
+    """Interval for a statistic of means of paired per-token values, resampling blocks of consecutive tokens.
+
+    columns: float64 arrays [T] of equal length (for example the log-probabilities of two methods on the same tokens).
+    statistic: takes the resampled mean of each column, arrays [resamples], and gives the statistic, [resamples].
+    None with fewer than 10 blocks.
+    """
+    length = len(columns[0])
+    starts = np.arange(0, length, block)
+    if len(starts) < 10:
+        return None
+    sizes = np.diff(np.append(starts, length)).astype(np.float64)
+    draws = np.random.default_rng(seed).integers(len(starts), size=(resamples, len(starts)))
+    totals = sizes[draws].sum(axis=1)
+    means = [np.add.reduceat(column, starts)[draws].sum(axis=1) / totals for column in columns]
+    low, high = np.quantile(statistic(*means), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def mean_interval(
+    values: NDArray[np.float64], level: float = LEVEL, resamples: int = 2000, seed: int = 0
+) -> Interval | None:
+    """Bootstrap interval of the mean over independent items [n]; None with fewer than 10 items."""
+    return block_bootstrap([np.asarray(values, np.float64)], lambda m: m, 1, level, resamples, seed)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Geometric mean of positive ratios: the only mean of speedups that is printed."""
+    return math.exp(sum(math.log(r) for r in ratios) / len(ratios))
