@@ -1,0 +1,94 @@
+"""Find the last feed-forward block of any causal Transformer, by structure and not by class name.
+
+The keys of a kNN-LM datastore are activations at that block (Khandelwal et al. 2020, section 2 and table 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness.contracts import KeyKind
+from harness.errors import RequestError
+
+_USUAL_NAMES = ("mlp", "ffn", "feed_forward", "feedforward", "ff", "moe")
+
+
+def last_feed_forward(model: nn.Module, model_type: str) -> tuple[nn.Module, nn.Module]:
+    """Modules (first, last) of the last block's feed-forward part: its input enters one, its output leaves the other.
+
+    Most models keep the part in one submodule, which is then both; OPT-like blocks hold two bare linear layers.
+    Raises `RequestError` naming the model type where the last block has no such part.
+    """
+    block = _last_block(model)
+    if block is not None:
+        children = list(block.named_children())
+        rest = [(name, child) for name, child in children if not _is_attention(name, child)]
+        # a block without attention (state-space models) has a mixer that only looks like a feed-forward part
+        if len(rest) < len(children):
+            parts = [(name, child) for name, child in rest if _holds_feed_forward(child)]
+            if len(parts) > 1:
+                parts = [(name, child) for name, child in parts if name in _USUAL_NAMES] or parts[-1:]
+            if parts:
+                return parts[0][1], parts[0][1]
+            linear = [(child, widths) for _, child in rest if (widths := _widths(child))]
+            for position, (first, (narrow, wide)) in enumerate(linear):
+                for last, widths in linear[position + 1 :]:
+                    if wide > narrow and widths == (wide, narrow):
+                        return first, last
+    raise RequestError(
+        f"a model of type {model_type!r} has no feed-forward part in its last block that can give keys; "
+        "use key: last_hidden, or a GPT-2-, LLaMA- or OPT-like model"
+    )
+
+
+@contextmanager
+def captured(parts: tuple[nn.Module, nn.Module], key: KeyKind) -> Iterator[list[torch.Tensor]]:
+    """Collect the input or output of the feed-forward part during forward passes; hooks are gone afterwards."""
+    seen: list[torch.Tensor] = []
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.append(args[0] if args else next(iter(kwargs.values())))
+
+    def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        seen.append(output[0] if isinstance(output, tuple) else output)
+
+    first, last = parts
+    if key == "last_ffn_input":
+        handle = first.register_forward_pre_hook(before, with_kwargs=True)
+    else:
+        handle = last.register_forward_hook(after)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _last_block(model: nn.Module) -> nn.Module | None:
+    """The last element of the longest module list that is not itself inside another (experts are)."""
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    outer = [module for name, module in lists if not any(name.startswith(f"{other}.") for other, _ in lists)]
+    longest = max(outer, key=len, default=None)
+    return longest[-1] if longest is not None and len(longest) else None
+
+
+def _is_attention(name: str, module: nn.Module) -> bool:
+    return "attn" in name.lower() or "attention" in name.lower() or "attention" in type(module).__name__.lower()
+
+
+def _holds_feed_forward(module: nn.Module) -> bool:
+    return not _widths(module) and any(_widths(child) for child in module.modules())
+
+
+def _widths(module: nn.Module) -> tuple[int, int] | None:
+    """(inputs, outputs) of a linear layer, or None; transformers' Conv1D is one with its weight transposed."""
+    if isinstance(module, nn.Linear):
+        return module.in_features, module.out_features
+    if type(module).__name__ == "Conv1D" and isinstance(getattr(module, "weight", None), torch.Tensor):
+        weight: torch.Tensor = module.weight  # type: ignore[assignment]
+        return weight.shape[0], weight.shape[1]
+    return None

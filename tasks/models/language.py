@@ -1,0 +1,233 @@
+"""Causal language models of `transformers` as token scoring sees them: sliding windows, keys, bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from harness.artifacts import Cache, digest
+from harness.contracts import EncodedBlock, KeyKind
+from harness.errors import MachineError, RequestError
+from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
+from tasks.models.feed_forward import captured, last_feed_forward
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LONGEST_DEFAULT_WINDOW = 1024
+_BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # inputs of one forward pass, over all its windows
+_LOGITS_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # of one chunk of logits; the CPU's should stay near its caches
+
+
+class CausalLM:
+    """A causal language model: see `harness.contracts.LanguageModel`.
+
+    `window` is the longest input in tokens; windows start every `stride` tokens, so all but the first `window`
+    tokens of a stream are predicted from at least `window - stride` and at most `window` tokens. `hash` covers
+    everything the answers depend on: weights, dtype, window and stride; `weights_hash` covers the weights alone.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        name: str,
+        weights_hash: str,
+        tokenizer_hash: str = "",
+        folder: Path | None = None,
+        window: int | None = None,
+        stride: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        config: Any = module.config
+        self.module: Any = module
+        self.name = name
+        self.folder = folder
+        self.device = device
+        self.model_type: str = config.model_type
+        self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
+        longest = getattr(config, "max_position_embeddings", None)
+        self.window: int = window or min(longest or _LONGEST_DEFAULT_WINDOW, _LONGEST_DEFAULT_WINDOW)
+        self.stride: int = stride or max(1, self.window // 2)
+        if longest and self.window > longest:
+            raise RequestError(f"window {self.window} is longer than the {longest} positions of the model {name}")
+        if not 1 <= self.stride <= self.window:
+            raise RequestError(f"stride {self.stride} of the model {name} is not within 1..{self.window}, its window")
+        self.weights_hash = weights_hash
+        self.tokenizer_hash = tokenizer_hash
+        dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
+        self.hash = digest([weights_hash, dtype, self.window, self.stride])
+        self._check_head()
+
+    @classmethod
+    def load(
+        cls,
+        path_or_id: str,
+        *,
+        device: str = "cpu",
+        window: int | None = None,
+        stride: int | None = None,
+        dtype: str | None = None,
+        cache: Cache | None = None,
+        name: str | None = None,
+    ) -> CausalLM:
+        """Load a model by local folder or hub id.
+
+        dtype: `float32` (default), `bfloat16` or `float16`. window: default the model's positions, at most 1024;
+        stride: default half the window. Raises `RequestError` when there is no such model, when it is not a causal
+        language model or its output head cannot be evaluated row by row, `MachineError` when there is no such device.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers.utils import logging
+
+        if dtype is not None and dtype not in _DTYPES:
+            raise RequestError(f"unknown dtype {dtype!r} for the model {path_or_id}; known: {', '.join(_DTYPES)}")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise MachineError("no CUDA device is available to torch; use --device cpu or install torch's CUDA build")
+        folder = locate(path_or_id)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            config = AutoConfig.from_pretrained(folder)
+            if config.is_encoder_decoder:
+                raise ValueError(f"it is an encoder-decoder ({config.model_type})")
+            options = {"config": config, "dtype": _DTYPES[dtype or "float32"], "local_files_only": True}
+            module, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **options)
+            if report["missing_keys"]:  # transformers would fill them at random and go on
+                raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+        except Exception as error:  # whatever a damaged or foreign folder makes transformers raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise RequestError(f"{path_or_id} cannot be loaded as a causal language model: {reason}") from error
+        return cls(
+            module.eval().requires_grad_(False).to(device),
+            name=name or path_or_id,
+            weights_hash=weights_hash(folder, cache),
+            tokenizer_hash=tokenizer_hash(folder),
+            folder=folder,
+            window=window,
+            stride=stride,
+            device=device,
+        )
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer, loaded on first use. Raises `RequestError` when its folder holds none."""
+        from transformers import AutoTokenizer
+
+        try:
+            if self.folder is None or not self.tokenizer_hash:  # transformers would make an empty tokenizer
+                raise OSError("there is no tokenizer.json, nor the older files, beside its weights")
+            return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).splitlines()[0][:160]
+            raise RequestError(f"the model {self.name} has no usable tokenizer: {reason}") from error
+
+    def key_dimension(self, key: KeyKind) -> int:
+        """Width d of the keys. Raises `RequestError` naming the model type when it has no usable last block."""
+        if key == "last_hidden":
+            return int(self._head.weight.shape[1])
+        last_feed_forward(self.module.base_model, self.model_type)
+        return int(self.module.config.hidden_size)
+
+    def encode(
+        self, stream: NDArray[np.int64], *, key: KeyKind | None = None, statistics: bool = False
+    ) -> Iterator[EncodedBlock]:
+        """Predict tokens 1..T-1 of one stream of ids [T], each once; one block per window.
+
+        Window i reads tokens from i * stride on and predicts those that no earlier window did. Equal windows share
+        forward passes. Raises `RequestError` for ids outside the vocabulary and for a model without such keys.
+        """
+        stream = np.asarray(stream, np.int64)
+        if stream.size and not 0 <= int(stream.min()) <= int(stream.max()) < self.vocabulary_size:
+            raise RequestError(
+                f"token ids outside 0..{self.vocabulary_size - 1}, the vocabulary of the model {self.name}: "
+                "was the text encoded by its tokenizer?"
+            )
+        parts = None if key in (None, "last_hidden") else last_feed_forward(self.module.base_model, self.model_type)
+        ids = torch.from_numpy(np.ascontiguousarray(stream))
+        per_batch = max(1, _BATCH_TOKENS[torch.device(self.device).type] // self.window)
+        pending: list[tuple[int, int, int]] = []
+        for begin, first, end in windows(len(stream), self.window, self.stride):
+            if pending and (len(pending) == per_batch or end - begin != pending[0][2] - pending[0][0]):
+                yield from self._encode_windows(ids, pending, key, parts, statistics)
+                pending = []
+            pending.append((begin, first, end))
+        if pending:
+            yield from self._encode_windows(ids, pending, key, parts, statistics)
+
+    def _encode_windows(
+        self,
+        ids: torch.Tensor,
+        spans: list[tuple[int, int, int]],
+        key: KeyKind | None,
+        parts: tuple[nn.Module, nn.Module] | None,
+        statistics: bool,
+    ) -> Iterator[EncodedBlock]:
+        with torch.no_grad(), ExitStack() as stack:  # left before the first yield: the consumer may want gradients
+            inputs = torch.stack([ids[begin:end] for begin, _, end in spans]).to(self.device)
+            seen = stack.enter_context(captured(parts, key)) if parts is not None and key is not None else []
+            hidden = self.module.base_model(input_ids=inputs, use_cache=False).last_hidden_state
+            source = hidden if key == "last_hidden" else seen[0].reshape(*inputs.shape, -1) if seen else None
+        for row, (begin, first, end) in enumerate(spans):
+            yield self._block(hidden[row, first - 1 - begin :], ids[first : end + 1].to(self.device), first, statistics,
+                              None if source is None else source[row, first - 1 - begin :].float())  # fmt: skip
+
+    @torch.no_grad()
+    def _block(
+        self, hidden: torch.Tensor, targets: torch.Tensor, start: int, statistics: bool, keys: torch.Tensor | None
+    ) -> EncodedBlock:
+        rows = max(1, _LOGITS_BYTES[torch.device(self.device).type] // (4 * self.vocabulary_size))
+        log_prob = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+        peak = torch.empty_like(log_prob) if statistics else None
+        entropy = torch.empty_like(log_prob) if statistics else None
+        for chunk in range(0, len(targets), rows):
+            part = slice(chunk, chunk + rows)
+            logits = self._head(hidden[part]).float()
+            normalizer = logits.logsumexp(-1)
+            log_prob[part] = logits.gather(-1, targets[part, None])[:, 0] - normalizer
+            if peak is not None and entropy is not None:
+                peak[part] = logits.amax(-1) - normalizer
+                # H = log Z - E[logit]: probabilities overwrite nothing that is read again
+                entropy[part] = normalizer - torch.linalg.vecdot((logits - normalizer[:, None]).exp_(), logits)
+
+        @torch.no_grad()
+        def log_distribution(wanted: torch.Tensor) -> torch.Tensor:
+            return self._head(hidden[wanted.to(hidden.device)]).float().log_softmax(-1)  # type: ignore[no-any-return]
+
+        return EncodedBlock(start, targets, log_prob, keys, peak, entropy, log_distribution)
+
+    @property
+    def _head(self) -> Any:
+        return self.module.get_output_embeddings()
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Refuse models whose logits are more than output layer x last hidden state (scaled or capped logits)."""
+        probe = torch.zeros((1, 2), dtype=torch.int64, device=self.device)
+        hidden = self.module.base_model(input_ids=probe, use_cache=False).last_hidden_state
+        expected = self.module(input_ids=probe, use_cache=False).logits
+        if not torch.allclose(self._head(hidden).float(), expected.float(), rtol=1e-3, atol=1e-3):
+            raise RequestError(
+                f"the model {self.name} of type {self.model_type!r} changes its logits after the output layer "
+                "(scaled or capped logits), which token scoring does not support"
+            )
+
+
+def windows(length: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """(begin, first, end) of the sliding windows over a stream of `length` tokens: a forward pass reads tokens
+    begin..end-1 and predicts tokens first..end, those after the last one that an earlier window predicted."""
+    done = 0  # the first token is given
+    begin = 0
+    while done < length - 1:
+        end = min(begin + window, length - 1)
+        yield begin, done + 1, end
+        done = end
+        begin += stride
+
+
