@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,19 @@ def digest(key: Any) -> str:
     """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
     text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+        ) from error
 
 
 class Cache:
@@ -62,8 +76,10 @@ class Cache:
                     return final
                 partial = final.with_suffix(".partial")
                 partial.mkdir(parents=True, exist_ok=True)
+                started = time.perf_counter()
                 build(partial)
-                (partial / "key.json").write_text(json.dumps(dict(key), indent=1, sort_keys=True))
+                record = {"key": dict(key), "seconds": time.perf_counter() - started}
+                (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
                 if final.exists():  # a folder without its key was never complete
                     shutil.rmtree(final)
                 partial.rename(final)
@@ -72,6 +88,11 @@ class Cache:
                 f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE"
             ) from error
         return final
+
+    @staticmethod
+    def seconds(folder: Path) -> float:
+        """What building this folder took, whenever that was."""
+        return float(json.loads((folder / "key.json").read_text())["seconds"])
 
 
 @contextmanager
@@ -89,9 +110,14 @@ class CellArtifacts:
         self.cache = cache
         self.paths = dict(paths or {})
         self.values = dict(values or {})
+        self.spent = 0.0  # seconds spent in `build` now
+        self.cost = 0.0  # seconds that what was built cost, now or when it was cached
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        started = time.perf_counter()
         path = self.cache.build(name, key, build)
+        self.spent += time.perf_counter() - started
+        self.cost += self.cache.seconds(path)
         self.paths[name] = str(path)
         return path
 

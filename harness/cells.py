@@ -1,14 +1,15 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
-Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`, the
-cell's `params`, its `scale_params`, its `sweep`, `--set`. A baseline takes the same path, with its own `params` instead of
-the cell's; `--set method.x` reaches a baseline only where the baseline does not state x itself.
+Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
+the cell's `params`, its `scale_params`, its `sweep`, `--set`. A baseline takes the same path, with its own `params`
+instead of the cell's; `--set method.x` reaches a baseline only where the baseline does not state x itself.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from harness import parameters
 from harness.errors import RequestError, unknown
 from harness.recipe import CellSpec, Ordered, Recipe, Reference, ScaleSpec, TaskSpec, Timing
-from harness.registry import Registry, refusal
+from harness.registry import Kind, Registry, refusal
 from harness.settings import Scale
 
 
@@ -58,31 +59,96 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
     Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
     an override that no cell takes, or two cells with the same labels.
     """
-    overrides = dict(overrides or {})
-    at_scale = recipe.scales.get(scale, ScaleSpec())
-    timing = _timing(recipe, at_scale, parameters.group(overrides, "timing"))
-    used: set[str] = set()
-    cells = [
-        cell
-        for spec in recipe.cells
-        if scale in spec.scales
-        for cell in _expand_one(recipe, spec, scale, at_scale, timing, registry, overrides, used)
-    ]
-    for path in overrides:
-        if path not in used and not path.startswith("timing."):
-            names = sorted(
-                {f"method.{n}" for c in cells for n in c.method.params}
-                | {f"task.{n}" for c in cells for n in c.task.params}
-            )
-            raise unknown("parameter", path, names, f"--set for {recipe.name}")
-    seen: set[tuple[str, str]] = set()
-    for cell in cells:
-        if (cell.row, cell.column) in seen:
-            raise RequestError(f"recipe {recipe.name}: two cells are both called {cell.name!r}")
-        seen.add((cell.row, cell.column))
-    if not cells:
-        raise RequestError(f"recipe {recipe.name} has no cells at scale {scale}")
-    return cells
+    return _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
+
+
+class _Expansion:
+    """One expansion of one recipe; remembers which overrides some cell took."""
+
+    def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, Any]) -> None:
+        self.recipe = recipe
+        self.scale: Scale = scale
+        self.at_scale = recipe.scales.get(scale, ScaleSpec())
+        self.registry = registry
+        self.overrides = overrides
+        self.taken: set[str] = set()
+
+    def cells(self) -> list[Cell]:
+        timing = _timing(self.recipe, self.at_scale, parameters.group(self.overrides, "timing"))
+        cells = [
+            cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec, timing)
+        ]
+        if not cells:
+            raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
+        known = {f"method.{n}" for c in cells for n in c.method.params} | {
+            f"task.{n}" for c in cells for n in c.task.params
+        }
+        for path in self.overrides:
+            if path not in self.taken and not path.startswith("timing."):
+                raise unknown("parameter", path, known, f"--set for {self.recipe.name}")
+        twice = [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]
+        if twice:
+            raise RequestError(f"recipe {self.recipe.name}: two cells are both called {twice[0]!r}")
+        return cells
+
+    def _cells_of(self, spec: CellSpec, timing: Timing) -> Iterator[Cell]:
+        where = f"recipe {self.recipe.name}, row {spec.row!r}"
+        if (spec.method is None) == (spec.analysis is None):
+            raise RequestError(f"{where}: give either `method` or `analysis`")
+        kind: Kind = "analysis" if spec.analysis else "method"
+        task = self._task(spec)
+        speed, fidelity = (self._baseline(b, task, where) for b in (spec.speed_baseline, spec.fidelity_baseline))
+        sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
+        for values in itertools.product(*sweep.values()):
+            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **dict(zip(sweep, values, strict=True))}
+            method = self._method(kind, spec.method or spec.analysis or "", params, task, where, own=True)
+            labels = {**task.params, **method.params}
+            try:
+                row, column = spec.row.format(**labels), spec.column.format(**labels)
+            except (KeyError, IndexError, ValueError) as error:
+                raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+            yield Cell(
+                recipe=self.recipe.name, row=row, column=column, scale=self.scale,
+                kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
+                fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
+                timed=spec.timed, seed=self.recipe.seed,
+            )  # fmt: skip
+
+    def _task(self, spec: CellSpec) -> Named:
+        name = self.recipe.task.name
+        target = self.registry.resolve("task", name)
+        given = {
+            **target.scale_defaults.get(self.scale, {}),
+            **self.recipe.task.params,
+            **self.at_scale.task,
+            **spec.task,
+        }
+        known = parameters.declared(target)
+        for parameter, value in parameters.group(self.overrides, "task").items():
+            if parameter in known:
+                given[parameter] = value
+                self.taken.add(f"task.{parameter}")
+        return Named(name, parameters.validate(target, given, f"task {name}"))
+
+    def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str, own: bool) -> Named:
+        target = self.registry.resolve(kind, name)
+        if kind == "method":
+            reason = refusal(self.registry.entry("method", name), self.registry.entry("task", task.name))
+            if reason:
+                raise RequestError(f"{where}: {reason}")
+        known = parameters.declared(target)
+        given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
+        for parameter, value in parameters.group(self.overrides, "method").items():
+            if parameter in known and (own or parameter not in params):
+                given[parameter] = value
+                self.taken.add(f"method.{parameter}")
+        return Named(name, parameters.validate(target, given, f"{kind} {name}"))
+
+    def _baseline(self, reference: Reference | str | None, task: Named, where: str) -> Named | None:
+        if reference is None:
+            return None
+        full = Reference(method=reference) if isinstance(reference, str) else reference
+        return self._method("method", full.method, full.params, task, where, own=False)
 
 
 def _timing(recipe: Recipe, at_scale: ScaleSpec, overrides: Mapping[str, Any]) -> Timing:
@@ -97,69 +163,6 @@ def _timing(recipe: Recipe, at_scale: ScaleSpec, overrides: Mapping[str, Any]) -
         raise RequestError(f"timing.{name} of {recipe.name}: {first['msg']} (given: {given[name]!r})") from None
 
 
-def _expand_one(
-    recipe: Recipe, spec: CellSpec, scale: Scale, at_scale: ScaleSpec, timing: Timing, registry: Registry,
-    overrides: Mapping[str, Any], used: set[str],
-) -> list[Cell]:  # fmt: skip
-    where = f"recipe {recipe.name}, row {spec.row!r}"
-    if (spec.method is None) == (spec.analysis is None):
-        raise RequestError(f"{where}: give either `method` or `analysis`")
-    task_class = registry.resolve("task", recipe.task.name)
-    task_given = {**task_class.scale_defaults.get(scale, {}), **recipe.task.params, **at_scale.task, **spec.task}
-    task_known = parameters.declared(task_class)
-    for name, value in parameters.group(overrides, "task").items():
-        if name in task_known:
-            task_given[name] = value
-            used.add(f"task.{name}")
-    task = Named(recipe.task.name, parameters.validate(task_class, task_given, f"task {recipe.task.name}"))
-
-    def named(reference: Reference, cell_params: Mapping[str, Any], own: bool) -> Named:
-        kind: Any = "analysis" if own and spec.analysis else "method"
-        target = registry.resolve(kind, reference.method)
-        known = parameters.declared(target) if isinstance(target, type) else {}
-        given = {
-            **recipe.methods.get(reference.method, {}),
-            **at_scale.methods.get(reference.method, {}),
-            **cell_params,
-        }
-        for name, value in parameters.group(overrides, "method").items():
-            if name in known and (own or name not in cell_params):
-                given[name] = value
-                used.add(f"method.{name}")
-        if kind == "method":
-            reason = refusal(registry.entry("method", reference.method), registry.entry("task", task.name))
-            if reason:
-                raise RequestError(f"{where}: {reason}")
-        return Named(reference.method, parameters.validate(target, given, f"{kind} {reference.method}"))
-
-    def baseline(reference: Reference | str | None) -> Named | None:
-        if reference is None:
-            return None
-        full = Reference(method=reference) if isinstance(reference, str) else reference
-        return named(full, full.params, own=False)
-
-    sweep = {**spec.sweep, **spec.scale_sweep.get(scale, {})}
-    own_name = spec.method or spec.analysis or ""
-    cells = []
-    for values in itertools.product(*sweep.values()):
-        swept = {**spec.params, **spec.scale_params.get(scale, {}), **dict(zip(sweep, values, strict=True))}
-        method = named(Reference(method=own_name), swept, own=True)
-        labels = {**task.params, **method.params}
-        try:
-            row, column = spec.row.format(**labels), spec.column.format(**labels)
-        except (KeyError, IndexError, ValueError) as error:
-            raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
-        cells.append(
-            Cell(
-                recipe=recipe.name, row=row, column=column, scale=scale, kind="analysis" if spec.analysis else "pair",
-                method=method, task=task, speed_baseline=baseline(spec.speed_baseline),
-                fidelity_baseline=baseline(spec.fidelity_baseline), fidelity=spec.fidelity or recipe.fidelity,
-                timing=timing, timed=spec.timed, seed=recipe.seed,
-            )
-        )  # fmt: skip
-    return cells
-
-
 def single(
     method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, list[Cell]]:
@@ -169,10 +172,12 @@ def single(
     if reason:
         raise RequestError(f"{method} does not run on {task}: {reason}")
     base = entry.baseline or None
+    cells = [CellSpec(row=method, method=method, speed_baseline=base, fidelity_baseline=base)]
+    if base:
+        cells.insert(0, CellSpec(row=base, method=base))
     recipe = Recipe(
-        name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`", task=TaskSpec(name=task),
-        scales={"mini": ScaleSpec(timing={"processes": 1})},
-        cells=([CellSpec(row=base, method=base)] if base else []) + [CellSpec(row=method, method=method, speed_baseline=base, fidelity_baseline=base)],
+        name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
+        task=TaskSpec(name=task), scales={"mini": ScaleSpec(timing={"processes": 1})}, cells=cells,
     )  # fmt: skip
     return recipe, expand(recipe, scale, registry, overrides)
 

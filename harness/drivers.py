@@ -46,7 +46,7 @@ class Driver(ABC):
 
     @abstractmethod
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
-        """The method's answers to items (`setting.evaluation` in the quality pass, `setting.timed` in the timed one)."""
+        """Answers to items: `setting.evaluation` in the quality pass, `setting.timed` in the timed one."""
 
     @abstractmethod
     def essence(self, answers: Any) -> Essence:
@@ -91,7 +91,10 @@ class TokenScoringDriver(Driver):
         return {"perplexity_difference": Measure(float(np.exp(-ours.mean()) - np.exp(-theirs.mean())), low, high)}
 
     def counters(self, answers: Sequence[TokenScores]) -> dict[str, float]:
-        return _totals([a.counters for a in answers])
+        totals = _totals([a.counters for a in answers])
+        if totals.get("tokens") and "searches" in totals:
+            totals["foss"] = 1 - totals["searches"] / totals["tokens"]
+        return totals
 
 
 class SoftmaxDriver(Driver):

@@ -16,7 +16,7 @@ class HarnessError(Exception):
     exit_code = 1
 
 
-class CellFailed(HarnessError):
+class CellFailedError(HarnessError):
     """At least one cell of a run failed, timed out or was killed; its row says why."""
 
     exit_code = 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 import inspect
 import keyword
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import ConfigDict, ValidationError, create_model
 
 from harness.errors import RequestError, unknown
-from harness.registry import Kind, Registry
+from harness.registry import Kind, Registry, construct
 
 
 def public(name: str) -> str:
@@ -28,13 +28,17 @@ def private(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def declared(target: type) -> dict[str, inspect.Parameter]:
-    """Keyword-only parameters of a class's `__init__`, by public name."""
-    signature = inspect.signature(target.__init__)  # type: ignore[misc]
+def _callable(target: Any) -> Callable[..., Any]:
+    return target.__init__ if isinstance(target, type) else target  # type: ignore[misc,no-any-return]
+
+
+def declared(target: Any) -> dict[str, inspect.Parameter]:
+    """Keyword-only parameters of a class's `__init__` or of an analysis function, by public name."""
+    signature = inspect.signature(_callable(target))
     return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def validate(target: type, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """All parameters of `target` with `given` ones checked and defaults filled in, by public name.
 
     Raises `RequestError` naming the parameter, the value and the type expected, or the nearest known name.
@@ -43,7 +47,7 @@ def validate(target: type, given: Mapping[str, Any], what: str) -> dict[str, Any
     for name in given:
         if name not in known:
             raise unknown("parameter", name, known, what)
-    hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
+    hints = typing.get_type_hints(_callable(target))
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for p in known.values()
@@ -62,7 +66,7 @@ def instantiate(kind: Kind, name: str, given: Mapping[str, Any], registry: Regis
     """The method or task of this name, made with validated parameters."""
     target = registry.resolve(kind, name)
     parameters = validate(target, given, f"{kind} {name}")
-    return target(**{private(n): v for n, v in parameters.items()})
+    return construct(target, parameters)
 
 
 def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:

@@ -10,11 +10,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 PIPE = "HARNESS_PROGRESS_FD"
+
+
+def summary(update: Mapping[str, Any]) -> str:
+    """One line for one update: `training: 300/1,000 steps loss 3.21`."""
+    total = update["total"]
+    share = f"{update['done']:,.0f}/{total:,.0f}" if total else f"{update['done']:,.0f}" if update["done"] else ""
+    return " ".join(f"{update['stage']}: {share} {update['unit']} {update['note']}".split()).rstrip(":")
 
 
 class Progress:
@@ -40,12 +47,12 @@ class Progress:
             except OSError:  # the runner is gone; the work goes on
                 self._fd = None
         else:
-            share = f"{done:,.0f}/{total:,.0f}" if total else f"{done:,.0f}"
-            print(f"{self.label}{stage}: {share} {unit} {note}".rstrip(), file=sys.stderr, flush=True)
+            update = {"stage": stage, "done": done, "total": total, "unit": unit, "note": note}
+            print(f"{self.label}{summary(update)}", file=sys.stderr, flush=True)
 
     def track(self, items: Iterable[T], stage: str, total: int | None = None, unit: str = "") -> Iterator[T]:
         """Yield items and report each as one unit done."""
-        if total is None and hasattr(items, "__len__"):
+        if total is None and isinstance(items, Sized):
             total = len(items)
         for number, item in enumerate(items, 1):
             yield item

@@ -17,8 +17,10 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import keyword
+import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -81,7 +83,7 @@ class Registry:
             other = found.setdefault((entry.kind, entry.name), entry)
             if other.target != entry.target:
                 raise RequestError(
-                    f"the {entry.kind} name {entry.name!r} is declared twice: {other.target} and {entry.target}; rename one"
+                    f"two objects are called {entry.kind} {entry.name!r}: {other.target} and {entry.target}; rename one"
                 )
         for key, (entry, _) in _declared_at_run_time.items():
             found.setdefault(key, entry)
@@ -112,8 +114,11 @@ class Registry:
 
     @cached_property
     def packages(self) -> list[str]:
-        """Packages whose decorators count: the built-in two and every plug-in."""
-        return [*PACKAGES, *(point.value for point in entry_points(group=PLUGINS) if point.value not in PACKAGES)]
+        """Packages whose decorators count: the built-in two, every installed plug-in, and those that
+        $HARNESS_PLUGINS names (separated by commas; for a method under development that is not installed)."""
+        named = [p.strip() for p in os.environ.get("HARNESS_PLUGINS", "").split(",") if p.strip()]
+        installed = [point.value for point in entry_points(group=PLUGINS)]
+        return list(dict.fromkeys([*PACKAGES, *installed, *named]))
 
     def _scan(self) -> Iterator[Entry]:
         for package in self.packages:
@@ -126,10 +131,17 @@ class Registry:
                 yield from _declarations(module, file)
 
 
+def construct(target: type[T], parameters: Mapping[str, Any]) -> T:
+    """An instance from validated parameters by public name (`lambda` reaches the argument `lambda_`)."""
+    return target(**{f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()})
+
+
 def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
     """Why this method does not run on this task, or None when it does."""
     if method_entry.contract != task_entry.contract:
-        return f"contracts differ: {method_entry.name} is {method_entry.contract}, {task_entry.name} is {task_entry.contract}"
+        return (
+            f"{method_entry.name} is a {method_entry.contract} method, {task_entry.name} a {task_entry.contract} task"
+        )
     missing = [need for need in method_entry.needs if need not in task_entry.provides]
     if missing:
         return f"{method_entry.name} needs {', '.join(missing)}, which {task_entry.name} does not provide"
@@ -161,6 +173,7 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
                     details = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
                     yield Entry(kind, name, f"{module}:{node.name}", **details)
                 except (ValueError, TypeError, IndexError) as error:
+                    allowed = ", ".join(list(inspect.signature(Entry).parameters)[3:])
                     raise RequestError(
-                        f"{file}:{call.lineno}: @{kind} takes a name and literal keywords of {list(inspect.signature(Entry).parameters)[3:]}: {error}"
+                        f"{file}:{call.lineno}: @{kind} takes a name and literal keywords ({allowed}): {error}"
                     ) from error

@@ -48,6 +48,8 @@ class Setting:
 
     hashes: dict[str, str]
     facts: dict[str, Any] = field(default_factory=dict)  # sizes and names that the row should carry
+    evaluation: Any
+    timed: Any
 
 
 @dataclass(slots=True, kw_only=True)

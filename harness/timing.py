@@ -77,7 +77,7 @@ def sample(call: Callable[[], object], loops: int, synchronise: Callable[[], Non
 
 
 def calibrate(call: Callable[[], object], minimum_ns: float, synchronise: Callable[[], None] | None) -> int:
-    """Calls per sample so that a sample lasts at least `minimum_ns`; also the warm-up (two calls at least when short)."""
+    """Calls per sample so that a sample lasts at least `minimum_ns`; also the warm-up (two calls when short)."""
     once = sample(call, 1, synchronise)
     if once >= 2 * minimum_ns:
         return 1

@@ -1,0 +1,220 @@
+"""The command line: `harness list | run | reproduce | doctor | keep | datastore ...` (also `python -m harness`).
+
+Exit codes: 0 done; 1 a cell failed, or `--require claims` and a claim does not hold; 2 the request cannot be carried
+out as given; 3 the machine is in the way; 130 interrupted, rows kept. Errors are one line; a traceback only with
+`--debug`.
+Sub-commands of families (`datastore`) come from the registry and are imported when they are called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import HarnessError, RequestError
+from harness.registry import Registry, refusal
+
+app = typer.Typer(
+    name="harness", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="A bench for methods that shortcut the costly step of language-model inference.",
+)  # fmt: skip
+
+LISTS = ("methods", "tasks", "recipes", "pairs")
+Scale = Annotated[str, typer.Option(help="mini (minutes, nothing to download), small (real data) or paper (a GPU).")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Override, e.g. method.k=64 or task.model=gpt2. Repeatable.")
+]
+Processes = Annotated[int | None, typer.Option(min=1, help="Timing processes per cell.")]
+Pairs = Annotated[int | None, typer.Option(min=1, help="Pairs per timing process.")]
+Results = Annotated[Path, typer.Option(help="Folder for rows, tables and figures.")]
+Tracking = Annotated[str | None, typer.Option(help="MLflow tracking URI, or none. Default: sqlite under --results.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells, run nothing.")]
+Require = Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("list")
+def list_names(
+    what: Annotated[str, typer.Argument(help="methods, tasks, recipes or pairs")], as_json: AsJson = False
+) -> None:
+    """Show what is registered. `harness list pairs` says which method runs on which task, and why not."""
+    if what not in LISTS:
+        from harness.errors import unknown
+
+        raise unknown("list", what, LISTS)
+    registry = Registry()
+    found = _recipes(registry) if what == "recipes" else _pairs(registry) if what == "pairs" else _named(registry, what)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    if not found:
+        print(f"no {what} are registered")
+        return
+    width = {key: max(len(str(key)), *(len(_cell(line[key])) for line in found)) for key in found[0]}
+    print("  ".join(key.ljust(width[key]) for key in width).rstrip())
+    for line in found:
+        print("  ".join(_cell(line[key]).ljust(width[key]) for key in width).rstrip())
+
+
+def _named(registry: Registry, what: str) -> list[dict[str, Any]]:
+    kind: Any = what.removesuffix("s")
+    entries = [registry.entry(kind, name) for name in registry.names(kind)]
+    side = "needs" if kind == "method" else "provides"
+    return [
+        {"name": e.name, "contract": e.contract, side: list(getattr(e, side)), "summary": e.summary} for e in entries
+    ]
+
+
+def _pairs(registry: Registry) -> list[dict[str, Any]]:
+    result = []
+    for name in registry.names("method"):
+        for task in registry.names("task"):
+            reason = refusal(registry.entry("method", name), registry.entry("task", task))
+            result.append({"method": name, "task": task, "runs": reason is None, "reason": reason or ""})
+    return result
+
+
+def _recipes(registry: Registry) -> list[dict[str, Any]]:
+    """Read the top of each file only: a listing needs no schema."""
+    import yaml
+
+    from harness.recipe import files
+
+    result = []
+    for name, path in sorted(files(registry).items()):
+        raw = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        result.append({"name": name, "headline": bool(raw.get("headline")), "title": raw.get("title", "")})
+    return result
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
+
+
+@app.command()
+def run(
+    method: str,
+    task: str,
+    scale: Scale = "mini",
+    device: Device = "cpu",
+    set_: Set = None,
+    processes: Processes = None,
+    pairs: Pairs = None,
+    results: Results = Path("results"),
+    tracking: Tracking = None,
+    fresh: Fresh = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure one method on one task against the method's exact baseline.
+
+    harness run knnlm wikitext-perplexity --set method.k=64
+    """
+    from harness import session
+
+    registry = Registry()
+    options = session.Options(scale, device, set_ or [], processes, pairs, results, tracking, fresh, dry_run, as_json)
+    raise typer.Exit(session.run(method, task, options, registry))
+
+
+@app.command()
+def reproduce(
+    recipes: Annotated[list[str] | None, typer.Argument(help="Recipes; none: the headline recipes.")] = None,
+    scale: Scale = "mini",
+    device: Device = "cpu",
+    set_: Set = None,
+    processes: Processes = None,
+    pairs: Pairs = None,
+    results: Results = Path("results"),
+    tracking: Tracking = None,
+    fresh: Fresh = False,
+    dry_run: DryRun = False,
+    require: Require = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce tables of papers: run recipes, print measured beside published, judge the papers' claims.
+
+    harness reproduce knnlm-wikitext --scale small
+    """
+    from harness import session
+
+    if require not in (None, "claims"):
+        raise RequestError(f"--require {require!r} is not known: `claims` is the only requirement")
+    registry = Registry()
+    options = session.Options(
+        scale, device, set_ or [], processes, pairs, results, tracking, fresh, dry_run, as_json, require == "claims"
+    )
+    raise typer.Exit(session.reproduce(recipes or [], options, registry))
+
+
+@app.command()
+def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")) -> None:
+    """Copy a run made from a clean tree with enough samples to results/measured, which is committed."""
+    from harness import session
+
+    session.keep_run(recipe, scale, results, Registry())
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine offers: devices, threads, data found, caches, versions, and what their absence means."""
+    from harness import session
+
+    raise typer.Exit(session.diagnose(as_json))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [a for a in given if a != "--debug"]
+    try:
+        _mount_families(given)
+        code = app(given, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except HarnessError as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted: rows already written are kept; the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `harness list ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        show = getattr(error, "show", None)  # a usage error of the option parser
+        if show is not None:
+            show()
+            sys.exit(2)
+        print(f"error: {type(error).__name__}: {error} (a fault of the harness; --debug shows where)", file=sys.stderr)
+        sys.exit(1)
+
+
+def _mount_families(given: Sequence[str]) -> None:
+    """Add the registry's sub-commands; only the one that is called is imported."""
+    registry = Registry()
+    for name in registry.names("command"):
+        if given and given[0] == name:
+            app.add_typer(registry.resolve("command", name)(), name=name)
+        else:
+            app.command(name, help=registry.entry("command", name).summary)(_placeholder)
+
+
+def _placeholder() -> None:
+    raise AssertionError("a family's command is mounted before it is called")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""Cells -> rows: isolated processes, resume by hash, one row per cell whatever happens to it.
+
+A cell is one fitting process and n timing processes that open its artifacts. Its key is the hash of all that
+determines its row (code of method, baselines, task and measuring; parameters; data; model; device; machine; library
+versions): a cell whose key already stands in the rows of this machine is not run again. Each distinct task is prepared
+once before its first cell, in a process of its own, because the data's and model's hashes belong to the key.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness import environment, timing
+from harness.artifacts import Cache, digest
+from harness.cells import Cell, Named
+from harness.display import Display
+from harness.errors import MachineError, RequestError
+from harness.executors import LocalExecutor, Outcome
+from harness.recipe import Ordered
+from harness.registry import Registry
+from harness.store import SCHEMA, Row, RowStore, new_row
+
+MEASURING = ("contracts", "drivers", "phases", "statistics", "timing", "worker")  # modules every number depends on
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "below": lambda value, bound: value < bound,
+    "above": lambda value, bound: value > bound,
+    "at most": lambda value, bound: value <= bound,
+    "at least": lambda value, bound: value >= bound,
+}
+
+
+class RowSink(Protocol):
+    """Whoever wants to hear of rows as they come (tracking)."""
+
+    def row(self, row: Row) -> None: ...
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run left: the rows of its cells in order, and how many were found finished."""
+
+    rows: list[Row]
+    resumed: int
+
+
+class Runner:
+    """Runs the cells of one recipe at one scale. Rows go to `<folder>/rows.jsonl`, logs to `<folder>/logs/`."""
+
+    def __init__(
+        self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink, *,
+        fresh: bool = False, cache: Cache | None = None, executor: LocalExecutor | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.device = device
+        self.registry = registry
+        self.display = display
+        self.sink = sink
+        self.fresh = fresh
+        self.cache = cache or Cache()
+        self.executor = executor or LocalExecutor()
+        self.store = RowStore(folder / "rows.jsonl")
+        self._code = environment.code_version(Path(__file__).parents[1])
+        self._prepared: dict[str, Outcome] = {}
+
+    def run(self, cells: Sequence[Cell]) -> Result:
+        """Run every cell that has no finished row yet.
+
+        Raises `RequestError` when the first preparation shows that the request itself cannot be carried out (missing
+        data, unreadable store), and `MachineError` when rows cannot be written; rows already written stay.
+        """
+        rows: list[Row] = []
+        resumed = 0
+        for number, cell in enumerate(cells, 1):
+            before = environment.capture(self.device)
+            prepared = self._prepare(cell)
+            hashes = prepared.response.get("hashes", {})
+            key = self._key(cell, hashes, before)
+            done = None if self.fresh or prepared.status != "ok" else self.store.finished(key)
+            label = f"[{number}/{len(cells)}] {cell.name}"
+            if done is not None:
+                resumed += 1
+                rows.append(done)
+                self.display.line(f"{label}: finished before, not run again")
+            else:
+                row = self._measure(cell, prepared, key, before, label)
+                self.store.append(row)
+                self.sink.row(row)
+                rows.append(row)
+            self.display.advance()
+        return Result(rows, resumed)
+
+    # ------------------------------------------------------------ one cell
+
+    def _prepare(self, cell: Cell) -> Outcome:
+        """Prepare the cell's task once per run; its hashes belong to the key of every cell on it."""
+        identity = digest([cell.task.name, cell.task.params, cell.scale, cell.seed])
+        if identity not in self._prepared:
+            self.display.step(f"preparing {cell.task.name}")
+            outcome = self._step("prepare", self._request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell)
+            if outcome.status == "failed" and outcome.exit_code in (2, 3):
+                raise (RequestError if outcome.exit_code == 2 else MachineError)(outcome.error)
+            self._prepared[identity] = outcome
+        return self._prepared[identity]
+
+    def _measure(self, cell: Cell, prepared: Outcome, key: str, before: dict[str, Any], label: str) -> Row:
+        started, clock = datetime.now(UTC), time.monotonic()
+        self.display.line(f"{label} ...")
+        row = new_row(
+            recipe=cell.recipe, cell=cell.name, row=cell.row, column=cell.column, scale=cell.scale,
+            method=cell.method.name, task=cell.task.name,
+            params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
+            speed_baseline=_named(cell.speed_baseline), fidelity_baseline=_named(cell.fidelity_baseline),
+            hashes={**prepared.response.get("hashes", {}), "key": key}, facts=prepared.response.get("facts", {}),
+            code=self._code, started=started.isoformat(timespec="seconds"),
+        )  # fmt: skip
+        outcome = prepared
+        if outcome.status == "ok":
+            outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row, before)
+        row["status"] = outcome.status
+        if outcome.status != "ok":
+            row["error"] = {"message": outcome.error, "log": _scrub(outcome.log)}
+        row["environment"] = {"before": before, "after": environment.capture(self.device)}
+        row["seconds"] = time.monotonic() - clock
+        self.display.line(
+            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if row["status"] == "ok" else "red"
+        )
+        return row
+
+    def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
+        outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
+        if outcome.status == "ok":
+            row["metrics"] = outcome.response["metrics"]
+            row["intervals"] = outcome.response["intervals"]
+            row["counters"] = outcome.response["counters"]
+        return outcome
+
+    def _run_pair(self, cell: Cell, row: Row, before: dict[str, Any]) -> Outcome:
+        request = self._request(cell)
+        self.display.step(f"{cell.name}, fitting")
+        fitted = self._step("fit", request, f"{_slug(cell)}-fit", cell)
+        if fitted.status != "ok":
+            return fitted
+        answer = fitted.response
+        row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"]}
+        row["intervals"] = answer["intervals"]
+        row["counters"] = {**answer["counters"], "fit_peak_memory_mb": answer["peak_memory_mb"]}
+        row["fidelity"] = _fidelity(cell.fidelity, answer["metrics"])
+        if not cell.timed:
+            return fitted
+        request["manifests"] = answer["manifests"]
+        responses = []
+        for process in range(cell.timing.processes):
+            self.display.step(f"{cell.name}, process {process + 1} of {cell.timing.processes}")
+            outcome = self._step(
+                "time", {**request, "process": process}, f"{_slug(cell)}-time{process}", cell, cell.timing.threads
+            )
+            if outcome.status != "ok":
+                return outcome
+            responses.append(outcome.response)
+        after = environment.capture(self.device)
+        _record_timing(cell, row, responses, environment.changed(before, after))
+        return outcome
+
+    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, threads: int | None = None) -> Outcome:
+        return self.executor.run(
+            mode, request, self.folder / "logs", label,
+            timeout=cell.timing.timeout, threads=threads, report=self.display.report,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ identity
+
+    def _request(self, cell: Cell) -> dict[str, Any]:
+        return {
+            "scale": cell.scale,
+            "device": self.device,
+            "seed": cell.seed,
+            "cache": str(self.cache.root),
+            "task": asdict(cell.task),
+            "method": asdict(cell.method),
+            "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
+            "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
+            "timing": cell.timing.model_dump(),
+            "code": self._code_of(cell),
+        }
+
+    def _code_of(self, cell: Cell) -> str:
+        """Digest of the sources that the cell's numbers depend on: families, the task's package, the measuring."""
+        paths = [Path(__file__).with_name(f"{name}.py") for name in MEASURING]
+        kind: Any = "analysis" if cell.kind == "analysis" else "method"
+        methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
+        for name in dict.fromkeys(methods):
+            paths.append(_family(self.registry.entry(kind, name).target))
+        paths.append(_package(self.registry.entry("task", cell.task.name).target))
+        return environment.source_digest(paths)
+
+    def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
+        request = self._request(cell)
+        request.pop("cache")
+        return digest(
+            {
+                **request,
+                "fidelity": cell.fidelity.model_dump() if cell.fidelity else None,
+                "timed": cell.timed,
+                "hashes": hashes,
+                "machine": environment.machine_id(env),
+                "libraries": env["libraries"],
+                "schema": SCHEMA,
+            }
+        )
+
+
+def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], changes: list[str]) -> None:
+    """Samples, statistics and decision of a cell's timing processes, into its row."""
+    samples = [timing.ProcessSample(r["pairs"], r["noise"], r["loops"]) for r in responses]
+    fidelity = row["fidelity"]
+    failure = ""
+    if fidelity is not None and not fidelity["holds"]:
+        failure = (
+            f"fidelity: {fidelity['metric']} {fidelity['value']:.4g} is not {fidelity['is']} {fidelity['bound']:g}"
+        )
+    summary = timing.decide(
+        samples, exploratory=cell.scale == "mini", fidelity_failure=failure, environment_changes=changes
+    )
+    metrics, counters = row["metrics"], row["counters"]
+    metrics["wall_clock_s"] = summary.method_s
+    counters["peak_memory_mb"] = max(r["peak_memory_mb"] for r in responses)
+    record: dict[str, Any] = {
+        "processes": responses,
+        "noise_floor": summary.noise_floor,
+        "spread_baseline": summary.spread_baseline,
+        "spread_method": summary.spread_method,
+        "outliers": summary.outliers,
+        "decision": None,
+        "reason": "this is the baseline: timed against itself for the noise floor",
+    }
+    if cell.speed_baseline is not None:
+        metrics["baseline_wall_clock_s"] = summary.baseline_s
+        metrics["speedup"] = summary.speedup
+        if summary.interval is not None:
+            row["intervals"]["speedup"] = list(summary.interval)
+        record |= {"decision": summary.decision, "reason": summary.reason}
+    row["timing"] = record
+
+
+def _fidelity(demand: Ordered | None, metrics: dict[str, float]) -> dict[str, Any] | None:
+    if demand is None or demand.metric not in metrics:
+        return None
+    value = metrics[demand.metric]
+    return {
+        "metric": demand.metric,
+        "is": demand.is_,
+        "bound": demand.bound,
+        "value": value,
+        "holds": OPERATORS[demand.is_](value, demand.bound),
+    }
+
+
+def _headline(row: Row) -> str:
+    """The row in a few words, for the line that stays on the terminal."""
+    if row["status"] != "ok":
+        error = row["error"] or {}
+        return f"{row['status']}: {error.get('message', '')}"
+    metrics = row["metrics"] or {}
+    parts = [f"{n} {metrics[n]:.4g}" for n in list(metrics)[:2] if n not in ("fit_s", "speedup", "wall_clock_s")]
+    if "speedup" in metrics:
+        parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
+    return ", ".join(parts)
+
+
+def _named(method: Named | None) -> dict[str, Any] | None:
+    return None if method is None else {"method": method.name, "params": method.params}
+
+
+def _slug(cell: Cell) -> str:
+    name = "".join(c if c.isalnum() else "-" for c in cell.name.lower())[:48]
+    return f"{name}-{digest([cell.row, cell.column, cell.method.params])[:6]}"
+
+
+def _scrub(log: str) -> str:
+    """A log without this user's home folder in its paths."""
+    return log.replace(str(Path.home()), "~")
+
+
+def _family(target: str) -> Path:
+    """The folder of a method's module, or the module itself when it lies in a package's top folder."""
+    module = target.partition(":")[0]
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise RequestError(f"no source found for {module}: methods must be importable from files")
+    file = Path(spec.origin)
+    return file if module.count(".") < 2 else file.parent
+
+
+def _package(target: str) -> Path:
+    """The folder of the top package of a task's module, or the module itself when it is in none."""
+    module = target.partition(":")[0]
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        raise RequestError(f"no source found for {module}: tasks must be importable from files")
+    file = Path(spec.origin)
+    return file.parent if spec.submodule_search_locations else file

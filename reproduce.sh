@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# From a clean clone to a table: installs into .venv (first time), then runs.
+#
+#   ./reproduce.sh                        the headline recipes at scale mini
+#   ./reproduce.sh RECIPE... [options]    those recipes; the options are those of `harness reproduce`
+#   ./reproduce.sh test [pytest options]  ruff, mypy, the import contract, the tests
+set -euo pipefail
+cd "$(dirname "$0")"
+
+venv=.venv
+stamp=$venv/.installed
+wanted=$(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)
+
+fail() { echo "reproduce.sh: $1" >&2; exit "${2:-3}"; }
+
+find_python() {
+  for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
+    if [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 &&
+      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+install() {
+  local python
+  python=$(find_python) || fail "Python 3.11 or newer is needed; install it or set PYTHON=/path/to/python3"
+  echo "First start: installing into $venv (about 2.3 GB with the CPU build of torch, two to three minutes) ..." >&2
+  if [ ! -x $venv/bin/pip ]; then # absent, or left half-made by a Python without ensurepip
+    rm -rf $venv
+    "$python" -m venv $venv ||
+      { rm -rf $venv; fail "$python cannot make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; }
+  fi
+  $venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'torch==2.13.0' ||
+    fail "torch could not be installed; is a package index reachable?"
+  $venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' ||
+    fail "the packages could not be installed; the lines above say which"
+  echo "$wanted" >$stamp
+}
+
+[ -f $stamp ] && [ "$(cat $stamp)" = "$wanted" ] || install
+
+if [ "${1:-}" = test ]; then
+  shift
+  $venv/bin/ruff check .
+  $venv/bin/ruff format --check --quiet .
+  $venv/bin/mypy
+  $venv/bin/lint-imports
+  exec $venv/bin/python -m pytest -m "not slow" "$@"
+fi
+exec $venv/bin/harness reproduce "$@"

@@ -1,0 +1,110 @@
+"""The smallest real task of each contract, on seeded random data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.contracts import OutputLayer
+from harness.errors import RequestError
+from harness.registry import task
+from harness.settings import DecodingSetting, Measure, RetrievalSetting, SoftmaxSetting, Task, TokenScoringSetting
+
+
+@dataclass
+class ToyModel:
+    name: str = "toy"
+    hash: str = "toy-1"
+    tokenizer_hash: str = "toy-1"
+    vocabulary_size: int = 50
+    window: int = 64
+    device: str = "cpu"
+    kind: str = "causal"
+    module: Any = None
+    eos_ids: tuple[int, ...] = (0,)
+
+
+@task("toy-text", contract="token-scoring", provides=("reference-text",), summary="Zipfian token streams")
+class ToyText(Task):
+    scale_defaults = {"small": {"tokens": 4000}}
+
+    def __init__(self, *, tokens: int = 3000, missing: bool = False) -> None:
+        self.tokens = tokens
+        self.missing = missing
+
+    def prepare(self, context, progress):
+        if self.missing:
+            raise RequestError("no data at data/toy: set HARNESS_DATA")
+        rng = np.random.default_rng(context.seed)
+        streams = [np.minimum(rng.zipf(1.5, self.tokens) - 1, 49) for _ in range(3)]
+        return TokenScoringSetting(
+            model=ToyModel(),
+            reference=streams[:1],
+            validation=streams[1:2],
+            evaluation=streams[2:],
+            timed=[streams[2][:200]],
+            words=self.tokens - 1,
+            hashes={"data": f"zipf-{context.seed}-{self.tokens}", "model": "toy-1"},
+            facts={"evaluation_tokens": self.tokens - 1},
+        )
+
+    def metrics(self, setting, answers):
+        log_probs = np.concatenate([a.log_probs for a in answers])
+        return {"perplexity": Measure(float(np.exp(-log_probs.mean())))}
+
+
+@task("toy-layer", contract="softmax-screening", summary="a random output layer")
+class ToyLayer(Task):
+    def prepare(self, context, progress):
+        rng = np.random.default_rng(context.seed)
+        weight, bias = rng.normal(size=(100, 8)).astype(np.float32), np.zeros(100, np.float32)
+        contexts = rng.normal(size=(400, 8)).astype(np.float32)
+        targets = np.argmax(contexts @ weight.T, axis=1)
+        return SoftmaxSetting(
+            layer=OutputLayer(weight, bias),
+            contexts=contexts[:200],
+            targets=targets[:200],
+            evaluation=contexts[200:],
+            evaluation_targets=targets[200:],
+            timed=contexts[200:220],
+            hashes={"data": str(context.seed)},
+        )
+
+    def metrics(self, setting, answers):
+        return {"log_normalizer": Measure(float(np.mean([a.log_normalizer for a in answers])))}
+
+
+@task("toy-successors", contract="sequence-decoding", provides=("causal",), summary="count down to the end token")
+class ToySuccessors(Task):
+    def prepare(self, context, progress):
+        return DecodingSetting(
+            model=ToyModel(module=lambda ids: max(0, ids[-1] - 1)),
+            training=[],
+            evaluation=[[n] for n in range(3, 25)],
+            timed=[[9]],
+            limit=20,
+            batch=4,
+            hashes={"data": "countdown"},
+        )
+
+    def metrics(self, setting, answers):
+        return {"length": Measure(float(np.mean([len(a.ids) for a in answers])))}
+
+
+@task("toy-questions", contract="retrieval-generation", provides=("passages",), summary="passages by number")
+class ToyQuestions(Task):
+    def prepare(self, context, progress):
+        return RetrievalSetting(
+            model=ToyModel(),
+            knowledge=["a", "bb", "ccc"],
+            validation=[],
+            evaluation=[[n] for n in range(12)],
+            timed=[[1], [2]],
+            limit=4,
+            hashes={"data": "three passages"},
+        )
+
+    def metrics(self, setting, answers):
+        return {"length": Measure(float(np.mean([len(a.ids) for a in answers])))}
