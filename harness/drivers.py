@@ -16,7 +16,7 @@ import numpy as np
 
 from harness import statistics
 from harness.artifacts import default_cache
-from harness.contracts import Artifacts, Contract, Decoded, Phases, Shared, TokenScores, TopK
+from harness.contracts import Artifacts, Decoded, Phases, Shared, TokenScores, TopK
 from harness.errors import RequestError
 from harness.phases import NoPhases
 from harness.settings import Context, Measure, Scale
@@ -169,7 +169,7 @@ class RetrievalDriver(DecodingDriver):
         return [method.generate(setting.model, prompt, setting.limit, phases) for prompt in items]
 
 
-DRIVERS: dict[Contract, Driver] = {
+DRIVERS: dict[str, Driver] = {
     "token-scoring": TokenScoringDriver(),
     "softmax-screening": SoftmaxDriver(),
     "sequence-decoding": DecodingDriver(),

@@ -154,7 +154,7 @@ def parse(text: str, where: str) -> Recipe:
     try:
         return Recipe.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None

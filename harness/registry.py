@@ -108,9 +108,13 @@ class Registry:
             return live[1]
         module, _, attribute = entry.target.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
+            found = getattr(importlib.import_module(module), attribute)
         except ImportError as error:
             raise RequestError(f"the {kind} {name!r} cannot be imported from {module}: {error}") from error
+        actual = getattr(found, "contract", None)
+        if kind == "method" and actual != entry.contract:
+            raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
+        return found
 
     @cached_property
     def packages(self) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from harness.contracts import Contract, GenerationModel, LanguageModel, OutputLayer
+from harness.contracts import GenerationModel, LanguageModel, OutputLayer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,9 +102,9 @@ class RetrievalSetting(Setting):
 
 
 class Task(ABC):
-    """Base of all tasks. Parameters are keyword-only arguments of `__init__`, as for methods."""
+    """Base of all tasks. Parameters are keyword-only arguments of `__init__`, as for methods; the decorator names the
+    contract, which decides what setting `prepare` returns and what answers `metrics` gets."""
 
-    contract: ClassVar[Contract]
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {}  # parameters whose default depends on the scale
 
     @abstractmethod

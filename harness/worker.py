@@ -44,7 +44,7 @@ class _Cell:
         self.cache = Cache(self.context.cache)
         self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
         self.setting: Setting = self.task.prepare(self.context, self.progress)
-        self.driver: Driver = DRIVERS[self.task.contract]
+        self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
 
     def named(self, role: str) -> Any:
         """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`)."""

@@ -1,0 +1,36 @@
+"""Fixtures for all tests: a private cache, and the toy plug-in of tests/toys."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import registry
+from harness.registry import Registry
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def cache_home(tmp_path, monkeypatch):
+    """A cache folder of this test's own, for this process and the ones it starts."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("HARNESS_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def toys(cache_home, monkeypatch):
+    """A registry that sees the toy methods and tasks; worker processes see them too."""
+    monkeypatch.setenv("HARNESS_PLUGINS", "toys")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
+    monkeypatch.syspath_prepend(str(TESTS))
+    yield Registry()
+    for key, (entry, _) in list(registry._declared_at_run_time.items()):
+        if entry.target.startswith("toys."):
+            del registry._declared_at_run_time[key]
+    for name in [n for n in sys.modules if n.partition(".")[0] == "toys"]:
+        del sys.modules[name]

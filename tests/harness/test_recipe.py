@@ -1,0 +1,119 @@
+"""Recipes are typed: what is misspelt, of the wrong type or impossible is refused with its place."""
+
+import pytest
+
+from harness import cells, recipe
+from harness.errors import RequestError
+from harness.parameters import parse_overrides
+from harness.registry import Registry
+
+TEXT = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text, params: {tokens: 1000}}
+methods: {toy-unigram: {lambda: 0.5}}
+scales:
+  small: {methods: {toy-unigram: {lambda: 0.9}}, timing: {processes: 2}}
+cells:
+  - {row: uniform, method: toy-uniform}
+  - row: unigram
+    column: "pause={pause:g}"
+    method: toy-unigram
+    sweep: {pause: [0, 0.5]}
+    speed_baseline: {method: toy-unigram, params: {pause: 0.1}}
+"""
+
+
+def test_cells_carry_every_parameter_with_its_precedence(toys):
+    uniform, first, second = cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)
+    assert uniform.method.params == {}
+    assert uniform.task.params == {"tokens": 1000, "missing": False}
+    assert first.name == "unigram / pause=0"
+    assert second.method.params == {"pause": 0.5, "fault": "none", "lambda": 0.5}
+    assert second.speed_baseline.params["pause"] == 0.1
+
+
+def test_a_scale_changes_its_own_parameters_only(toys):
+    small = cells.expand(recipe.parse(TEXT, "toy.yaml"), "small", toys)
+    assert small[1].method.params["lambda"] == 0.9
+    assert small[1].task.params["tokens"] == 1000  # the recipe's word counts more than the task's default
+    assert (small[1].timing.processes, small[1].timing.pairs) == (2, 3)
+
+
+def test_overrides_reach_methods_and_baselines_but_not_what_a_baseline_states(toys):
+    overrides = parse_overrides(["method.pause=2", "method.lambda=0.1", "task.tokens=77", "timing.pairs=9"])
+    unswept = TEXT.replace("sweep: {pause: [0, 0.5]}", "params: {pause: 0}")
+    uniform, unigram = cells.expand(recipe.parse(unswept, "toy.yaml"), "mini", toys, overrides)
+    assert uniform.task.params["tokens"] == 77
+    assert unigram.timing.pairs == 9
+    assert unigram.method.params["pause"] == 2
+    assert unigram.speed_baseline.params == {"pause": 0.1, "fault": "none", "lambda": 0.1}
+
+
+def test_two_cells_with_the_same_labels_are_refused(toys):
+    with pytest.raises(RequestError, match="two cells are both called"):
+        fixed = TEXT.replace('"pause={pause:g}"', "same")
+        cells.expand(recipe.parse(fixed, "toy.yaml"), "mini", toys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("toy-unigram\n    sweep", "toy-unigrm\n    sweep", "unknown method 'toy-unigrm'.*did you mean 'toy-unigram'"),
+        ("name: toy-text", "name: toy-txt", "unknown task 'toy-txt'.*did you mean 'toy-text'"),
+        ("pause: [0, 0.5]", "paus: [0, 0.5]", "unknown parameter 'paus'.*did you mean 'pause'"),
+        ("pause: [0, 0.5]", "pause: [0, fast]", "parameter 'pause' of method toy-unigram: .*number.*'fast'"),
+        ("tokens: 1000", "tokens: many", "parameter 'tokens' of task toy-text"),
+        ("method: toy-uniform}", "method: toy-greedy}", "toy-greedy is a sequence-decoding method"),
+        ("  - {row: uniform, method: toy-uniform}", "  - {row: uniform}", "give either `method` or `analysis`"),
+        ("pause={pause:g}", "pause={speed:g}", "placeholder 'speed'"),
+    ],
+)
+def test_mistakes_name_their_place(toys, old, new, message):
+    assert old in TEXT
+    with pytest.raises(RequestError, match=message):
+        cells.expand(recipe.parse(TEXT.replace(old, new), "toy.yaml"), "mini", toys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
+        ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
+        ("processes: 2", "processes: 0", "toy"),
+        ("paper: none", "paper: [", "is not YAML"),
+    ],
+)
+def test_a_broken_file_names_file_and_key(toys, old, new, message):
+    with pytest.raises(RequestError, match=message):
+        cells.expand(recipe.parse(TEXT.replace(old, new), "toy.yaml"), "small", toys)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest():
+    with pytest.raises(RequestError, match="did you mean 'knnlm-wikitext'"):
+        recipe.load("knnlm-wikitex", Registry())
+
+
+@pytest.mark.parametrize("setting", ["method.k", "k=3", "methods.k=3", "=", "method.=1"])
+def test_an_override_that_is_none_is_refused(setting):
+    with pytest.raises(RequestError, match=r"method\.NAME=VALUE"):
+        parse_overrides([setting])
+
+
+def test_an_override_that_no_cell_takes_is_refused(toys):
+    with pytest.raises(RequestError, match="unknown parameter 'method.pauze'.*did you mean 'method.pause'"):
+        cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": 1})
+
+
+@pytest.mark.parametrize("scale", ["mini", "small", "paper"])
+@pytest.mark.parametrize("name", sorted(recipe.files(Registry())))
+def test_every_shipped_recipe_expands_at_every_scale_it_has(name, scale):
+    registry = Registry()
+    loaded = recipe.load(name, registry)
+    found = cells.expand(loaded, scale, registry)
+    rows = {(c.row, c.column) for c in found}
+    for claim in loaded.claims:
+        if scale in claim.scales:
+            assert any(claim.row == r and claim.column in (None, c) for r, c in rows), claim.text

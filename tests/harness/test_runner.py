@@ -1,0 +1,180 @@
+"""The runner end to end on toy methods, in real processes: rows, faults, resume."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from harness import cells, recipe
+from harness.display import Display
+from harness.errors import RequestError
+from harness.runner import Runner
+from harness.store import RowStore
+
+RECIPE = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {{name: {task}}}
+timing: {{processes: 2, pairs: 2, min_sample_ms: 1, timeout: {timeout}}}
+cells:
+{cells}
+"""
+
+
+class Heard:
+    def __init__(self):
+        self.rows = []
+
+    def row(self, row):
+        self.rows.append(row)
+
+
+def run(registry, folder, task, lines, timeout=60.0, fresh=False):
+    loaded = recipe.parse(RECIPE.format(task=task, cells=lines, timeout=timeout), "toy.yaml")
+    found = cells.expand(loaded, "mini", registry)
+    heard = Heard()
+    with Display(Console(file=open(os.devnull, "w")), "toy", len(found)) as display:
+        result = Runner(folder, "cpu", registry, display, heard, fresh=fresh).run(found)
+    return result, heard
+
+
+def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
+    lines = """
+  - {row: uniform, method: toy-uniform}
+  - {row: unigram, method: toy-unigram, params: {pause: 0.01}, speed_baseline: toy-uniform,
+     fidelity_baseline: toy-uniform, fidelity: {metric: perplexity_difference, is: below, bound: 0}}
+"""
+    result, heard = run(toys, tmp_path, "toy-text", lines)
+    baseline, row = result.rows
+    assert [r["status"] for r in result.rows] == ["ok", "ok"]
+    assert baseline["metrics"]["perplexity"] == pytest.approx(50)
+    assert "speedup" not in baseline["metrics"]
+    assert baseline["timing"]["decision"] is None
+    assert row["metrics"]["perplexity"] < 50
+    assert row["metrics"]["perplexity_difference"] == pytest.approx(row["metrics"]["perplexity"] - 50)
+    assert row["fidelity"]["holds"] is True
+    assert row["metrics"]["speedup"] < 0.5
+    assert row["timing"]["decision"] == "exploratory"
+    assert len(row["timing"]["processes"]) == 2
+    assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] == pytest.approx(0.01, rel=0.5)
+    assert row["counters"]["tokens"] == 2999
+    assert row["counters"]["reference_streams"] == 1
+    assert row["hashes"]["model"] == "toy-1"
+    assert heard.rows == result.rows
+    assert RowStore(tmp_path / "rows.jsonl").rows() == json.loads(json.dumps(result.rows))
+
+
+@pytest.mark.parametrize(
+    ("task", "exact", "fast", "metric"),
+    [
+        ("toy-layer", "toy-exact", "toy-frequent", "precision_at_5"),
+        ("toy-successors", "toy-greedy", "toy-blocks", "exact_match"),
+        ("toy-questions", "toy-sequential", "toy-sequential", "exact_match"),
+    ],
+)
+def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast, metric):
+    lines = f"  - {{row: fast, method: {fast}, speed_baseline: {exact}, fidelity_baseline: {exact}}}"
+    result, _ = run(toys, tmp_path, task, lines)
+    row = result.rows[0]
+    assert row["status"] == "ok", row["error"]
+    assert 0.5 < row["metrics"][metric] <= 1
+    assert row["metrics"]["speedup"] > 0
+    if task == "toy-layer":
+        assert row["metrics"]["precision_at_1"] == pytest.approx(1, abs=0.15)
+    if task == "toy-successors":
+        assert row["counters"]["accepted_tokens"] == pytest.approx(2, rel=0.1)
+        assert row["metrics"]["exact_match"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        ("error", "failed", "the reference text is no good: give another"),
+        ("bug", "failed", "ZeroDivisionError: a fault of the method"),
+        ("crash", "killed", "SIGKILL"),
+    ],
+)
+def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, status, message):
+    lines = f"""
+  - {{row: broken, method: toy-unigram, params: {{fault: {fault}}}}}
+  - {{row: sound, method: toy-unigram}}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    broken, sound = result.rows
+    assert broken["status"] == status
+    assert message in broken["error"]["message"]
+    assert sound["status"] == "ok"
+
+
+def test_a_hanging_cell_times_out(toys, tmp_path):
+    lines = "  - {row: hanging, method: toy-unigram, params: {fault: hang}}"
+    started = time.monotonic()
+    result, _ = run(toys, tmp_path, "toy-text", lines, timeout=3.0)
+    assert result.rows[0]["status"] == "timeout"
+    assert time.monotonic() - started < 15
+
+
+def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
+    loaded = recipe.parse(
+        RECIPE.format(task="toy-text", timeout=9, cells="  - {row: a, method: toy-uniform, task: {missing: true}}"), "t"
+    )
+    found = cells.expand(loaded, "mini", toys)
+    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display, pytest.raises(RequestError, match="no data"):
+        Runner(tmp_path, "cpu", toys, display, Heard()).run(found)
+
+
+def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {lambda: 0.5}}"
+    first, _ = run(toys, tmp_path, "toy-text", lines)
+    again, heard = run(toys, tmp_path, "toy-text", lines)
+    assert (first.resumed, again.resumed) == (0, 2)
+    assert heard.rows == []
+    assert [r["started"] for r in again.rows] == [r["started"] for r in first.rows]
+    changed, _ = run(toys, tmp_path, "toy-text", lines.replace("0.5", "0.6"))
+    assert changed.resumed == 1
+    forced, _ = run(toys, tmp_path, "toy-text", lines, fresh=True)
+    assert forced.resumed == 0
+
+
+def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram, fidelity_baseline: toy-uniform, timed: false}"
+    first, _ = run(toys, tmp_path / "1", "toy-text", lines)
+    second, _ = run(toys, tmp_path / "2", "toy-text", lines, fresh=True)
+    assert {k: v for k, v in first.rows[0]["metrics"].items() if k != "fit_s"} == {
+        k: v for k, v in second.rows[0]["metrics"].items() if k != "fit_s"
+    }
+
+
+def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tmp_path):
+    text = RECIPE.format(
+        task="toy-text",
+        timeout=60,
+        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {pause: 0.5}}",
+    )
+    (tmp_path / "toy.yaml").write_text(text)
+    command = [sys.executable, "-m", "harness", "reproduce", str(tmp_path / "toy.yaml")]
+    command += ["--results", str(tmp_path / "results"), "--tracking", "none"]
+    rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (rows.exists() and rows.read_bytes().count(b"\n") >= 1):
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    before = RowStore(rows).rows()
+    assert [r["row"] for r in before] == ["a"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "finished before" in done.stdout
+    after = RowStore(rows).rows()
+    assert [r["row"] for r in after] == ["a", "b"]
+    assert after[0] == before[0]
