@@ -1,0 +1,173 @@
+"""One invocation of the command line, from a recipe's name to its table: expand, run, show, track, judge."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from harness import cells as expansion
+from harness import recipe as recipes
+from harness.cells import Cell
+from harness.errors import MachineError, RequestError, unknown
+from harness.parameters import parse_overrides
+from harness.recipe import Recipe
+from harness.registry import Registry
+from harness.settings import SCALES, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `harness run` and `harness reproduce` were asked for."""
+
+    scale: str = "mini"
+    device: str = "cpu"
+    overrides: Sequence[str] = field(default_factory=list)
+    processes: int | None = None
+    pairs: int | None = None
+    results: Path = Path("results")
+    tracking: str | None = None
+    fresh: bool = False
+    dry_run: bool = False
+    as_json: bool = False
+    require_claims: bool = False
+
+
+def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int:
+    """Run recipes (the headline ones when none is named) and return the exit code."""
+    wanted = [recipes.load(name, registry) for name in names or headlines(registry)]
+    overrides = parse_overrides(options.overrides)
+    scale = _scale(options)
+    planned = []
+    for recipe in wanted:
+        cells = expansion.expand(recipe, scale, registry, overrides)
+        planned.append((recipe, expansion.narrow(cells, options.processes, options.pairs)))
+    return _carry_out(planned, options, registry)
+
+
+def run(method: str, task: str, options: Options, registry: Registry) -> int:
+    """Measure one method on one task and return the exit code."""
+    overrides = parse_overrides(options.overrides)
+    recipe, cells = expansion.single(method, task, _scale(options), registry, overrides)
+    return _carry_out([(recipe, expansion.narrow(cells, options.processes, options.pairs))], options, registry)
+
+
+def headlines(registry: Registry) -> list[str]:
+    """Names of the recipes that stand for their paper."""
+    return [name for name in sorted(recipes.files(registry)) if recipes.load(name, registry).headline]
+
+
+def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
+    """`harness keep`: copy a finished run to results/measured."""
+    from harness.keep import keep
+
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    recipe = recipes.load(name, registry)
+    cells = expansion.expand(recipe, cast(Scale, scale), registry)
+    kept = keep(recipe, cast(Scale, scale), results / "runs", results / "measured", cells)
+    print(f"kept in {kept}")
+
+
+def diagnose(as_json: bool) -> int:
+    """`harness doctor`: print the checks; 0 unless one is a problem."""
+    from harness import doctor
+
+    checks = doctor.report(deep=True)
+    doctor.show(checks, as_json)
+    return 3 if any(check.state == "problem" for check in checks) else 0
+
+
+def _scale(options: Options) -> Scale:
+    if options.scale not in SCALES:
+        raise unknown("scale", options.scale, SCALES)
+    return cast(Scale, options.scale)
+
+
+def _carry_out(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
+    if options.dry_run:
+        _show_plan(planned, options)
+        return 0
+    _check_device(options.device)
+    # With --json, standard output is for the rows alone.
+    console = Console(stderr=options.as_json, width=None if os.environ.get("COLUMNS") or os.isatty(1) else 160)
+    code = 0
+    rows: list[Any] = []
+    for recipe, cells in planned:
+        recipe_rows, recipe_code = _one(recipe, cells, options, registry, console)
+        rows += recipe_rows
+        code = max(code, recipe_code)
+    if options.as_json:
+        print(json.dumps(rows, indent=1))
+    return code
+
+
+def _one(
+    recipe: Recipe, cells: list[Cell], options: Options, registry: Registry, console: Console
+) -> tuple[list[Any], int]:
+    """Run one recipe and show it; the table is written whatever became of the cells."""
+    from harness import environment
+    from harness.display import Display
+    from harness.report import claims, figure, published, render, tables
+    from harness.runner import Runner
+    from harness.tracking import open_tracker
+
+    scale = cells[0].scale
+    folder = options.results / "runs" / recipe.name / scale
+    numbers = published.load(recipe.published)
+    tracker = open_tracker(options.tracking, options.results / "runs")
+    machine = environment.machine_id(environment.capture(options.device))
+    with tracker.invocation(recipe, scale, options.device, folder) as invocation:
+        with Display(console, f"{recipe.name} ({scale})", len(cells)) as display:
+            runner = Runner(folder, options.device, registry, display, invocation, fresh=options.fresh)
+            result = runner.run(cells)
+        verdicts = claims.verdicts(recipe, result.rows, scale)
+        labels = [(cell.row, cell.column) for cell in cells]
+        table = tables.build(recipe, scale, result.rows, numbers, cells=labels, machine=machine, verdicts=verdicts)
+        written = [*render.write(table, folder), *figure.draw(recipe, scale, result.rows, numbers, folder)]
+        invocation.files([folder / "rows.jsonl", *written])
+    console.print()
+    render.show(table, console)
+    console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
+    failed = any(row["status"] != "ok" for row in result.rows)
+    unmet = options.require_claims and any(v.outcome != "holds" for v in verdicts)
+    return list(result.rows), 1 if failed or unmet else 0
+
+
+def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
+    """The cells of every recipe, one line each; nothing is imported that runs them."""
+    plan = [
+        {
+            "recipe": cell.recipe, "cell": cell.name, "scale": cell.scale, "kind": cell.kind,
+            "method": cell.method.name, "task": cell.task.name,
+            "params": {"method": cell.method.params, "task": cell.task.params},
+            "speed_baseline": cell.speed_baseline.name if cell.speed_baseline else None,
+            "processes": cell.timing.processes if cell.timed else 0, "pairs": cell.timing.pairs if cell.timed else 0,
+        }
+        for _, cells in planned for cell in cells
+    ]  # fmt: skip
+    if options.as_json:
+        print(json.dumps(plan, indent=1))
+        return
+    for recipe, cells in planned:
+        print(f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name} (nothing was run)")
+        for cell in cells:
+            against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
+            timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
+            print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
+
+
+def _check_device(device: str) -> None:
+    if device == "cpu":
+        return
+    if not device.startswith("cuda"):
+        raise RequestError(f"unknown device {device!r}: cpu or cuda")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise MachineError(f"no device {device!r}: torch {torch.__version__} sees no GPU; use --device cpu")

@@ -1,0 +1,164 @@
+"""The command line as a person uses it: output, one-line errors, exit codes."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness.cli import main
+
+RECIPE = """
+name: toy
+title: a toy
+paper: retomaton
+source: none
+task: {name: toy-text}
+timing: {processes: 1, pairs: 2, min_sample_ms: 1}
+cells:
+  - {row: uniform, method: toy-uniform}
+  - {row: unigram, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}
+claims:
+  - {text: counting helps, source: nowhere, row: unigram, metric: perplexity, is: below, than: {row: uniform}}
+"""
+
+
+def call(*arguments):
+    """Exit code of `harness ARGUMENTS` in this process."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return end.value.code
+
+
+@pytest.fixture
+def recipe_file(tmp_path, toys):
+    path = tmp_path / "toy.yaml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def reproduce(recipe_file, tmp_path, *more):
+    return call("reproduce", recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none", *more)
+
+
+@pytest.mark.parametrize("what", ["methods", "tasks", "recipes", "pairs"])
+def test_lists_print_json(toys, capsys, what):
+    assert call("list", what, "--json") == 0
+    names = json.loads(capsys.readouterr().out)
+    assert names
+    if what == "pairs":
+        refused = [p for p in names if p["method"] == "toy-greedy" and p["task"] == "toy-text"]
+        assert refused[0]["runs"] is False
+        assert "sequence-decoding method" in refused[0]["reason"]
+
+
+def test_listing_methods_takes_less_than_half_a_second():
+    took = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "harness", "list", "methods"], check=True, capture_output=True)
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.5
+
+
+def test_a_recipe_runs_from_file_to_table(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert "unigram" in shown
+    assert "counting helps" in shown
+    folder = tmp_path / "results" / "runs" / "toy" / "mini"
+    assert {"rows.jsonl", "table.md", "table.csv"} <= {f.name for f in folder.iterdir()}
+    assert "| unigram" in (folder / "table.md").read_text()
+
+
+def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in rows] == ["uniform", "unigram"]
+
+
+def test_a_dry_run_lists_cells_and_writes_nothing(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
+    assert "unigram: toy-unigram against toy-uniform, 1 x 2 pairs" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()
+
+
+def test_one_method_on_one_task(toys, tmp_path, capsys):
+    code = call(
+        "run", "toy-unigram", "toy-text", "--results", str(tmp_path), "--tracking", "none",
+        "--set", "method.lambda=0.9", "--pairs", "1", "--json",
+    )  # fmt: skip
+    assert code == 0
+    baseline, row = json.loads(capsys.readouterr().out)
+    assert (baseline["method"], row["speed_baseline"]["method"]) == ("toy-uniform", "toy-uniform")
+    assert row["params"]["method"]["lambda"] == 0.9
+    assert len(row["timing"]["processes"][0]["pairs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("reproduce", "knnlm-wikitex"), 2, "did you mean 'knnlm-wikitext'"),
+        (("run", "toy-unigrm", "toy-text"), 2, "did you mean 'toy-unigram'"),
+        (("run", "toy-unigram", "toy-txt"), 2, "did you mean 'toy-text'"),
+        (("run", "toy-greedy", "toy-text"), 2, "does not run on toy-text"),
+        (("run", "toy-unigram", "toy-text", "--set", "method.lamda=1"), 2, "did you mean 'method.lambda'"),
+        (("run", "toy-unigram", "toy-text", "--set", "method.lambda=x"), 2, "parameter 'lambda'"),
+        (("run", "toy-unigram", "toy-text", "--scale", "mni"), 2, "did you mean 'mini'"),
+        (("run", "toy-unigram", "toy-text", "--device", "gpu"), 2, "unknown device 'gpu'"),
+        (("list", "method"), 2, "did you mean 'methods'"),
+        (("reproduce", "--no-such-option"), 2, "No such option"),
+        (("reproduce", "missing.yaml"), 2, "no recipe file at missing.yaml"),
+    ],
+)
+def test_mistakes_end_with_one_line_and_code_two(toys, capsys, arguments, code, message):
+    assert call(*arguments) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_missing_data_ends_with_code_two_and_the_way_out(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--set", "task.missing=true") == 2
+    assert "set HARNESS_DATA" in capsys.readouterr().err
+
+
+def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--set", "method.fault=bug") == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_required_claims_decide_the_exit_code(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--require", "claims", "--set", "method.lambda=3.0") == 1
+
+
+def test_debug_shows_the_traceback(toys):
+    from harness.errors import RequestError
+
+    with pytest.raises(RequestError):
+        main(["--debug", "list", "nothing"])
+
+
+def test_an_interrupt_keeps_the_rows_and_ends_with_130(recipe_file, tmp_path):
+    import os
+    import signal
+
+    command = [sys.executable, "-m", "harness", "reproduce", recipe_file, "--results", str(tmp_path / "results")]
+    command += ["--tracking", "none", "--set", "method.pause=1", "--fresh"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
+    deadline = time.monotonic() + 60
+    while not rows.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "rows already written are kept" in error
+    assert rows.read_bytes().count(b"\n") == 1
+
+
+def test_doctor_reports_and_prints_json(toys, capsys):
+    assert call("doctor", "--json") in (0, 3)
+    names = {check["name"] for check in json.loads(capsys.readouterr().out)}
+    assert {"python"} <= {name.lower() for name in names}
