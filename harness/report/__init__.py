@@ -1,0 +1,1 @@
+"""Rows and published numbers -> tables, verdicts and figures. Everything here only reads rows."""

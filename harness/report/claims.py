@@ -1,0 +1,213 @@
+"""A paper's claims judged by rows: holds, does not hold, or says honestly that the rows cannot tell.
+
+Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval where
+there is one, and for speed only with a decision of `harness.timing` that allows it. Whatever is missing, unfinished,
+not finite or exploratory leads to another verdict, with the command that would settle it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.recipe import Claim, Comparison, Recipe, RowOf
+from harness.report.formats import number, with_interval
+from harness.report.selection import by_machine, interval_of, value_of
+from harness.settings import SCALES, Scale
+from harness.store import Row
+
+Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one claim. `detail` gives the numbers or the reason, `command` what would settle it."""
+
+    claim: Claim
+    scale: Scale
+    outcome: Outcome
+    detail: str
+    command: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.outcome == "holds"
+
+    @property
+    def sentence(self) -> str:
+        """Claim, source and reason in one line."""
+        return f"{self.claim.text} ({self.claim.source}): {self.detail}"
+
+
+def verdicts(recipe: Recipe, rows: Sequence[Row], scale: Scale, machine: str | None = None) -> list[Verdict]:
+    """One verdict per claim, in the recipe's order.
+
+    rows: oldest first, of any recipe, scale and machine. Judged are the newest row of each cell at this scale on one
+    machine: the one given, else that of the newest row.
+    """
+    machines = by_machine(rows, recipe.name, scale, machine)
+    ours = machines.get(machine, []) if machine is not None else next(iter(machines.values()), [])
+    return [_Judge(recipe, scale, claim, ours).verdict() for claim in recipe.claims]
+
+
+class _UndecidedError(Exception):
+    """Why a claim cannot be judged from these rows."""
+
+    def __init__(self, outcome: Outcome, detail: str, command: str | None) -> None:
+        self.outcome: Outcome = outcome
+        self.detail = detail
+        self.command = command
+
+
+class _Judge:
+    """Judges one claim."""
+
+    def __init__(self, recipe: Recipe, scale: Scale, claim: Claim, rows: Sequence[Row]) -> None:
+        self.recipe = recipe
+        self.scale = scale
+        self.claim = claim
+        self.rows = rows
+
+    def verdict(self) -> Verdict:
+        try:
+            outcome, detail = self._judge()
+        except _UndecidedError as reason:
+            return Verdict(self.claim, self.scale, reason.outcome, reason.detail, reason.command)
+        return Verdict(self.claim, self.scale, outcome, detail)
+
+    def _judge(self) -> tuple[Outcome, str]:
+        claim = self.claim
+        if self.scale not in claim.scales:
+            raise _UndecidedError(
+                "not tested", f"stands at scale {' and '.join(claim.scales)} only", self._command_at(claim.scales)
+            )
+        row = self._row(RowOf(row=claim.row, column=claim.column))
+        other = self._row(claim.than) if isinstance(claim.than, RowOf) else None
+        value = self._value(row)
+        for each in (row, other):
+            if claim.metric == "speedup" and each is not None:
+                self._speed_may_be_judged(each)
+        if other is not None:
+            self._rows_may_be_compared(row, other)
+        bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
+        detail = f"{with_interval(value, interval_of(row, claim.metric))} {self._against(other, bound)}"
+        if (paired := self._paired(row, other)) is not None:
+            difference, interval = paired
+            detail = f"{detail}; difference {with_interval(difference, interval)}"
+            return _compare(interval, claim.is_, (0.0, 0.0)), detail
+        left = self._interval(row, value)
+        right = self._interval(other, bound) if other is not None else (bound, bound)
+        scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
+        outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
+        if outcome == "holds" and claim.metric == "speedup" and other is None:
+            outcome = _allowed_by_decision(row, claim.is_, scaled[0])
+        return outcome, detail
+
+    def _row(self, wanted: RowOf) -> Row:
+        """The finished row of these labels."""
+        found = [r for r in self.rows if r["row"] == wanted.row and wanted.column in (None, r["column"])]
+        name = wanted.row if not wanted.column else f"{wanted.row} / {wanted.column}"
+        if not found:
+            scales = [s for spec in self.recipe.cells if spec.row == wanted.row for s in spec.scales]
+            command = self._command_at(scales if scales and self.scale not in scales else [self.scale])
+            raise _UndecidedError("not tested", f"no row {name} at this scale", command)
+        if len(found) > 1:
+            raise _UndecidedError("not tested", f"{name} has {len(found)} columns and the claim names none", None)
+        if found[0]["status"] != "ok":
+            message = f"{name}: {found[0]['status']} {(found[0]['error'] or {}).get('message', '')}".rstrip()
+            raise _UndecidedError("not tested", message, self._command_at([self.scale]))
+        return found[0]
+
+    def _value(self, row: Row) -> float:
+        value = value_of(row, self.claim.metric)
+        if value is None or not math.isfinite(value):
+            raise _UndecidedError("not tested", f"{row['cell']} has no finite {self.claim.metric}", None)
+        return value
+
+    def _interval(self, row: Row, value: float) -> Interval:
+        """The metric's interval; its value alone where the metric is exact and needs none."""
+        interval = interval_of(row, self.claim.metric)
+        if interval is None:
+            if self.claim.metric == "speedup" or self.claim.metric.endswith("_s"):
+                message = f"{self.claim.metric} of {row['cell']} has no interval"
+                raise _UndecidedError("not settled", message, self._larger_sample())
+            return value, value
+        low, high = interval
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            message = f"the interval of {self.claim.metric} of {row['cell']} is broken"
+            raise _UndecidedError("not settled", message, None)
+        return low, high
+
+    def _speed_may_be_judged(self, row: Row) -> None:
+        timing = row["timing"] or {}
+        decision, reason = timing.get("decision"), timing.get("reason") or "no reason given"
+        unchecked = row["fidelity"] is None and self.recipe.fidelity is not None
+        if unchecked or (row["fidelity"] is not None and row["fidelity"].get("holds") is not True):
+            message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
+            raise _UndecidedError("not settled", f"no claim, {row['cell']} {message}", None)
+        if decision not in ("faster", "slower", "no difference shown"):
+            message = f"{decision or 'no claim'}, {row['cell']}: {reason if timing else 'not timed'}"
+            raise _UndecidedError("not settled", message, self._larger_sample())
+
+    def _rows_may_be_compared(self, row: Row, other: Row) -> None:
+        if self.claim.metric == "speedup" and row["speed_baseline"] != other["speed_baseline"]:
+            raise _UndecidedError("not tested", "the two speedups are against different baselines", None)
+        stale = [n for n in ("data", "model") if row["hashes"].get(n) != other["hashes"].get(n)]
+        if stale and (row["task"], row["params"]["task"]) == (other["task"], other["params"]["task"]):
+            message = f"{row['cell']} and {other['cell']} were measured on another {' and '.join(stale)}"
+            raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
+
+    def _paired(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
+        """The difference on the same items, with its interval, when the row was compared with exactly that other row.
+
+        It is far narrower than two separate intervals: what both find hard cancels out.
+        """
+        if other is None or self.claim.factor != 1 or row["fidelity_baseline"] is None:
+            return None
+        if row["fidelity_baseline"] != {"method": other["method"], "params": other["params"]["method"]}:
+            return None
+        name = f"{self.claim.metric}_difference"
+        value, interval = value_of(row, name), interval_of(row, name)
+        return None if value is None or interval is None or not all(map(math.isfinite, interval)) else (value, interval)
+
+    def _against(self, other: Row | None, bound: float) -> str:
+        times = f"{number(self.claim.factor)} × " if self.claim.factor != 1 else ""
+        name = "" if other is None else f"{other['cell']} "
+        shown = with_interval(bound, interval_of(other, self.claim.metric) if other is not None else None)
+        return f"against {times}{name}{shown}"
+
+    def _larger_sample(self) -> str:
+        """The command that times enough to settle a claim about speed."""
+        if self.scale == "mini" and len(self.claim.scales) > 1:
+            return self._command_at([s for s in self.claim.scales if s != "mini"])
+        return f"{self._command_at([self.scale])} --processes 10 --pairs 3"
+
+    def _command_at(self, scales: Sequence[Scale]) -> str:
+        """The command for the next larger of these scales."""
+        larger = [s for s in scales if SCALES.index(s) > SCALES.index(self.scale)]
+        return f"harness reproduce {self.recipe.name} --scale {min(larger or scales, key=SCALES.index)}"
+
+
+def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome:
+    """Whether all of `left` stands in this relation to all of `right`, none of it does, or neither."""
+    (left_low, left_high), (right_low, right_high) = left, right
+    holds, fails = {
+        "below": (left_high < right_low, left_low >= right_high),
+        "above": (left_low > right_high, left_high <= right_low),
+        "at most": (left_high <= right_low, left_low > right_high),
+        "at least": (left_low >= right_high, left_high < right_low),
+    }[comparison]
+    return "holds" if holds else "does not hold" if fails else "no difference shown"
+
+
+def _allowed_by_decision(row: Row, comparison: Comparison, bound: float) -> Outcome:
+    """A speedup beyond 1 counts only when the timing's own decision, which knows the noise floor, says so."""
+    decision = (row["timing"] or {}).get("decision")
+    if comparison in ("above", "at least") and bound >= 1 and decision != "faster":
+        return "no difference shown"
+    if comparison in ("below", "at most") and bound <= 1 and decision != "slower":
+        return "no difference shown"
+    return "holds"

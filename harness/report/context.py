@@ -1,0 +1,119 @@
+"""What a reader must know of a table: where its numbers come from (above it), what they mean (below)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.environment import describe
+from harness.recipe import Recipe, ScaleSpec
+from harness.report.formats import number
+from harness.report.published import Number
+from harness.settings import Scale
+from harness.store import Row
+
+
+def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
+    """Sentences on source, scale, machine, sample, seed, code and data."""
+    lines = [f"After {recipe.paper}, {recipe.source}." if recipe.paper else f"From {recipe.source}."]
+    note = recipe.scales.get(scale, ScaleSpec()).note
+    if note:
+        lines.append(f"Scale {scale}: {note.rstrip('.')}. Numbers of different scales are never mixed.")
+    else:
+        lines.append(f"Scale {scale}. Numbers of different scales are never mixed.")
+    if not rows:
+        return [*lines, "Nothing has been measured yet."]
+    lines.append(
+        f"Measured on {machine_line(rows)}; device {_each(rows, 'device')}, seed {_each(rows, 'seed')}, "
+        f"{_samples(rows)}."
+    )
+    lines.append(f"Code: {_code(rows)}.")
+    shared = _shared_facts(rows)
+    if shared:
+        lines.append(f"Task {_each(rows, 'task')}: {shared}.")
+    return lines
+
+
+def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparable_data: bool) -> list[str]:
+    """Sentences on what the columns mean, which cells failed and why decisions are what they are."""
+    lines = []
+    if any(row["intervals"] for row in rows):
+        lines.append("[low, high] is the 95% interval.")
+    if any(row["speed_baseline"] for row in rows):
+        lines.append(
+            "speedup = time of the baseline / time of the method, on the same items in the same run; above 1 is "
+            "faster. wall-clock is the median of one timed pass ± its median absolute deviation."
+        )
+    if used:
+        where = f"({setting})" if setting else "for the setting named last"
+        means = "× is measured / published" if comparable_data else "measured here on other data than the paper's"
+        lines.append(f"paper is the published number {where}; {means}.")
+    for n in used:
+        if n.note.startswith(("uncertain", "lower bound", "upper bound")):
+            lines.append(f"Published {n.metric} of {n.row}, {n.column}: {n.note}.")
+    for row in rows:
+        if row["status"] != "ok":
+            lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
+    return lines + _reasons(rows)
+
+
+def machine_line(rows: Sequence[Row]) -> str:
+    """The machine of rows that share one, in words."""
+    before: dict[str, Any] = rows[-1]["environment"].get("before") or {}
+    return describe(before) if before else "an unknown machine"
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """Why cells got no claim, one line for each distinct reason."""
+    cells: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        timing = row["timing"] or {}
+        if timing.get("decision") in ("no claim", "exploratory", "no difference shown"):
+            cells.setdefault((timing["decision"], timing.get("reason") or "no reason given"), []).append(row["cell"])
+    return [
+        f"{decision}: {reason} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
+        for (decision, reason), names in cells.items()
+    ]
+
+
+def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
+    return len(names) > 1 and len(names) == sum(bool(row["speed_baseline"]) for row in rows)
+
+
+def _each(rows: Sequence[Row], key: str) -> str:
+    values = dict.fromkeys(str(row[key]) for row in rows)  # type: ignore[literal-required]
+    return " and ".join(values)
+
+
+def _samples(rows: Sequence[Row]) -> str:
+    shapes = dict.fromkeys(
+        (len(processes), min((len(p["pairs"]) for p in processes), default=0))
+        for row in rows
+        if row["timing"] and (processes := row["timing"].get("processes"))
+    )
+    return " or ".join(f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" for n, m in shapes) or "not timed"
+
+
+def _code(rows: Sequence[Row]) -> str:
+    versions = dict.fromkeys(
+        (code.get("version"), code.get("revision"), code.get("dirty")) for code in (row["code"] for row in rows)
+    )
+    return " and ".join(
+        f"version {version or 'unknown'}"
+        + (f" at {revision[:10]}" if revision else ", no revision known")
+        + (" with uncommitted changes" if dirty else "")
+        for version, revision, dirty in versions
+    )
+
+
+def _shared_facts(rows: Sequence[Row]) -> str:
+    """Scalar facts on which all finished rows agree."""
+    good = [row["facts"] for row in rows if row["status"] == "ok"]
+    if not good:
+        return ""
+    scalars = {k: v for k, v in good[0].items() if isinstance(v, str | int | float) and not isinstance(v, bool)}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else number(value)}"
+        for name, value in scalars.items()
+        if all(facts.get(name) == value for facts in good)
+    )

@@ -1,0 +1,175 @@
+"""The recipe's figure: measured curves with their intervals, the paper's points beside them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import MachineError
+from harness.recipe import Recipe
+from harness.report.context import machine_line
+from harness.report.published import Published, comparable
+from harness.report.selection import by_machine, interval_of, value_of
+from harness.settings import Scale
+from harness.store import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "os^Dv<>P*X"
+UNITS = {"speedup": "×", "foss": "fraction of saved searches"}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point; `low` and `high` bound y where an interval is known."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+Curves = dict[str, list[Point]]  # row label -> points by x
+
+
+def draw(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, machine: str | None = None
+) -> list[Path]:
+    """Write `figure.svg` and `figure.png`; nothing when the recipe has no figure or no row has both coordinates.
+
+    The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
+    """
+    if not recipe.figure:
+        return []
+    x, y = recipe.figure["x"], recipe.figure["y"]
+    ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
+    curves = measured_curves(ours, x, y)
+    if not curves:
+        return []
+    papers = published_curves(published, x, y)
+    same_axes = comparable(y, scale in recipe.data_of_paper)
+    figure = _draw(recipe, scale, curves, papers, same_axes, machine_line(ours))
+    return [_save(figure, folder / f"figure.{kind}") for kind in ("svg", "png")]
+
+
+def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
+    """Points of the finished rows by row label. x and y are metrics, counters or parameters of the method."""
+    curves: Curves = {}
+    for row in rows:
+        at, value = _coordinate(row, x), _coordinate(row, y)
+        if row["status"] == "ok" and at is not None and value is not None:
+            low, high = interval_of(row, y) or (None, None)
+            curves.setdefault(row["row"], []).append(Point(at, value, low, high))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def published_curves(published: Published, x: str, y: str) -> Curves:
+    """The paper's points by row label: numbers of y whose column says `x=VALUE`, or for which x is published too."""
+    curves: Curves = {}
+    for number in published.numbers:
+        value = number.as_measured(y)
+        if value is None:
+            continue
+        at = _in_label(number.column, x)
+        if at is None:
+            beside = published.lookup(number.row, number.column, x)
+            at = beside.as_measured(x) if beside else None
+        if at is not None:
+            curves.setdefault(number.row, []).append(Point(at, value))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def _coordinate(row: Row, name: str) -> float | None:
+    value = value_of(row, name)
+    if value is None:
+        value = row["params"]["method"].get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _in_label(column: str, name: str) -> float | None:
+    """`WikiText-103 / FoSS=0.5` says 0.5 of `foss`."""
+    for part in column.split(" / "):
+        label, equals, value = part.partition("=")
+        if equals and label.strip().casefold() == name.casefold():
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None
+
+
+def _draw(recipe: Recipe, scale: Scale, curves: Curves, papers: Curves, same_axes: bool, machine: str) -> Figure:
+    """One panel; two beside each other, with axes of their own, where the paper's values are of other data."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    apart = bool(papers) and not same_axes
+    figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, width_ratios=[3, 2] if apart else None)[0]
+    names = [*curves, *(name for name in papers if name not in curves)]
+    for name in names:
+        _curve(panels[0], names, name, curves.get(name, []), measured=True)
+        _curve(panels[-1], names, name, papers.get(name, []), measured=False)
+    x, y = recipe.figure["x"], recipe.figure["y"]
+    for panel in panels:
+        panel.set_xlabel(_axis(x))
+        panel.set_ylabel(_axis(y))
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize="small", frameon=False)
+    panels[0].set_title(f"measured, scale {scale}", fontsize="medium")
+    if apart:
+        panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
+    elif papers:
+        panels[0].set_title(f"measured, scale {scale}; hollow: published", fontsize="medium")
+    figure.suptitle(f"{recipe.name}: {recipe.title}")
+    bars = any(p.low is not None for points in curves.values() for p in points)
+    figure.supxlabel(("bars: 95% intervals; " if bars else "") + machine, fontsize="x-small", color="0.4")
+    return figure
+
+
+def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, measured: bool) -> None:
+    """One row's points: filled and joined when measured, hollow and dashed when published; colour by row."""
+    if not points:
+        return
+    place = names.index(name)
+    colour, marker = f"C{place % 10}", MARKERS[place % len(MARKERS)]
+    xs, ys = [p.x for p in points], [p.y for p in points]
+    if not measured:
+        axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8, label=f"{name}, published")
+        return
+    below = [p.y - p.low if p.low is not None else 0.0 for p in points]
+    above = [p.high - p.y if p.high is not None else 0.0 for p in points]
+    bars = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
+    axes.errorbar(xs, ys, yerr=bars, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=name)
+
+
+def _axis(name: str) -> str:
+    unit = UNITS.get(name) or ("s" if name.endswith("_s") else "")
+    label = name.removesuffix("_s").replace("_", " ")
+    return f"{label} ({unit})" if unit else label
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """Render in memory, then write whole or not at all."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
+        date: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=date)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(buffer.getvalue())
+        partial.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+        ) from error
+    return path

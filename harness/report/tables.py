@@ -1,0 +1,227 @@
+"""Rows, a recipe and published numbers -> one table: measured beside published, with what a reader must know of both.
+
+`build` makes the table as plain text cells and as records for a CSV; `harness.report.render` prints and writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.recipe import Recipe
+from harness.report.claims import Verdict
+from harness.report.context import facts, machine_line, notes
+from harness.report.formats import NOTHING, duration, number, with_interval
+from harness.report.published import Number, Published, comparable
+from harness.report.selection import by_machine, interval_of, machine_of, value_of
+from harness.settings import Scale
+from harness.store import Row
+
+TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")
+SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
+SETTING = "published setting"
+
+Labels = tuple[str, str]  # row, column
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines of one machine. `heading` is empty for the machine that the report is about."""
+
+    heading: str
+    lines: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A finished table. `facts` and `notes` are sentences for above and below it."""
+
+    title: str
+    facts: list[str]
+    header: list[str]
+    sections: list[Section]
+    notes: list[str]
+    published_only: list[list[str]]  # row, column, metric, value, source
+    verdicts: list[Verdict]
+    records: list[dict[str, Any]] = field(repr=False)  # raw numbers, one record per line, for the CSV
+
+
+def build(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, *,
+    cells: Sequence[Labels] = (), machine: str | None = None, verdicts: Sequence[Verdict] = (),
+) -> Table:  # fmt: skip
+    """The table of one recipe at one scale.
+
+    rows: oldest first, of any recipe, scale and machine; the newest of each cell at this scale counts. cells: labels of
+    the recipe's cells in order; those without a row are shown as not run. machine: whose rows the report is about
+    (`environment.machine_id`), by default that of the newest row; rows of other machines follow apart.
+    """
+    machines = [_in_order(group, cells) for group in by_machine(rows, recipe.name, scale, machine).values()]
+    ours = machines[0] if machines else []
+    layout = _Layout(recipe, scale, published, [row for group in machines for row in group])
+    present = {(row["row"], row["column"]): layout.line(row) for row in ours}
+    missing = {labels: layout.blank(*labels, "not run") for labels in cells if labels not in present}
+    lines = present | missing
+    first = [lines[labels] for labels in cells if labels in lines]
+    first += [line for labels, line in present.items() if labels not in cells]
+    others = [
+        Section(f"Another machine, times not comparable: {machine_line(group)}", [*map(layout.line, group)])
+        for group in machines[1:]
+    ]
+    return Table(
+        title=f"{recipe.name}, scale {scale}: {recipe.title}",
+        facts=facts(recipe, scale, ours),
+        header=layout.header,
+        sections=[Section("", first), *others],
+        notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper),
+        published_only=layout.unmatched(),
+        verdicts=list(verdicts),
+        records=[layout.record(row) for group in machines for row in group],
+    )
+
+
+class _Layout:
+    """Which columns the table has, and how one row fills them."""
+
+    def __init__(self, recipe: Recipe, scale: Scale, published: Published, rows: Sequence[Row]) -> None:
+        self.published = published
+        self.data_of_paper = scale in recipe.data_of_paper
+        good = [row for row in rows if row["status"] == "ok"]
+        self.names = [name for name in recipe.metrics or _default_columns(good) if name not in TIMES]
+        self.cells = {(row["method"], repr(row["params"]["method"])): row["cell"] for row in good}
+        baselines = {self._baseline(row) for row in good if row["speed_baseline"]}
+        self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
+        self.compared = bool(self.one_baseline or baselines)
+        self.timed = any(row["timing"] for row in good)
+        self.fitted = any(row["metrics"].get("fit_s") is not None for row in good)
+        numbers = [*self.names, "speedup"]
+        self.beside = {
+            (row["row"], row["column"], name): found
+            for row in good
+            for name in numbers
+            if value_of(row, name) is not None and (found := published.lookup(row["row"], row["column"], name))
+        }
+        self.with_paper = {name for _, _, name in self.beside}
+        self.used = list(dict.fromkeys(self.beside.values()))
+        settings = {setting for row in good if (setting := self._settings(row))}
+        self.one_setting = settings.pop() if len(settings) == 1 else ""
+        self.header = self._header()
+
+    def _header(self) -> list[str]:
+        names = ["row", "column"]
+        for name in self.names:
+            names += [name, *(["paper"] if name in self.with_paper else [])]
+        if self.compared:
+            names += [f"speedup vs {self.one_baseline}" if self.one_baseline else "speedup"]
+            names += ["paper"] if "speedup" in self.with_paper else []
+            names += ["decision"] if self.one_baseline else ["vs", "decision"]
+        names += ["wall-clock"] if self.timed else []
+        names += ["fit"] if self.fitted else []
+        names += [SETTING] if self.beside and not self.one_setting else []
+        return names if len(names) > 2 else [*names, "status"]
+
+    def line(self, row: Row) -> list[str]:
+        if row["status"] != "ok":
+            return self.blank(row["row"], row["column"], row["status"].upper())
+        cells = [row["row"], row["column"]]
+        for name in self.names:
+            cells += [_measured(row, name), *self._paper(row, name)]
+        if self.compared:
+            decision = (row["timing"] or {}).get("decision") or NOTHING
+            cells += [_measured(row, "speedup"), *self._paper(row, "speedup")]
+            cells += [decision] if self.one_baseline else [self._baseline(row) or NOTHING, decision]
+        cells += [_wall_clock(row)] if self.timed else []
+        cells += [duration(row["metrics"].get("fit_s"))] if self.fitted else []
+        cells += [self._settings(row)] if self.beside and not self.one_setting else []
+        return cells if len(cells) > 2 else [*cells, row["status"]]
+
+    def blank(self, row: str, column: str, status: str) -> list[str]:
+        """The line of a cell without results."""
+        return [row, column, status, *[NOTHING] * (len(self.header) - 3)]
+
+    def _baseline(self, row: Row) -> str:
+        """The speed baseline as the table names it: the cell that is that very method, else the method's name and
+        the parameters in which it differs from the row's."""
+        baseline = row["speed_baseline"]
+        if not baseline:
+            return ""
+        cell = self.cells.get((baseline["method"], repr(baseline["params"])))
+        own = row["params"]["method"] if baseline["method"] == row["method"] else {}
+        differing = [f"{k}={v}" for k, v in baseline["params"].items() if k in own and own[k] != v]
+        return cell or str(baseline["method"]) + (f" ({', '.join(differing[:3])})" if differing else "")
+
+    def _paper(self, row: Row, name: str) -> list[str]:
+        """The published number beside a measured one, with the ratio where it means something."""
+        if name not in self.with_paper:
+            return []
+        found = self.beside.get((row["row"], row["column"], name))
+        if found is None:
+            return [NOTHING]
+        value = found.as_measured(name)
+        shown = found.text if value == found.value else number(value)
+        ratio = self._ratio(row, name, found)
+        return [shown + (f" (×{number(ratio, 3)})" if ratio is not None else "")]
+
+    def _ratio(self, row: Row, name: str, found: Number) -> float | None:
+        measured, value = value_of(row, name), found.as_measured(name)
+        return measured / value if comparable(name, self.data_of_paper) and measured is not None and value else None
+
+    def _settings(self, row: Row) -> str:
+        keys = [(row["row"], row["column"], name) for name in [*self.names, "speedup"]]
+        found = [self.beside[key] for key in keys if key in self.beside]
+        wider = ((n.table, n.column.removesuffix(row["column"]).removesuffix(" / ")) for n in found)
+        return "; ".join(dict.fromkeys(f"{table}, {column}" if column else table for table, column in wider))
+
+    def unmatched(self) -> list[list[str]]:
+        """Published numbers of rows and settings that were not measured here."""
+        return [
+            [n.row, n.column, n.metric, f"{n.text} {n.unit}".strip(), n.table]
+            for n in self.published.numbers
+            if n not in self.used
+        ]
+
+    def record(self, row: Row) -> dict[str, Any]:
+        """One CSV record: labels, status and every number of the row, intervals and published numbers beside them."""
+        timing = row["timing"] or {}
+        record: dict[str, Any] = {
+            "recipe": row["recipe"], "scale": row["scale"], "row": row["row"], "column": row["column"],
+            "method": row["method"], "task": row["task"], "status": row["status"],
+            "machine": machine_of(row), "device": row["device"], "seed": row["seed"], "baseline": self._baseline(row),
+            "decision": timing.get("decision"), "reason": timing.get("reason"),
+            "error": (row["error"] or {}).get("message"),
+        }  # fmt: skip
+        for name, value in {**row["metrics"], **row["counters"]}.items():
+            record[name] = value
+            if interval := interval_of(row, name):
+                record[f"{name}_low"], record[f"{name}_high"] = interval
+            if found := self.beside.get((row["row"], row["column"], name)):
+                record[f"{name}_published"] = found.as_measured(name)
+                record[f"{name}_published_setting"] = f"{found.table}: {found.column}"
+                record[f"{name}_ratio"] = self._ratio(row, name, found)
+        return record
+
+
+def _measured(row: Row, name: str) -> str:
+    value, interval = value_of(row, name), interval_of(row, name)
+    if name.endswith("_s") and interval is None:
+        return duration(value)
+    return with_interval(value, interval)
+
+
+def _wall_clock(row: Row) -> str:
+    spread = (row["timing"] or {}).get("spread_method")
+    shown = duration(row["metrics"].get("wall_clock_s"))
+    return shown if spread is None or shown == NOTHING else f"{shown} ± {duration(spread)}"
+
+
+def _in_order(rows: Sequence[Row], cells: Sequence[Labels]) -> list[Row]:
+    place = {labels: position for position, labels in enumerate(cells)}
+    return sorted(rows, key=lambda row: place.get((row["row"], row["column"]), len(place)))
+
+
+def _default_columns(rows: Sequence[Row]) -> list[str]:
+    """The first few quality metrics and deterministic counters, in the order in which rows hold them."""
+    metrics = dict.fromkeys(n for row in rows for n in row["metrics"] if n not in TIMES)
+    counters = dict.fromkeys(n for row in rows for n in row["counters"] if not n.endswith("_mb") and n not in metrics)
+    return [*list(metrics)[:SHOWN_METRICS], *list(counters)[:SHOWN_COUNTERS]]
