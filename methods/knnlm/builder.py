@@ -1,0 +1,189 @@
+"""Writes a datastore in one pass of the language model over the reference text.
+
+Memory does not grow with the text: blocks go to disk as the model yields them. At the end of a stream, at most once a
+second, a checkpoint records how much is safely in the files; an interrupted build continues behind it. The metadata
+appears last, so that a folder without it is never taken for a datastore.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import EncodedBlock, KeyKind, LanguageModel
+from harness.errors import RequestError
+from harness.progress import Progress
+from methods.knnlm.datastore import FILES, FORMAT, datastore_key
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHECKPOINT = "checkpoint.json"
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a checkpoint says: complete streams, their entries, running checksums, the largest ||key||^2 so far."""
+
+    streams: int = 0
+    entries: int = 0
+    keys_crc: int = 0
+    values_crc: int = 0
+    largest_square: float = 0.0
+
+
+def build_datastore(
+    folder: Path,
+    model: LanguageModel,
+    reference: Sequence[NDArray[np.int64]],
+    key: KeyKind,
+    *,
+    progress: Progress | None = None,
+    checkpoint_seconds: float = 1.0,
+) -> None:
+    """Fill `folder` with the datastore of the reference streams [T] (int64 ids), continuing an interrupted build of
+    the same datastore where there is one.
+
+    Raises `RequestError` when no token is predicted, when the model has no usable last block, or when a key does not
+    fit float16; `OSError` when the disk is full.
+    """
+    identity = datastore_key(model, reference, key)
+    counts = [max(len(stream) - 1, 0) for stream in reference]
+    total, dimension = sum(counts), model.key_dimension(key)
+    if total == 0:
+        raise RequestError(f"the reference text has no token to predict ({len(counts)} streams); a datastore needs one")
+    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        "keys.npy": ((total, dimension), np.float16),
+        "values.npy": ((total,), np.int32),
+    }
+    done = _resume(folder, identity, shapes)
+    progress = progress or Progress()
+    saved = time.monotonic()
+    with open(folder / "keys.npy", "r+b") as keys, open(folder / "values.npy", "r+b") as values:
+        keys.seek(0, os.SEEK_END)
+        values.seek(0, os.SEEK_END)
+        for number in range(done.streams, len(counts)):
+            before = done.entries
+            for block in model.encode(reference[number], key=key) if counts[number] else ():
+                _append(block, keys, values, done, key)
+                progress.update("datastore", done.entries, total, "entries")
+            if done.entries - before != counts[number]:
+                raise ValueError(
+                    f"{model.name} predicted {done.entries - before} of {counts[number]} tokens of stream {number}"
+                )
+            done.streams = number + 1
+            if time.monotonic() - saved >= checkpoint_seconds:
+                _save(folder, identity, done, keys, values)
+                saved = time.monotonic()
+        for file in (keys, values):
+            file.flush()
+            os.fsync(file.fileno())
+    _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
+
+
+def _append(block: EncodedBlock, keys: IO[bytes], values: IO[bytes], done: _Done, key: KeyKind) -> None:
+    if block.keys is None:
+        raise ValueError("the model was asked for keys and gave none")
+    half = block.keys.half()
+    square = float(half.float().square().sum(1).max()) if len(half) else 0.0
+    if not np.isfinite(square):
+        raise RequestError(f"a key of kind {key} exceeds float16; choose another `key` for this model")
+    rows = half.cpu().contiguous().numpy()
+    tokens = block.targets.cpu().numpy().astype(np.int32)
+    done.keys_crc = zlib.crc32(keys_bytes := rows.data.cast("B"), done.keys_crc)
+    done.values_crc = zlib.crc32(tokens.data.cast("B"), done.values_crc)
+    keys.write(keys_bytes)
+    values.write(tokens.data.cast("B"))
+    done.entries += len(tokens)
+    done.largest_square = max(done.largest_square, square)
+
+
+def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
+    """The `.npy` header of an array; its length does not depend on how much of the array is written yet."""
+    from io import BytesIO
+
+    out = BytesIO()
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+def _resume(folder: Path, identity: Mapping[str, Any], shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> _Done:
+    """Cut the files back to the last checkpoint of the same datastore, or start them anew."""
+    try:
+        state = json.loads((folder / CHECKPOINT).read_text())
+        done = _Done(**state["done"]) if state["identity"] == dict(identity) else _Done()
+    except (OSError, ValueError, KeyError, TypeError):
+        done = _Done()
+    sizes = {}
+    for name, (shape, dtype) in shapes.items():
+        row = int(np.prod(shape[1:])) * np.dtype(dtype).itemsize
+        sizes[name] = len(_header(shape, dtype)) + done.entries * row
+    if any(not (folder / name).exists() or (folder / name).stat().st_size < size for name, size in sizes.items()):
+        done = _Done()
+    for name, (shape, dtype) in shapes.items():
+        if done.entries:
+            os.truncate(folder / name, sizes[name])
+        else:
+            header = _header(shape, dtype)
+            (folder / name).write_bytes(header)
+            crc = zlib.crc32(header)
+            done.keys_crc, done.values_crc = (crc, done.values_crc) if name == "keys.npy" else (done.keys_crc, crc)
+    return done
+
+
+def _save(folder: Path, identity: Mapping[str, Any], done: _Done, *files: IO[bytes]) -> None:
+    for file in files:
+        file.flush()
+    _write_json(folder / CHECKPOINT, {"identity": dict(identity), "done": asdict(done)})
+
+
+def _finish(
+    folder: Path,
+    model: LanguageModel,
+    identity: Mapping[str, Any],
+    offsets: NDArray[np.int64],
+    dimension: int,
+    done: _Done,
+) -> None:
+    import torch
+
+    with open(folder / "offsets.npy", "wb") as file:
+        np.save(file, offsets)
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    metadata = {
+        "format": FORMAT,
+        "built_from": dict(identity),
+        "model_name": model.name,
+        "vocabulary_size": model.vocabulary_size,
+        "entries": done.entries,
+        "dimension": dimension,
+        "streams": len(offsets) - 1,
+        "dtype": "float16",
+        "largest_norm": float(np.sqrt(done.largest_square) * (1 + 1e-5)),  # rounded up: it is a bound
+        "bytes": {name: (folder / name).stat().st_size for name in FILES},
+        "crc32": {
+            "keys.npy": done.keys_crc,
+            "values.npy": done.values_crc,
+            "offsets.npy": zlib.crc32((folder / "offsets.npy").read_bytes()),
+        },
+        "versions": {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__},
+    }
+    _write_json(folder / "metadata.json", metadata)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,38 @@
+"""Exact distances to stored keys, for re-ranking what an approximate index returned and for pointed entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from methods.knnlm import kernels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from methods.knnlm.datastore import Datastore
+
+
+def float32(keys: NDArray[np.float16]) -> NDArray[np.float32]:
+    """A float32 copy of half-precision keys (torch converts with vector instructions, numpy element by element)."""
+    result: NDArray[np.float32] = torch.from_numpy(np.array(keys, np.float16)).float().numpy()
+    return result
+
+
+def exact_distances(store: Datastore, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Squared L2 distances [n, k] of queries [n, d] to the entries ids [n, k], from the stored keys; `inf` where the
+    id is -1. A pair's distance does not depend on the rest of the batch."""
+    out = np.empty(ids.shape, np.float64)
+    places = np.arange(ids.shape[1])
+    for row, query in enumerate(np.ascontiguousarray(queries, np.float32)):
+        kernels.gathered_distances(float32(store.keys[np.maximum(ids[row], 0)]), places, query, out[row])
+    out[ids < 0] = np.inf
+    return out.astype(np.float32)
+
+
+def ranked(distances: NDArray[np.float32], ids: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rows sorted by distance, ties by lowest id."""
+    order = np.lexsort((ids, distances), axis=-1)
+    return np.take_along_axis(distances, order, -1), np.take_along_axis(ids, order, -1)

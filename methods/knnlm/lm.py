@@ -1,0 +1,35 @@
+"""The language model alone: the exact baseline of token scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.contracts import LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.registry import method
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@method("lm", contract="token-scoring", summary="the language model alone")
+class Lm(TokenScoring):
+    """p_LM of every token; asks the model for no keys and no statistics, so nothing is computed that is not used."""
+
+    def score(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        phases: Phases,
+        shared: Shared | None = None,
+    ) -> list[TokenScores]:
+        import numpy as np
+
+        answers = []
+        for stream in streams:
+            with phases("lm"):
+                parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
+            log_probs = np.concatenate(parts) if parts else np.empty(0)
+            answers.append(TokenScores(log_probs, {"tokens": len(log_probs), "searches": 0}))
+        return answers

@@ -1,0 +1,98 @@
+"""The positions of a text as methods on a datastore see them: queries, the LM's answers, and which are searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.artifacts import digest
+from harness.contracts import KeyKind, LanguageModel, Phases, Shared
+from harness.phases import NoPhases
+from methods.knnlm.datastore import corpus_hash
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Consecutive predicted tokens of one stream, on the CPU.
+
+    start: place of the first among the stream's predicted tokens (0 is token 1 of the stream). queries float32 [t, d],
+    targets int64 [t], log_prob float32 [t] of the LM.
+    """
+
+    start: int
+    queries: NDArray[np.float32]
+    targets: NDArray[np.int64]
+    log_prob: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def part(self, low: int, high: int) -> Positions:
+        """Positions low .. high - 1 of these."""
+        part = slice(low, high)
+        return Positions(self.start + low, self.queries[part], self.targets[part], self.log_prob[part])
+
+
+def read(model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases) -> Iterator[Positions]:
+    """The positions of a stream, block by block, the model's work under the phase `lm`."""
+    blocks = iter(model.encode(stream, key=key))
+    while True:
+        with phases("lm"):  # the model works when the next block is asked for
+            block = next(blocks, None)
+            if block is None:
+                return
+            if block.keys is None:
+                raise ValueError(f"{model.name} was asked for keys and gave none")
+            positions = Positions(
+                block.start - 1,
+                block.keys.float().cpu().numpy(),
+                block.targets.cpu().numpy(),
+                block.log_prob.float().cpu().numpy(),
+            )
+        yield positions
+
+
+def read_shared(
+    model: LanguageModel, streams: Sequence[NDArray[np.int64]], key: KeyKind, shared: Shared
+) -> list[Positions]:
+    """One `Positions` per stream, computed once for all cells of a quality pass."""
+
+    def compute() -> dict[str, NDArray[np.float32]]:
+        blocks = [block for stream in streams for block in read(model, stream, key, NoPhases())]
+        width = model.key_dimension(key)
+        return {
+            "queries": np.concatenate([np.empty((0, width), np.float32), *(block.queries for block in blocks)]),
+            "log_prob": np.concatenate([np.empty(0, np.float32), *(block.log_prob for block in blocks)]),
+        }
+
+    arrays = shared.arrays("positions", {"model": model.hash, "key": key, "text": corpus_hash(streams)}, compute)
+    return [
+        Positions(0, arrays["queries"][low:high], stream[1:], arrays["log_prob"][low:high])
+        for stream, (low, high) in zip(streams, spans(streams), strict=True)
+    ]
+
+
+def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
+    """Where each stream's predicted tokens lie when those of all streams stand in a row."""
+    edges = np.cumsum([0, *(max(len(stream) - 1, 0) for stream in streams)]).tolist()
+    return list(pairwise(edges))
+
+
+def searched(stream: NDArray[np.int64], foss: float, seed: int) -> NDArray[np.bool_]:
+    """Which predicted tokens of a stream are searched: all but a uniformly random round(foss x tokens) of them.
+
+    The order in which tokens are dropped depends on the seed and the stream's content alone, so that any process draws
+    the same ones, and a higher FoSS drops those of a lower one and more.
+    """
+    tokens = max(len(stream) - 1, 0)
+    rng = np.random.default_rng(int(digest([seed, corpus_hash([stream])]), 16))
+    mask = np.ones(tokens, np.bool_)
+    mask[rng.permutation(tokens)[: int(foss * tokens + 0.5)]] = False
+    return mask

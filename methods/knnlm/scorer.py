@@ -1,0 +1,223 @@
+"""kNN-LM as a token-scoring method (Khandelwal et al., 2020; Eq. 2 and 3 of Alon et al., 2022)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.errors import RequestError
+from harness.phases import NoPhases
+from harness.progress import Progress
+from harness.registry import method
+from methods.knnlm.datastore import corpus_hash
+from methods.knnlm.index import Backend, IndexOptions
+from methods.knnlm.mixture import interpolate, log_knn
+from methods.knnlm.positions import Positions, read, read_shared, searched, spans
+from methods.knnlm.retrieval import Distance, RetrievalOptions, Retriever, build_retriever, open_retriever
+from methods.knnlm.tuning import tune
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROWS = 512  # positions mixed at once
+
+
+@method(
+    "knnlm",
+    contract="token-scoring",
+    needs=("reference-text",),
+    baseline="lm",
+    summary="LM mixed with the nearest neighbours of its context in a datastore",
+)
+class KnnLm(TokenScoring):
+    """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
+
+    k, key, distance: neighbours, the representation searched, whose distances count (see `methods.knnlm.retrieval`).
+    index, nlist, nprobe, code_size, links, ef: the backend and its parameters (see `methods.knnlm.index`).
+    lambda, temperature: a number, or `tuned` on the validation text.
+    foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
+        tokens left out at a higher fraction include those at a lower one.
+    batch: queries searched in one call, 0 for a whole block of the model's. device: of the search; `model` is the
+        model's own. memory_gb: bound of the keys that exact search holds in memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int = 1024,
+        key: KeyKind = "last_ffn_input",
+        index: Backend = "flat",
+        distance: Distance = "exact",
+        nlist: int = 0,
+        nprobe: int = 32,
+        code_size: int = 0,
+        links: int = 16,
+        ef: int = 1024,
+        lambda_: float | Literal["tuned"] = "tuned",
+        temperature: float | Literal["tuned"] = "tuned",
+        foss: float = 0.0,
+        seed: int = 0,
+        batch: int = 0,
+        device: Literal["model", "cpu", "cuda"] = "model",
+        memory_gb: float = 8.0,
+    ) -> None:
+        for name, value, low, high in (
+            ("k", k, 1, np.inf),
+            ("foss", foss, 0, 1),
+            ("lambda", lambda_, 0, 1),
+            ("nprobe", nprobe, 1, np.inf),
+            ("nlist", nlist, 0, np.inf),
+            ("code_size", code_size, 0, np.inf),
+            ("batch", batch, 0, np.inf),
+        ):
+            if value != "tuned" and not low <= value <= high:
+                raise RequestError(f"knnlm: {name}={value} is not between {low} and {high}")
+        if temperature != "tuned" and temperature <= 0:
+            raise RequestError(f"knnlm: temperature={temperature} is not above 0")
+        self.lambda_ = lambda_
+        self.temperature = temperature
+        self.foss = foss
+        self.seed = seed
+        self.device = device
+        options = IndexOptions(index, nlist, nprobe, code_size, links, ef, seed)
+        self.options = RetrievalOptions(k, key, distance, options, "cpu", memory_gb, batch)
+        self._retriever: Retriever | None = None
+        self._mix: tuple[float, float] | None = None  # lambda, temperature
+
+    def fit(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
+        built or tuned from the same data with the same parameters is not built or tuned again."""
+        key = build_retriever(model, reference, artifacts, self._placed(model))
+        values = {"lambda": self.lambda_, "temperature": self.temperature}
+        if "tuned" in values.values():
+            parts = {"validation": corpus_hash(validation), "datastore": key, **self.options.search_key(), **values}
+
+            def search_and_tune(folder: Path) -> None:
+                tuned = self._tune(model, validation, self._opened(model, artifacts))
+                (folder / "tuned.json").write_text(json.dumps(tuned))
+
+            folder = artifacts.build("knnlm-tuned", parts, search_and_tune)
+            values = json.loads((folder / "tuned.json").read_text())
+        artifacts.values.update(values)
+        self.open(model, artifacts)
+
+    def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
+        self._retriever = self._opened(subject, artifacts)
+        self._mix = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
+
+    def score(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        phases: Phases,
+        shared: Shared | None = None,
+    ) -> list[TokenScores]:
+        if shared is not None:
+            return self._score_shared(model, streams, phases, shared)
+        return [self._score(model, stream, phases) for stream in streams]
+
+    def counters(self) -> dict[str, float]:
+        """Entries, bytes on disk and in memory, and the weights in use."""
+        retriever, (lambda_, temperature) = self._ready()
+        return {
+            "entries": retriever.store.entries,
+            "datastore_bytes": retriever.store.bytes,
+            "index_bytes": retriever.index.bytes,
+            "lambda": lambda_,
+            "temperature": temperature,
+        }
+
+    def _score(self, model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> TokenScores:
+        retriever, _ = self._ready()
+        wanted = searched(stream, self.foss, self.seed)
+        log_probs = np.empty(len(wanted))
+        for block in read(model, stream, self.options.key, phases):
+            span = slice(block.start, block.start + len(block))
+            rows = np.flatnonzero(wanted[span])
+            near, ids = retriever.search(block.queries[rows], phases)
+            with phases("interpolate"):
+                log_probs[span] = self._mixed(block, rows, near, ids)
+        return TokenScores(log_probs, {"tokens": len(wanted), "searches": int(wanted.sum())})
+
+    def _score_shared(
+        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared
+    ) -> list[TokenScores]:
+        retriever, _ = self._ready()
+        texts = read_shared(model, streams, self.options.key, shared)
+        near, ids = retriever.search_shared(texts, corpus_hash(streams), shared)
+        answers = []
+        for stream, text, (low, high) in zip(streams, texts, spans(streams), strict=True):
+            wanted = searched(stream, self.foss, self.seed)
+            log_probs = np.empty(len(wanted))
+            for start in range(0, len(wanted), ROWS):
+                block = text.part(start, start + ROWS)
+                rows = np.flatnonzero(wanted[start : start + ROWS])
+                places = low + start + rows
+                log_probs[start : start + len(block)] = self._mixed(block, rows, near[places], ids[places])
+            answers.append(TokenScores(log_probs, {"tokens": high - low, "searches": int(wanted.sum())}))
+        return answers
+
+    def _mixed(
+        self, block: Positions, rows: NDArray[np.intp], near: NDArray[np.float32], ids: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        """Eq. 3 for a block [t] of which `rows` were searched; the others keep p_LM."""
+        retriever, (lambda_, temperature) = self._ready()
+        found = np.full(len(block), np.nan)
+        found[rows] = log_knn(near, retriever.hits(ids, block.targets[rows]), temperature)
+        return interpolate(block.log_prob, found, lambda_)
+
+    def _tune(
+        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], retriever: Retriever
+    ) -> dict[str, float]:
+        total = sum(max(len(stream) - 1, 0) for stream in validation)
+        if not total:
+            raise RequestError("knnlm: no validation text to tune lambda and temperature on; give both as numbers")
+        log_lm, distances, hits = [], [], []
+        progress, phases, done = Progress(), NoPhases(), 0
+        for stream in validation:
+            for block in read(model, stream, self.options.key, phases):
+                near, ids = retriever.search(block.queries, phases)
+                log_lm.append(block.log_prob)
+                distances.append(near)
+                hits.append(retriever.hits(ids, block.targets))
+                done += len(block)
+                progress.update("neighbours of validation text", done, total, "tokens")
+        tuned = tune(
+            np.concatenate(log_lm),
+            np.concatenate(distances),
+            np.concatenate(hits),
+            lambda_=None if self.lambda_ == "tuned" else self.lambda_,
+            temperature=None if self.temperature == "tuned" else self.temperature,
+        )
+        return {
+            "lambda": tuned.lambda_,
+            "temperature": tuned.temperature,
+            "validation_perplexity": float(np.exp(tuned.loss)),
+            "validation_lm_perplexity": float(np.exp(tuned.lm_loss)),
+        }
+
+    def _placed(self, model: LanguageModel) -> RetrievalOptions:
+        return replace(self.options, device=model.device if self.device == "model" else self.device)
+
+    def _opened(self, model: LanguageModel, artifacts: Artifacts) -> Retriever:
+        if self._retriever is not None and self._retriever.store.folder == artifacts.path("datastore"):
+            return self._retriever  # `fit` and `open` in one process load the keys once
+        self._retriever = open_retriever(model, artifacts, self._placed(model))
+        return self._retriever
+
+    def _ready(self) -> tuple[Retriever, tuple[float, float]]:
+        if self._retriever is None or self._mix is None:
+            raise RuntimeError("knnlm answers after fit or open")
+        return self._retriever, self._mix

@@ -1,0 +1,173 @@
+"""Every index against a naive scan."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.errors import RequestError
+from methods.knnlm import flat
+from methods.knnlm.distances import exact_distances, ranked
+from methods.knnlm.flat import FlatIndex
+from methods.knnlm.index import IndexOptions, build_index, open_index
+from methods.knnlm.tiled import TiledIndex
+
+from .conftest import store_of
+
+
+def naive(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every distance in float64, sorted, ties by lowest id."""
+    distances = ((queries[:, None].astype(np.float64) - keys[None].astype(np.float64)) ** 2).sum(-1)
+    order = np.lexsort((np.broadcast_to(np.arange(len(keys)), distances.shape), distances), axis=-1)[:, :k]
+    return np.take_along_axis(distances, order, -1), order
+
+
+@given(
+    st.integers(1, 200), st.integers(1, 9), st.integers(1, 40), st.integers(1, 7), st.integers(1, 3), st.integers(0, 99)
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_flat_equals_a_naive_scan_with_many_duplicates(tmp_path, monkeypatch, entries, width, k, n, span, seed):
+    monkeypatch.setattr(flat, "ENTRIES", 16)
+    monkeypatch.setattr(flat, "TILE", 3)
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(-span, span + 1, (entries, width)).astype(np.float16)
+    queries = rng.integers(-span, span + 1, (n, width)).astype(np.float32)
+    store = store_of(tmp_path / f"{entries}-{width}-{span}-{seed}", keys)
+    expected_distances, expected_ids = naive(keys, queries, k)
+    for index in (FlatIndex(store), FlatIndex(store, memory_gb=0), TiledIndex(store, "cpu"), TiledIndex(store, "cpu", 0)):
+        distances, ids = index.search(queries, k)
+        assert distances.dtype == np.float32 and ids.dtype == np.int64
+        np.testing.assert_array_equal(distances, expected_distances)
+        if isinstance(index, FlatIndex):
+            np.testing.assert_array_equal(ids, expected_ids)
+
+
+def test_flat_survives_more_equal_keys_than_its_pool_holds(tmp_path):
+    keys = np.full((3000, 3), 0.1, np.float16)
+    keys[2500:2510] += np.float16(0.001)
+    query = np.asarray([[0.3, 0.3, 0.3]], np.float32)
+    expected = naive(keys, query, 40)
+    for memory in (8.0, 0.0):
+        distances, ids = FlatIndex(store_of(tmp_path / str(memory), keys), memory).search(query, 40)
+        np.testing.assert_array_equal(ids, expected[1])
+        np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
+
+
+def test_flat_is_exact_where_the_expansion_cancels(tmp_path):
+    """Keys far from the origin and close to each other: ||x||^2 - 2 x.q alone would lose every digit."""
+    rng = np.random.default_rng(0)
+    keys = (100 + rng.normal(size=(5000, 32))).astype(np.float16)
+    queries = (100 + rng.normal(size=(20, 32))).astype(np.float32)
+    distances, ids = FlatIndex(store_of(tmp_path, keys)).search(queries, 25)
+    expected = naive(keys, queries, 25)
+    np.testing.assert_array_equal(ids, expected[1])
+    np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
+
+
+def test_flat_answers_a_query_alike_in_any_batch(tmp_path):
+    rng = np.random.default_rng(1)
+    index = FlatIndex(store_of(tmp_path, rng.normal(size=(4000, 24))))
+    queries = rng.normal(size=(130, 24)).astype(np.float32)
+    together = index.search(queries, 30)
+    for row in (0, 77, 129):
+        alone = index.search(queries[row : row + 1], 30)
+        for one, all_ in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one[0], all_[row])
+
+
+def test_no_queries_give_no_rows(tmp_path):
+    store = store_of(tmp_path, np.eye(4))
+    for index in (FlatIndex(store), TiledIndex(store, "cpu"), open_index(store, IndexOptions("faiss-flat"))):
+        distances, ids = index.search(np.empty((0, 4), np.float32), 3)
+        assert distances.shape == ids.shape == (0, 3)
+
+
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory: pytest.TempPathFactory):
+    rng = np.random.default_rng(2)
+    centers = rng.normal(size=(30, 16)) * 3
+    keys = centers[rng.integers(0, 30, 3000)] + rng.normal(size=(3000, 16))
+    queries = (centers[rng.integers(0, 30, 40)] + rng.normal(size=(40, 16))).astype(np.float32)
+    return store_of(tmp_path_factory.mktemp("clustered"), keys), queries
+
+
+OPTIONS = [
+    (IndexOptions("faiss-flat"), 0.999),
+    (IndexOptions("ivf-sq8", nlist=32, nprobe=16), 0.9),
+    (IndexOptions("ivf-pq", nlist=32, nprobe=16, code_size=8), 0.6),
+    (IndexOptions("hnsw", links=8, ef=200), 0.9),
+]
+
+
+@pytest.mark.parametrize(("options", "recall"), OPTIONS, ids=lambda o: getattr(o, "backend", None))
+def test_approximate_backends_return_entries_with_sane_recall(clustered, tmp_path, options, recall):
+    store, queries = clustered
+    if options.backend != "faiss-flat":
+        build_index(tmp_path, store, options)
+    distances, ids = open_index(store, options, tmp_path).search(queries, 20)
+    assert ids.min() >= 0 and ids.max() < store.entries
+    assert all(len(set(row)) == 20 for row in ids)
+    assert np.all(np.diff(distances, axis=1) >= 0)
+    exact = naive(np.asarray(store.keys), queries, 20)[1]
+    assert np.mean([len(set(a) & set(b)) / 20 for a, b in zip(ids, exact, strict=True)]) >= recall
+
+
+def test_too_few_probed_entries_end_in_missing_ones(clustered, tmp_path):
+    store, queries = clustered
+    options = IndexOptions("ivf-sq8", nlist=64, nprobe=1)
+    build_index(tmp_path, store, options)
+    distances, ids = open_index(store, options, tmp_path).search(queries, 1000)
+    assert ids.shape == (40, 1000) and (ids == -1).any()
+    assert np.array_equal(ids == -1, np.isinf(distances))
+    exact, ids = ranked(exact_distances(store, queries, ids), ids)
+    assert np.array_equal(ids == -1, np.isinf(exact)) and np.all(np.diff(exact[:, :5], axis=1) >= 0)
+
+
+def test_exact_distances_are_those_of_the_stored_keys(clustered):
+    store, queries = clustered
+    ids = np.random.default_rng(3).integers(0, store.entries, (len(queries), 7))
+    found = exact_distances(store, queries, ids)
+    for row, column in product(range(0, 40, 13), range(7)):
+        expected = ((store.keys[ids[row, column]].astype(np.float64) - queries[row].astype(np.float64)) ** 2).sum()
+        assert found[row, column] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (IndexOptions("ivf-pq", nlist=5000), "nlist=5000 exceeds the datastore's 3000 entries"),
+        (IndexOptions("ivf-pq", nlist=4, code_size=5), "code_size=5 does not divide the keys' width d=16"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(clustered, tmp_path, options, message):
+    with pytest.raises(RequestError, match=message):
+        build_index(tmp_path, clustered[0], options)
+
+
+def test_a_damaged_index_file_is_refused(clustered, tmp_path: Path):
+    options = IndexOptions("ivf-sq8", nlist=4)
+    build_index(tmp_path, clustered[0], options)
+    file = tmp_path / "index.faiss"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(RequestError, match=r"index\.faiss is not a readable faiss index"):
+        open_index(clustered[0], options, tmp_path)
+
+
+def test_an_index_of_another_datastore_is_refused(clustered, tmp_path: Path):
+    options = IndexOptions("hnsw")
+    build_index(tmp_path, clustered[0], options)
+    other = store_of(tmp_path / "other", np.eye(16))
+    with pytest.raises(RequestError, match=r"holds 3000 entries of width 16.* 16 of width 16"):
+        open_index(other, options, tmp_path)
+
+
+def test_a_missing_faiss_is_named_with_a_way_out(clustered, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(RequestError, match="pip install faiss-cpu, or use index=flat"):
+        open_index(clustered[0], IndexOptions("faiss-flat"))
