@@ -1,0 +1,76 @@
+"""Where text comes from: one interface over text that Python carries, local folders and the Hugging Face hub.
+
+A source yields documents per split. Whoever reads them (tokenizing, training) caches its result under the split's
+content hash, so a process that finds everything cached opens no text at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.artifacts import Cache
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+Kind = Literal["embedded", "folder", "hub"]
+
+
+class Source(ABC):
+    """Documents per split, under a name for messages and rows."""
+
+    name: str
+
+    @abstractmethod
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        """What determines the split's documents, JSON-able and found without reading them (paths, sizes, versions).
+
+        Raises `RequestError` when the split cannot be had, saying where it was looked for.
+        """
+
+    @abstractmethod
+    def documents(self, split: Split) -> Sequence[str]:
+        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable."""
+
+
+def open_source(kind: Kind, dataset: str, data: Sequence[Path], cache: Cache) -> Source:
+    """The source of a kind. `dataset` is a folder's name under one of `data`, or a hub id, or `id:config`."""
+    if kind == "embedded":
+        from tasks.sources.embedded import EmbeddedDocumentation
+
+        return EmbeddedDocumentation(cache)
+    if kind == "folder":
+        from tasks.sources.folder import Folder
+
+        return Folder(dataset, data)
+    from tasks.sources.hub import Hub
+
+    return Hub(dataset)
+
+
+def content_hash(documents: Iterable[str]) -> str:
+    """SHA-256 (20 hex digits) over documents and their boundaries."""
+    total = hashlib.sha256()
+    for document in documents:
+        encoded = document.encode()
+        total.update(len(encoded).to_bytes(8, "little"))
+        total.update(encoded)
+    return total.hexdigest()[:20]
+
+
+def split_hash(source: Source, split: Split, cache: Cache) -> str:
+    """`content_hash` of a split, kept in the cache under its fingerprint."""
+
+    def build(folder: Path) -> None:
+        (folder / "hash.txt").write_text(content_hash(source.documents(split)))
+
+    return (cache.build("split-hash", {**source.fingerprint(split), "split": split}, build) / "hash.txt").read_text()
+
+
+def split_of(identity: str, seed: int = 0) -> Split:
+    """The split of a document in a collection that comes without: 80% train, 10% validation, 10% test, by hash."""
+    share = hashlib.sha256(f"{seed}:{identity}".encode()).digest()[0] / 256
+    return "train" if share < 0.8 else "validation" if share < 0.9 else "test"

@@ -1,0 +1,68 @@
+"""Text data sets of the Hugging Face hub, or of a local folder in the hub's layout (parquet, JSON lines or text)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import RequestError
+from tasks.sources import Source, Split
+from tasks.sources.articles import articles
+
+
+class Hub(Source):
+    """`datasets.load_dataset` by `id` or `id:config`, such as `Salesforce/wikitext:wikitext-103-raw-v1`.
+
+    The column `text` holds a document a row, or, as WikiText does, a line a row; then articles are put together.
+    A hub data set is fetched once and taken as fixed under its id afterwards.
+    """
+
+    def __init__(self, dataset: str) -> None:
+        if not dataset:
+            raise RequestError("source hub needs an id; give --set task.dataset=Salesforce/wikitext:wikitext-2-raw-v1")
+        self.name = dataset
+        self.identity, _, self.config = dataset.partition(":")
+        self.local = Path(self.identity).expanduser()
+        if not self.local.is_dir() and (self.identity.startswith(("/", ".", "~")) or self.identity.count("/") > 1):
+            raise RequestError(f"no data folder {self.local}; give an existing folder in the hub's layout, or a hub id")
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        key: dict[str, Any] = {"source": "hub", "dataset": self.identity, "config": self.config, "format": 1}
+        if self.local.is_dir():
+            files = [file for file in sorted(self.local.rglob("*")) if file.is_file()]
+            key["dataset"] = str(self.local.resolve())
+            key["files"] = [[str(f.relative_to(self.local)), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+        return key
+
+    def documents(self, split: Split) -> Sequence[str]:
+        import datasets
+
+        datasets.disable_progress_bars()
+        try:
+            rows = datasets.load_dataset(*self._address(), split=split)
+        except Exception as error:  # no network, no such id, config or split, foreign files: too many classes to list
+            if type(error).__name__ == "DatasetGenerationError" and error.__cause__:  # its own text says nothing
+                error = error.__cause__
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            hint = "check the folder" if self.local.is_dir() else "check the id and the network, or use a folder"
+            raise RequestError(f"no {split} split of the data set {self.name}: {reason}; {hint}") from error
+        if "text" not in rows.column_names:
+            columns = ", ".join(rows.column_names)
+            raise RequestError(f"the data set {self.name} has no column `text`, only {columns}")
+        texts: list[str] = rows["text"][:]
+        lines = [text.removesuffix("\n") for text in texts]
+        if not any("\n" in line for line in lines):
+            found = articles(lines)
+            if len(found) > 1:
+                return found
+        return [text.rstrip() + "\n" for text in texts if text.strip()]
+
+    def _address(self) -> tuple[str, ...]:
+        """Arguments for `load_dataset`; a config that a local folder does not declare is its subfolder."""
+        if not self.local.is_dir():
+            return (self.identity, self.config) if self.config else (self.identity,)
+        declared = (self.local / "README.md").exists()
+        if self.config and not declared and (self.local / self.config).is_dir():
+            return (str((self.local / self.config).resolve()),)
+        return (str(self.local.resolve()), self.config) if self.config else (str(self.local.resolve()),)
