@@ -95,11 +95,9 @@ class FaissIndex(NeighborIndex):
 
     def __init__(self, store: Datastore, options: IndexOptions, folder: Path | None) -> None:
         faiss = _faiss()
-        self.entries = store.entries
+        self.store = store
         if options.backend == "faiss-flat":
             self.index = faiss.IndexFlatL2(store.dimension)
-            for start in range(0, store.entries, CHUNK):
-                self.index.add(_rows(store, slice(start, start + CHUNK)))
             self.bytes = 4 * store.entries * store.dimension
             return
         if folder is None:
@@ -120,8 +118,13 @@ class FaissIndex(NeighborIndex):
         else:
             self.index.nprobe = min(options.nprobe, self.index.nlist)
 
+    def load(self) -> None:
+        for start in range(self.index.ntotal, self.store.entries, CHUNK):  # nothing is left but for `faiss-flat`
+            self.index.add(_rows(self.store, slice(start, start + CHUNK)))
+
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        k = min(k, self.entries)
+        self.load()
+        k = min(k, self.store.entries)
         if len(queries) == 0:
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         distances, ids = self.index.search(np.ascontiguousarray(queries, np.float32), k)

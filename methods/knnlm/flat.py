@@ -48,17 +48,24 @@ class FlatIndex(NeighborIndex):
         size = 4 * store.entries * (store.dimension + 1)
         self.resident = size <= memory_gb * 1e9
         self.bytes = size if self.resident else 0
-        if self.resident:
-            self._keys = np.empty((store.entries, store.dimension), np.float32)
-            self._norms = np.empty(store.entries, np.float32)
-            progress = Progress()
-            for start, stop in _ranges(store.entries, 1 << 16):
-                self._keys[start:stop] = float32(store.keys[start:stop])
-                self._norms[start:stop] = _norms(self._keys[start:stop])
-                progress.update("keys to memory", stop, store.entries, "entries")
+        self._keys: NDArray[np.float32] = np.empty((0, store.dimension), np.float32)
+        self._norms: NDArray[np.float32] = np.empty(0, np.float32)
+
+    def load(self) -> None:
+        if not self.resident or len(self._keys):
+            return
+        keys = np.empty((self.store.entries, self.store.dimension), np.float32)
+        self._norms = np.empty(self.store.entries, np.float32)
+        progress = Progress()
+        for start, stop in _ranges(self.store.entries, 1 << 16):
+            keys[start:stop] = float32(self.store.keys[start:stop])
+            self._norms[start:stop] = _norms(keys[start:stop])
+            progress.update("keys to memory", stop, self.store.entries, "entries")
+        self._keys = keys
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         queries = np.ascontiguousarray(queries, np.float32)
+        self.load()
         n, k = len(queries), min(k, self.store.entries)
         if n == 0 or k == 0:
             return np.empty((n, k), np.float32), np.empty((n, k), np.int64)

@@ -54,6 +54,9 @@ class NeighborIndex(ABC):
 
     bytes: int  # memory that searching needs beside the datastore's own files
 
+    def load(self) -> None:  # noqa: B027 - most are ready once opened
+        """Bring into memory what searching reads; the first search does it otherwise."""
+
     @abstractmethod
     def search(
         self, queries: NDArray[np.float32], k: int

@@ -114,6 +114,8 @@ class KnnLm(TokenScoring):
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
+        """Map datastore and index. Exact search reads its keys when it is first used, which a quality pass with shared
+        neighbours never does; a timed pass does so in its warm-up, outside all phases."""
         self._retriever = self._opened(subject, artifacts)
         self._mix = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
 
@@ -141,6 +143,7 @@ class KnnLm(TokenScoring):
 
     def _score(self, model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> TokenScores:
         retriever, _ = self._ready()
+        retriever.index.load()
         wanted = searched(stream, self.foss, self.seed)
         log_probs = np.empty(len(wanted))
         for block in read(model, stream, self.options.key, phases):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def test_flat_equals_a_naive_scan_with_many_duplicates(tmp_path, monkeypatch, en
     queries = rng.integers(-span, span + 1, (n, width)).astype(np.float32)
     store = store_of(tmp_path / f"{entries}-{width}-{span}-{seed}", keys)
     expected_distances, expected_ids = naive(keys, queries, k)
-    for index in (FlatIndex(store), FlatIndex(store, memory_gb=0), TiledIndex(store, "cpu"), TiledIndex(store, "cpu", 0)):
+    indexes = [search(store, memory_gb=m) for m in (8, 0) for search in (FlatIndex, partial(TiledIndex, device="cpu"))]
+    for index in indexes:
         distances, ids = index.search(queries, k)
         assert distances.dtype == np.float32 and ids.dtype == np.int64
         np.testing.assert_array_equal(distances, expected_distances)

@@ -1,0 +1,157 @@
+"""`harness datastore build|info|verify`: the datastore as a tool of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from harness.contracts import KeyKind
+from harness.errors import MachineError, RequestError, unknown
+from harness.registry import Registry, command
+from harness.settings import SCALES, Scale
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
+Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
+
+
+@command("datastore", summary="build, describe and check the datastores that kNN-LM and its kin search")
+def datastore() -> typer.Typer:
+    """The sub-commands, ready to be mounted."""
+    purpose = "Build, describe and check datastores (keys, values, streams)."
+    app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=purpose)
+    for one in (build, info, verify):
+        app.command()(one)
+    return app
+
+
+def build(
+    task: Annotated[str, typer.Option(help="A token-scoring task; its model encodes its reference text.")] = (
+        "wikitext-perplexity"
+    ),
+    scale: Annotated[str, typer.Option(help="mini, small or paper.")] = "mini",
+    key: Annotated[str, typer.Option(help=f"What is stored: {', '.join(get_args(KeyKind))}.")] = "last_ffn_input",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="As in recipes.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the task, e.g. task.model=gpt2. Repeatable.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write instead of the cache.")] = None,
+) -> None:
+    """Build the datastore of a task's reference text and print its folder.
+
+    Interrupted, it goes on where it stopped when the same command is given again. In the cache (the default), a later
+    run of the same task finds it.
+
+    Examples:
+
+    harness datastore build --scale mini
+
+    harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
+    """
+    from harness.artifacts import Cache
+    from harness.progress import Progress
+    from methods.knnlm.builder import build_datastore
+    from methods.knnlm.datastore import datastore_key
+
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    if key not in get_args(KeyKind):
+        raise unknown("key", key, get_args(KeyKind))
+    kind, progress = cast(KeyKind, key), Progress()
+    setting = _setting(task, scale, device, seed, settings or [], progress)
+    identity = datastore_key(setting.model, setting.reference, kind)
+
+    def fill(folder: Path) -> None:
+        build_datastore(folder, setting.model, setting.reference, kind, progress=progress)
+
+    folder = Cache().build("datastore", identity, fill) if output is None else _build_at(output, identity, fill)
+    _print(_described(folder), as_json=False)
+
+
+def info(folder: Folder, as_json: AsJson = False) -> None:
+    """Say what a datastore was built from and how large it is.
+
+    Example: harness datastore info stores/gpt2 --json
+    """
+    _print(_described(folder), as_json)
+
+
+def verify(folder: Folder) -> None:
+    """Read all of a datastore and compare it with its checksums; exit code 2 when it is damaged.
+
+    Example: harness datastore verify stores/gpt2
+    """
+    from harness.progress import Progress
+    from methods.knnlm.datastore import Datastore
+
+    store = Datastore.open(folder)
+    store.verify(Progress())
+    typer.echo(f"{folder}: {store.entries:,} entries, {store.bytes / 1e6:,.1f} MB, intact")
+
+
+def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
+    """The prepared setting of a token-scoring task."""
+    from harness.drivers import context
+    from harness.parameters import group, instantiate, parse_overrides
+
+    registry = Registry()
+    entry = registry.entry("task", task)
+    if entry.contract != "token-scoring" or "reference-text" not in entry.provides:
+        raise RequestError(f"the task {task} has no reference text to build a datastore from")
+    overrides = parse_overrides(settings)
+    for path in overrides:
+        if not path.startswith("task."):
+            raise RequestError(f"--set {path}: a datastore depends on the task alone; give task.NAME=VALUE")
+    defaults = registry.resolve("task", task).scale_defaults.get(scale, {})
+    made = instantiate("task", task, {**defaults, **group(overrides, "task")}, registry)
+    return made.prepare(context(scale, device, seed), progress)
+
+
+def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
+    """Build aside and rename; the same datastore already there is left alone, anything else is refused."""
+    from methods.knnlm.datastore import Datastore
+
+    if output.exists():
+        Datastore.open(output, identity)
+        return output
+    partial = output.with_name(output.name + ".partial")
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        fill(partial)
+        partial.rename(output)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MachineError(f"cannot write {partial}: {reason}; free space or choose another --output") from error
+    return output
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    from methods.knnlm.datastore import Datastore
+
+    store = Datastore.open(folder)
+    facts = store.metadata
+    return {
+        "folder": str(folder),
+        "entries": store.entries,
+        "dimension": store.dimension,
+        "streams": facts["streams"],
+        "bytes": store.bytes,
+        "vocabulary_size": facts["vocabulary_size"],
+        "model_name": facts["model_name"],
+        **facts["built_from"],
+        "versions": facts["versions"],
+    }
+
+
+def _print(facts: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{part} {version}" for part, version in value.items())
+        typer.echo(f"{name:<16} {f'{value:,}' if isinstance(value, int) else value}")

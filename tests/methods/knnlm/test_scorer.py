@@ -1,0 +1,243 @@
+"""kNN-LM end to end on random models: against plain Python, alone and side by side, live and from shared results."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.artifacts import Cache, CellArtifacts, SharedResults
+from harness.errors import RequestError
+from harness.phases import NoPhases, PhaseTimer
+from methods.knnlm.lm import Lm
+from methods.knnlm.positions import searched
+from methods.knnlm.scorer import KnnLm
+
+from .conftest import text
+
+REFERENCE = text(1, 120, 90, 60)
+VALIDATION = text(2, 80)
+EVALUATION = text(3, 70, 45, 2, 30)
+FIXED = {"lambda_": 0.3, "temperature": 20.0, "k": 16}
+NO_PHASES = NoPhases()
+
+
+@pytest.fixture
+def fitted(model, artifacts):
+    def fit(**parameters) -> KnnLm:
+        method = KnnLm(**parameters)
+        method.fit(model, REFERENCE, VALIDATION, artifacts)
+        return method
+
+    return fit
+
+
+def plain(model, k: int, lambda_: float, temperature: float) -> list[list[float]]:
+    """Eq. 2 and 3, one entry at a time."""
+    entries = []
+    for stream in REFERENCE:
+        for block in model.encode(stream, key="last_ffn_input"):
+            keys = block.keys.numpy().astype(np.float16).astype(float)
+            entries += list(zip(keys, block.targets.tolist(), strict=True))
+    answers = []
+    for stream in EVALUATION:
+        answers.append([])
+        for block in model.encode(stream, key="last_ffn_input"):
+            columns = (block.keys.tolist(), block.targets.tolist(), block.log_prob.tolist())
+            for query, target, log_lm in zip(*columns, strict=True):
+                near = sorted((float(((key - np.asarray(query)) ** 2).sum()), value) for key, value in entries)[:k]
+                weights = [(math.exp(-(d - near[0][0]) / temperature), value) for d, value in near]
+                p = sum(w for w, value in weights if value == target) / sum(w for w, _ in weights)
+                answers[-1].append(math.log(lambda_ * p + (1 - lambda_) * math.exp(log_lm)))
+    return answers
+
+
+@pytest.mark.parametrize("k", [1, 16, 1024])
+def test_scores_agree_with_plain_python(model, fitted, k):
+    answers = fitted(**FIXED | {"k": k}).score(model, EVALUATION, NO_PHASES)
+    for answer, expected in zip(answers, plain(model, k, 0.3, 20.0), strict=True):
+        np.testing.assert_allclose(answer.log_probs, expected, rtol=0, atol=1e-6)
+        assert answer.log_probs.dtype == np.float64
+
+
+def test_streams_side_by_side_score_as_one_by_one(model, fitted):
+    method = fitted(**FIXED, foss=0.4)
+    together = method.score(model, EVALUATION, NO_PHASES)
+    for stream, answer in zip(EVALUATION, together, strict=True):
+        np.testing.assert_array_equal(method.score(model, [stream], NO_PHASES)[0].log_probs, answer.log_probs)
+
+
+def test_lambda_zero_is_the_lm(model, fitted):
+    lm = Lm().score(model, EVALUATION, NO_PHASES)
+    for ours, theirs in zip(fitted(**FIXED | {"lambda_": 0.0}).score(model, EVALUATION, NO_PHASES), lm, strict=True):
+        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, rtol=0, atol=1e-6)
+
+
+def test_foss_one_searches_nothing_and_is_the_lm(model, fitted):
+    lm = Lm().score(model, EVALUATION, NO_PHASES)
+    for ours, theirs in zip(fitted(**FIXED, foss=1.0).score(model, EVALUATION, NO_PHASES), lm, strict=True):
+        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, rtol=0, atol=1e-6)
+        assert ours.counters["searches"] == 0
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(0, 1), st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_foss_is_exact_and_a_higher_one_skips_a_superset(length, one, other, seed):
+    stream = text(seed, length)[0]
+    low, high = sorted((one, other))
+    fewer, more = searched(stream, low, seed), searched(stream, high, seed)
+    assert (~fewer).sum() == math.floor(low * (length - 1) + 0.5)
+    assert not np.any(more & ~fewer)
+
+
+def test_the_tokens_left_out_depend_on_the_seed():
+    stream = text(0, 200)[0]
+    assert not np.array_equal(searched(stream, 0.5, 0), searched(stream, 0.5, 1))
+
+
+@given(st.sampled_from([0.0, 0.25, 0.8, 1.0]), st.sampled_from([5, 1024]), st.integers(0, 3))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_shared_neighbours_give_the_same_answers(model, tmp_path_factory, foss, k, seed):
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    method = KnnLm(**FIXED | {"k": k}, foss=foss, seed=seed)
+    method.fit(model, REFERENCE, VALIDATION, CellArtifacts(cache))
+    live = method.score(model, EVALUATION, NO_PHASES)
+    for _ in range(2):  # computed, then read
+        shared = method.score(model, EVALUATION, NO_PHASES, SharedResults(cache))
+        for one, other in zip(live, shared, strict=True):
+            np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-9)
+            assert one.counters == other.counters
+
+
+class _Counted:
+    """Counts what an index is asked."""
+
+    def __init__(self, index) -> None:
+        self.index = index
+        self.bytes = index.bytes
+        self.load = index.load
+        self.queries = 0
+
+    def search(self, queries, k):
+        self.queries += len(queries)
+        return self.index.search(queries, k)
+
+
+def test_variants_of_one_index_search_the_evaluation_once(model, fitted, artifacts):
+    shared = SharedResults(artifacts.cache)
+    asked = []
+    for variant in ({}, {"foss": 0.5}, {"lambda_": 0.6}, {"temperature": 5.0}, {"k": 8}):
+        method = fitted(**FIXED | variant)
+        method._retriever.index = _Counted(method._retriever.index)
+        method.score(model, EVALUATION, NO_PHASES, shared)
+        asked.append(method._retriever.index.queries)
+    positions = sum(len(s) - 1 for s in EVALUATION)
+    assert asked == [positions, 0, 0, 0, positions]
+
+
+def test_a_live_pass_searches_only_what_foss_leaves(model, fitted):
+    method = fitted(**FIXED, foss=0.5)
+    method._retriever.index = index = _Counted(method._retriever.index)
+    answers = method.score(model, EVALUATION, NO_PHASES)
+    assert index.queries == sum(a.counters["searches"] for a in answers) == 34 + 22 + 0 + 14
+    assert sum(a.counters["tokens"] for a in answers) == 143
+
+
+def test_tuned_weights_are_kept_and_reused(model, fitted, artifacts):
+    method = fitted(k=16)
+    assert artifacts.values["validation_perplexity"] <= artifacts.values["validation_lm_perplexity"]
+    figures = method.counters()
+    assert 0 < figures["lambda"] < 1 and figures["temperature"] > 0
+    assert figures["entries"] == 267 and figures["datastore_bytes"] > 267 * 36
+    other = CellArtifacts(artifacts.cache)
+    again = KnnLm(k=16, foss=0.5)
+    again._tune = None  # fitting must not search the validation text again
+    again.fit(model, REFERENCE, VALIDATION, other)
+    assert other.values == artifacts.values
+
+
+def test_one_weight_can_be_given_and_the_other_tuned(fitted, artifacts):
+    assert fitted(k=16, temperature=7.0).counters()["temperature"] == 7.0
+    assert fitted(k=16, lambda_=0.15).counters()["lambda"] == 0.15
+
+
+@pytest.mark.parametrize("index", ["faiss-flat", "ivf-sq8", "ivf-pq", "hnsw"])
+@pytest.mark.parametrize("distance", ["exact", "approximate"])
+def test_approximate_search_scores_near_exact_search(model, fitted, index, distance):
+    exact = fitted(**FIXED).score(model, EVALUATION, NO_PHASES)
+    close = fitted(**FIXED, index=index, distance=distance, nlist=2, nprobe=2).score(model, EVALUATION, NO_PHASES)
+    tolerance = 1e-4 if index == "faiss-flat" else 0.2
+    for a, b in zip(exact, close, strict=True):
+        assert np.abs(a.log_probs - b.log_probs).mean() < tolerance
+
+
+def test_batches_of_queries_do_not_change_answers(model, fitted):
+    whole = fitted(**FIXED).score(model, EVALUATION, NO_PHASES)
+    for one, other in zip(whole, fitted(**FIXED, batch=1).score(model, EVALUATION, NO_PHASES), strict=True):
+        np.testing.assert_array_equal(one.log_probs, other.log_probs)
+
+
+def test_the_phases_of_a_timed_pass_are_named(model, fitted):
+    phases = PhaseTimer()
+    fitted(**FIXED, index="ivf-sq8", nlist=2).score(model, EVALUATION, phases)
+    assert {"lm", "search", "distance", "interpolate"} == set(phases.seconds)
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from harness.artifacts import Cache, CellArtifacts
+from harness.phases import NoPhases
+from methods.knnlm.scorer import KnnLm
+from tasks.models.language import CausalLM
+import numpy as np
+given = json.loads(sys.argv[1])
+model = CausalLM.load(given["model"], window=16, stride=8)
+method = KnnLm(**given["parameters"])
+method.open(model, CellArtifacts(Cache(Path(given["cache"])), **given["manifest"]))
+answers = method.score(model, [np.asarray(s) for s in given["streams"]], NoPhases())
+print(json.dumps([a.log_probs.tolist() for a in answers]))
+"""
+
+
+def test_another_process_opens_what_was_fitted_and_answers_alike(model, fitted, artifacts):
+    parameters = {"k": 16, "index": "ivf-sq8", "nlist": 2, "foss": 0.25}
+    here = fitted(**parameters).score(model, EVALUATION, NO_PHASES)
+    given = {
+        "model": model.name, "parameters": parameters, "cache": str(artifacts.cache.root),
+        "manifest": artifacts.manifest(), "streams": [s.tolist() for s in EVALUATION],
+    }  # fmt: skip
+    out = subprocess.run([sys.executable, "-c", CHILD, json.dumps(given)], capture_output=True, text=True, check=True)
+    for one, other in zip(here, json.loads(out.stdout), strict=True):
+        np.testing.assert_allclose(one.log_probs, other, rtol=0, atol=1e-6)
+
+
+def test_opening_with_another_model_is_refused(fitted, artifacts, other_model):
+    fitted(**FIXED)
+    with pytest.raises(RequestError, match="built with model"):
+        KnnLm(**FIXED).open(other_model, artifacts)
+
+
+def test_tuning_without_validation_text_is_refused(model, artifacts):
+    with pytest.raises(RequestError, match="no validation text to tune"):
+        KnnLm(k=4).fit(model, REFERENCE, [], artifacts)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"k": 0}, "k=0 is not between"),
+        ({"foss": 1.5}, "foss=1.5 is not between 0 and 1"),
+        ({"lambda_": -0.1}, "lambda=-0.1"),
+        ({"temperature": 0.0}, "temperature=0.0 is not above 0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters, message):
+    with pytest.raises(RequestError, match=message):
+        KnnLm(**parameters)
