@@ -15,7 +15,7 @@ from harness.store import Row
 
 def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
     """Sentences on source, scale, machine, sample, seed, code and data."""
-    lines = [f"After {recipe.paper}, {recipe.source}." if recipe.paper else f"From {recipe.source}."]
+    lines = [f"{'After' if recipe.paper else 'From'} {recipe.source}."]
     note = recipe.scales.get(scale, ScaleSpec()).note
     if note:
         lines.append(f"Scale {scale}: {note.rstrip('.')}. Numbers of different scales are never mixed.")

@@ -53,7 +53,7 @@ def draw(
         return []
     papers = published_curves(published, x, y)
     same_axes = comparable(y, scale in recipe.data_of_paper)
-    figure = _draw(recipe, scale, curves, papers, same_axes, machine_line(ours))
+    figure = _draw(recipe, scale, curves, levels(ours, x, y), papers, same_axes, machine_line(ours))
     return [_save(figure, folder / f"figure.{kind}") for kind in ("svg", "png")]
 
 
@@ -66,6 +66,12 @@ def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
             low, high = interval_of(row, y) or (None, None)
             curves.setdefault(row["row"], []).append(Point(at, value, low, high))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
+    """y of the finished rows to which x does not apply (the LM alone has no FoSS), by cell: drawn as level lines."""
+    found = ((row, _coordinate(row, y)) for row in rows if row["status"] == "ok" and _coordinate(row, x) is None)
+    return {row["cell"]: value for row, value in found if value is not None}
 
 
 def published_curves(published: Published, x: str, y: str) -> Curves:
@@ -103,15 +109,20 @@ def _in_label(column: str, name: str) -> float | None:
     return None
 
 
-def _draw(recipe: Recipe, scale: Scale, curves: Curves, papers: Curves, same_axes: bool, machine: str) -> Figure:
-    """One panel; two beside each other, with axes of their own, where the paper's values are of other data."""
+def _draw(
+    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, same_axes: bool, machine: str
+) -> Figure:  # fmt: skip
+    """One panel; two beside each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     apart = bool(papers) and not same_axes
     figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, width_ratios=[3, 2] if apart else None)[0]
+    ratios = [3, 2] if apart else None
+    panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, sharex=True, width_ratios=ratios)[0]
+    for number, (name, value) in enumerate(references.items()):
+        panels[0].axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
     names = [*curves, *(name for name in papers if name not in curves)]
     for name in names:
         _curve(panels[0], names, name, curves.get(name, []), measured=True)

@@ -1,0 +1,164 @@
+"""`harness keep`: a finished run becomes a committed result, if it deserves it.
+
+Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of one machine, with enough
+samples for a claim, and must not carry this machine's paths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.artifacts import default_cache
+from harness.errors import MachineError, RequestError
+from harness.recipe import Recipe
+from harness.report.selection import machine_of
+from harness.settings import Scale
+from harness.store import Row, RowStore
+from harness.timing import LEAST
+
+FILES = ("table.md", "table.csv", "figure.svg", "figure.png")
+
+
+class Labelled(Protocol):
+    """A cell as far as `keep` needs it (`harness.cells.Cell`)."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Labelled]) -> Path:
+    """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
+
+    Only the newest row of each of the recipe's cells is copied, with table and figure; absolute paths are replaced.
+    Raises `RequestError` with the reasons when the run may not be kept, `MachineError` when writing fails.
+    """
+    source, target = runs / recipe.name / scale, measured / recipe.name / scale
+    latest = RowStore(source / "rows.jsonl").latest()
+    again = f"harness reproduce {recipe.name} --scale {scale}"
+    if not latest:
+        raise RequestError(f"{source} has no rows to keep: run `{again}` first")
+    rows = [latest[cell.name] for cell in cells if cell.name in latest]
+    reasons = objections(rows, [cell.name for cell in cells])
+    missing = [name for name in FILES[:2] if not (source / name).is_file()]
+    if missing:
+        reasons.append(f"{' and '.join(missing)} missing")
+    if reasons:
+        raise RequestError(f"{source} is not kept: {'; '.join(reasons)} (then run `{again}` again)")
+    scrub = Scrubber([(runs.parent, "results")])
+    try:
+        _replace(target, lambda folder: _fill(folder, source, rows, scrub))
+    except OSError as error:
+        raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
+    return target
+
+
+def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
+    """Why these rows may not be kept, in words; empty when they may."""
+    reasons = []
+    present = {row["cell"] for row in rows}
+    if absent := [name for name in cells if name not in present]:
+        reasons.append(f"no row for {_few(absent)}")
+    if failed := [f"{row['cell']} ({row['status']})" for row in rows if row["status"] != "ok"]:
+        reasons.append(f"not finished: {_few(failed)}")
+    revisions = {row["code"].get("revision") for row in rows}
+    if None in revisions or any(row["code"].get("dirty") is not False for row in rows):
+        reasons.append("measured from a tree with uncommitted changes or outside git: commit them first")
+    if len(revisions) > 1:
+        reasons.append(f"measured at {len(revisions)} different revisions")
+    if len({machine_of(row) for row in rows}) > 1:
+        reasons.append("measured on different machines")
+    if few := [f"{row['cell']} ({_shape(row)})" for row in rows if not _enough(row)]:
+        needed = " or ".join(f"{n} x {m}" for n, m in LEAST)
+        reasons.append(f"too few processes x pairs for a claim, {needed} needed: {_few(few)}")
+    return reasons
+
+
+class Scrubber:
+    """Replaces this machine's paths in strings: known folders by names, any other absolute path by its last part."""
+
+    _ABSOLUTE = re.compile(r"(?<![\w.:/~$<>\-])(?:file://)?/(?:[\w.@+~,=\-]+/)+([\w.@+~,=\-]+)/?")
+
+    def __init__(self, known: Iterable[tuple[Path, str]] = ()) -> None:
+        roots = [Path(p) for p in os.environ.get("HARNESS_DATA", "").split(os.pathsep) if p]
+        folders = [
+            *known,
+            *((root, "$HARNESS_DATA") for root in roots),
+            (default_cache(), "$HARNESS_CACHE"),
+            (Path(__file__).parents[1], "."),
+            (Path.home(), "~"),
+        ]
+        self._known = [
+            (str(form), name) for path, name in folders for form in dict.fromkeys((path.absolute(), path.resolve()))
+        ]
+        self._known.sort(key=lambda pair: -len(pair[0]))  # the cache before the home folder that holds it
+
+    def text(self, text: str) -> str:
+        for folder, name in self._known:
+            if len(folder) > 1:
+                text = re.sub(rf"{re.escape(folder)}(?![\w.\-])", name, text)
+        return self._ABSOLUTE.sub(r"<path>/\1", text)
+
+    def value(self, value: Any) -> Any:
+        """The same JSON value with every string scrubbed, keys included."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self.value(item) for key, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, list) else value
+
+
+def _fill(folder: Path, source: Path, rows: Sequence[Row], scrub: Scrubber) -> None:
+    lines = [json.dumps(scrub.value(row), ensure_ascii=False, allow_nan=False, separators=(",", ":")) for row in rows]
+    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name in FILES:
+        if not (source / name).is_file():
+            continue
+        if name.endswith((".md", ".csv")):
+            (folder / name).write_text(scrub.text((source / name).read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(source / name, folder / name)
+
+
+def _replace(target: Path, fill: Any) -> None:
+    """Fill a folder aside and put it in the target's place, all or nothing."""
+    fresh, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
+    for folder in (fresh, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fresh.mkdir(parents=True)
+        fill(fresh)
+        if target.exists():
+            target.rename(old)
+        try:
+            fresh.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+    finally:
+        for folder in (fresh, old):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shape(row: Row) -> str:
+    processes = (row["timing"] or {}).get("processes") or []
+    return f"{len(processes)} x {min((len(p['pairs']) for p in processes), default=0)}"
+
+
+def _enough(row: Row) -> bool:
+    """Whether a row has samples for a claim; rows that state no speedup need none."""
+    if row["speed_baseline"] is None or row["metrics"].get("speedup") is None:
+        return True
+    processes = (row["timing"] or {}).get("processes") or []
+    fewest = min((len(p["pairs"]) for p in processes), default=0)
+    return any(len(processes) >= n and fewest >= m for n, m in LEAST)
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
