@@ -1,0 +1,107 @@
+"""Methods that choose candidate words for a context and score them exactly: what is the same for all of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
+
+
+class CandidateSets(SoftmaxScreening):
+    """Answers from the exact logits of a candidate set; a subclass says which words those are."""
+
+    _layer: OutputLayer
+
+    @abstractmethod
+    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        """Ids of the candidate set of at least k words, in any order."""
+
+    def candidates(self, context: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Ids int64 [m] of the candidate set, ascending, and their log-softmax float32 [m]: what a beam search needs.
+
+        Every other word has probability 0 (L2S, section 4.2)."""
+        context = checked_query(context, 1, *self._layer.weight.shape)
+        ids = np.sort(self._set(context, 1))
+        logits = self._logits(context, ids)
+        return ids, logits - np.logaddexp.reduce(logits)
+
+    def log_prob(self, context: NDArray[np.float32], target: int) -> float:
+        """Natural-log probability of a word among the candidates, `-inf` for every other word."""
+        checked_target(target, len(self._layer.weight))
+        ids, log_probs = self.candidates(context)
+        place = int(np.searchsorted(ids, target))
+        return float(log_probs[place]) if place < len(ids) and ids[place] == target else float("-inf")
+
+    def _logits(self, context: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        logits: NDArray[np.float32] = self._layer.weight[ids] @ context + self._layer.bias[ids]
+        if not np.isfinite(logits).all():
+            raise not_finite()
+        return logits
+
+
+class CandidateSearch(CandidateSets):
+    """A search structure over the layer finds candidates; frequent words fill up a set that is smaller than k.
+
+    `_find(context)` writes ids into `_ids` and returns how many. Errors of all calls: `RequestError` for a wrong
+    shape, k outside 1..L, NaN or infinity. Not to be called from two threads at once (scratch arrays).
+    """
+
+    @abstractmethod
+    def _find(self, context: NDArray[np.float32]) -> int:
+        """Number of distinct candidates written to `_ids`."""
+
+    def _prepare(self, subject: OutputLayer, frequent: NDArray[np.int32]) -> None:
+        """Scratch for candidates and logits; `frequent` int32 [L] has all words, most frequent in training first."""
+        from methods.softmax import kernels
+
+        self._layer = checked_layer(subject)
+        words = len(self._layer.weight)
+        self._ids = np.empty(words, np.int32)
+        self._scratch = np.empty(words, np.float32)
+        self._frequent = frequent
+        self._score, self._fill = kernels.score_candidates, kernels.fill_candidates
+
+    def topk(self, context: NDArray[np.float32], k: int) -> TopK:
+        weight, bias = self._layer.weight, self._layer.bias
+        context = checked_query(context, k, *weight.shape)
+        count = self._find(context)
+        if count < k:
+            count = self._fill(self._ids, count, k, self._frequent)
+        ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
+        log_normalizer = self._score(weight, bias, context, self._ids, count, self._scratch, ids, logits)
+        if log_normalizer != log_normalizer:
+            raise not_finite()
+        return TopK(ids, logits, log_normalizer)
+
+    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        count = self._find(context)
+        if count < k:
+            count = self._fill(self._ids, count, k, self._frequent)
+        return self._ids[:count].astype(np.int64)
+
+    def _mean_found(self, contexts: NDArray[np.float32]) -> float:
+        """Mean number of candidates over the first training contexts (a warm-up besides)."""
+        return float(np.mean([self._find(context) for context in contexts]))
+
+
+def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
+    """All word ids int32 [words], most frequent among the training targets first, ties by id."""
+    return np.argsort(-np.bincount(targets, minlength=words), kind="stable").astype(np.int32)
+
+
+def saved_counters(multiply_adds: float, mean_candidates: float, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
+    """The counters all rivals report; extra_bytes is the size of the arrays beyond the output layer."""
+    return {
+        "multiply_adds": multiply_adds,
+        "mean_candidates": mean_candidates,
+        "extra_bytes": float(sum(array.nbytes for array in arrays.values())),
+    }

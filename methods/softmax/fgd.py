@@ -1,0 +1,112 @@
+"""FGD (Zhang et al., 2018): the softmax layer's top-k as nearest neighbours on a small-world graph.
+
+The inner-product-preserving reduction (`reduction`) turns words into points of equal length; an HNSW graph (Malkov and
+Yashunin, 2016; faiss) over them is searched for the `neighbours` nearest, whose logits are then computed exactly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from harness.contracts import Artifacts, OutputLayer
+from harness.errors import RequestError
+from harness.registry import method
+from methods.softmax import arrays, reduction
+from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency
+from methods.softmax.inputs import checked_layer, checked_training
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@method(
+    "fgd",
+    contract="softmax-screening",
+    baseline="exact",
+    summary="inner products as nearest neighbours on an HNSW graph (Zhang et al., 2018)",
+)
+class Fgd(CandidateSearch):
+    """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability.
+
+    Graph: `links` a node (M), `ef_construction` its beam while building. Errors as for `CandidateSearch`.
+    """
+
+    def __init__(
+        self, *, ef_search: int = 64, neighbours: int = 10, links: int = 32, ef_construction: int = 200
+    ) -> None:
+        if min(ef_search, neighbours, ef_construction) < 1 or links < 2:
+            raise RequestError(
+                f"ef_search, neighbours and ef_construction must be at least 1 and links 2, given {ef_search}, "
+                f"{neighbours}, {ef_construction}, {links}"
+            )
+        self.ef_search, self.neighbours = ef_search, neighbours
+        self.links, self.ef_construction = links, ef_construction
+
+    def fit(
+        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
+    ) -> None:
+        import faiss
+
+        layer = checked_layer(layer)
+        contexts, targets = checked_training(layer, contexts, targets, 1, "fgd")
+
+        def build(folder: Path) -> None:
+            points = reduction.points(layer)
+            index: Any = faiss.IndexHNSWFlat(points.shape[1], self.links)
+            index.hnsw.efConstruction = self.ef_construction
+            index.add(points)
+            faiss.write_index(index, str(folder / "graph.faiss"))
+
+        key = {"layer": arrays.content(layer.weight, layer.bias), "links": self.links,
+               "ef_construction": self.ef_construction, "format": 1}  # fmt: skip
+        artifacts.build("fgd-graph", key, build)
+        artifacts.values["frequent"] = by_frequency(targets, len(layer.weight)).tolist()[:SAMPLE]
+        self.open(layer, artifacts)
+        swig: Any = faiss.cvar  # its members are made at import time
+        statistics = swig.hnsw_stats
+        statistics.reset()
+        found = self._mean_found(contexts[:SAMPLE])
+        artifacts.values["distances"] = statistics.ndis / min(SAMPLE, len(contexts))
+        artifacts.values["found"] = found
+
+    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
+        import faiss
+
+        layer = checked_layer(subject)
+        words, dimension = layer.weight.shape
+        frequent = np.asarray(artifacts.values["frequent"], np.int32)
+        rest = np.setdiff1d(np.arange(words, dtype=np.int32), frequent)
+        self._prepare(layer, np.concatenate([frequent, rest]))
+        self._path = artifacts.path("fgd-graph") / "graph.faiss"
+        self._index = cast(Any, faiss.read_index(str(self._path)))
+        self._values = artifacts.values
+        self._index.hnsw.efSearch = max(self.ef_search, self.neighbours)
+        self._k = min(self.neighbours, words)
+        self._query = np.empty(dimension + 2, np.float32)
+        self._distances, self._found = np.empty(self._k, np.float32), np.empty(self._k, np.int64)
+        pointer = faiss.swig_ptr  # the raw call: the Python wrapper's checks and copies cost as much as a search
+        self._arguments = (1, pointer(self._query), self._k, pointer(self._distances), pointer(self._found))
+        self._search = self._index.search_c
+        self.topk(np.zeros(dimension, np.float32), 1)
+
+    def _find(self, context: NDArray[np.float32]) -> int:
+        reduction.query(context, self._query)
+        self._search(*self._arguments)
+        found = self._found
+        if found[-1] < 0:  # the graph gave fewer than asked for
+            found = found[found >= 0]
+        self._ids[: len(found)] = found
+        return len(found)
+
+    def counters(self) -> dict[str, float]:
+        """multiply_adds from distances counted on training contexts; extra_bytes is the index (vectors and links)."""
+        dimension = self._layer.weight.shape[1]
+        distances = float(self._values.get("distances", 0.0))
+        return {
+            "multiply_adds": (dimension + 2) * distances + dimension * self._k,
+            "mean_candidates": float(self._values.get("found", self._k)),
+            "extra_bytes": float(self._path.stat().st_size),
+        }

@@ -1,0 +1,250 @@
+"""Compiled inner loops: products of one context with rows, selection of the k best, log-sum-exp.
+
+All of them are here, in one file, because numba's cache notices a change of the file that holds the outermost function
+only. They run on the caller's thread and release the GIL. Of fast-math they take what lets sums vectorise
+(reassociation, contraction) and not the promise that there are no NaNs: a NaN in a context must be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+BLOCK = 64  # logits whose maximum is compared with the k-th best at once; a multiple of every SIMD width
+LOG2E = np.float32(1.4426950408889634)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """`njit` with its cache on disk, or in memory where no cache folder can be written."""
+    try:
+        return njit(nogil=True, cache=True, fastmath=FAST)(function)
+    except RuntimeError:  # numba: "no locator available"
+        return njit(nogil=True, fastmath=FAST)(function)
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _exp(x):  # type: ignore[no-untyped-def]
+    """exp for float32 x <= 0, relative error < 3e-7; unlike the library's, it vectorises.
+
+    2^t = 2^n * 2^f with n = round(t), |f| <= 1/2; 2^f by its Taylor polynomial, 2^n by its bits.
+    """
+    t = max(x * LOG2E, np.float32(-126.0))
+    n = np.floor(t + np.float32(0.5))
+    f = (t - n) * np.float32(0.6931471805599453)
+    p = np.float32(1 / 720)
+    p = p * f + np.float32(1 / 120)
+    p = p * f + np.float32(1 / 24)
+    p = p * f + np.float32(1 / 6)
+    p = p * f + np.float32(0.5)
+    p = p * f + np.float32(1.0)
+    p = p * f + np.float32(1.0)
+    return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@njit(nogil=True, fastmath=FAST)
+def _log_sum_exp(logits, count, best):  # type: ignore[no-untyped-def]
+    """Natural log of sum(exp(logits[:count])), `best` being their maximum."""
+    total = np.float32(0.0)
+    for i in range(count):
+        total += _exp(logits[i] - best)
+    return np.float32(best + np.log(total))
+
+
+@njit(nogil=True, fastmath=FAST)
+def _select(logits, count, out_places, out_logits):  # type: ignore[no-untyped-def]
+    """The k = len(out_places) best of logits[:count], best first, ties by lowest place. True when k were found.
+
+    Insertion into a sorted list of k behind a test of each block's maximum: for k << count almost all blocks fail it.
+    """
+    k = len(out_places)
+    filled = 0
+    bound = np.float32(-np.inf)
+    for start in range(0, count, BLOCK):
+        stop = min(start + BLOCK, count)
+        high = np.float32(-np.inf)
+        for i in range(start, stop):
+            high = max(high, logits[i])
+        if filled == k and not high > bound:
+            continue
+        for i in range(start, stop):
+            logit = logits[i]
+            if filled < k:
+                if not logit > np.float32(-np.inf):  # NaN or -inf is never selected
+                    continue
+                place = filled
+                filled += 1
+            elif logit > bound:
+                place = k - 1
+            else:
+                continue
+            while place > 0 and out_logits[place - 1] < logit:
+                out_logits[place] = out_logits[place - 1]
+                out_places[place] = out_places[place - 1]
+                place -= 1
+            out_logits[place] = logit
+            out_places[place] = i
+            if filled == k:
+                bound = out_logits[k - 1]
+    return filled == k
+
+
+@compiled
+def select(logits, out_ids, out_logits):  # type: ignore[no-untyped-def]
+    """Best k of all logits float32 [L] into ids int64 [k] and logits float32 [k]; returns the log-sum-exp over all L.
+
+    NaN when a logit is NaN or fewer than k are finite.
+    """
+    if not _select(logits, len(logits), out_ids, out_logits):
+        return np.float32(np.nan)
+    return _log_sum_exp(logits, len(logits), out_logits[0])
+
+
+@compiled
+def select_rows(logits, out_ids):  # type: ignore[no-untyped-def]
+    """Best k ids of every row of logits float32 [n, L] into out_ids int32 [n, k]; False when a row has fewer."""
+    k = out_ids.shape[1]
+    places = np.empty(k, np.int64)
+    best = np.empty(k, np.float32)
+    for row in range(len(logits)):
+        if not _select(logits[row], logits.shape[1], places, best):
+            return False
+        for j in range(k):
+            out_ids[row, j] = places[j]
+    return True
+
+
+@njit(nogil=True, fastmath=FAST)
+def _score(weight, bias, context, ids, count, out):  # type: ignore[no-untyped-def]
+    """out[i] = weight[ids[i]] . context + bias[ids[i]] for i < count; four rows at once hide the gather's latency."""
+    dimension = len(context)
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = ids[i], ids[i + 1], ids[i + 2], ids[i + 3]
+        u = v = w = x = np.float32(0.0)
+        for j in range(dimension):
+            h = context[j]
+            u += weight[a, j] * h
+            v += weight[b, j] * h
+            w += weight[c, j] * h
+            x += weight[d, j] * h
+        out[i], out[i + 1], out[i + 2], out[i + 3] = u + bias[a], v + bias[b], w + bias[c], x + bias[d]
+    for i in range(whole, count):
+        a = ids[i]
+        u = np.float32(0.0)
+        for j in range(dimension):
+            u += weight[a, j] * context[j]
+        out[i] = u + bias[a]
+
+
+@compiled
+def score_candidates(weight, bias, context, ids, count, scratch, out_ids, out_logits):  # type: ignore[no-untyped-def]
+    """Exact logits of ids[:count], the best k of them, and the log-sum-exp over them (NaN when there are fewer than k).
+
+    ids: int32 with distinct entries; scratch: float32 of at least `count`; out_ids int64 [k], out_logits float32 [k].
+    """
+    _score(weight, bias, context, ids, count, scratch)
+    if not _select(scratch, count, out_ids, out_logits):
+        return np.float32(np.nan)
+    for j in range(len(out_ids)):
+        out_ids[j] = ids[out_ids[j]]
+    return _log_sum_exp(scratch, count, out_logits[0])
+
+
+@njit(nogil=True, fastmath=FAST)
+def _nearest(clusters, limit, context, quantised):  # type: ignore[no-untyped-def]
+    """argmax_t of clusters[t] . context in integers (L2S, Eq. 2); `quantised` int16 [d] is scratch.
+
+    The context is scaled so that its largest component is `limit` (no sum of products then leaves int32) and rounded
+    towards zero. Integer sums do not depend on their order: the same context gets the same cluster on every machine.
+    """
+    dimension = len(context)
+    peak = np.float32(0.0)
+    for j in range(dimension):
+        peak = max(peak, abs(context[j]))
+    factor = np.float32(limit) / peak if peak > 0 else np.float32(0.0)
+    for j in range(dimension):
+        quantised[j] = np.int16(context[j] * factor)
+    best = 0
+    high = np.int32(-(2**31))
+    for t in range(len(clusters)):
+        total = np.int32(0)
+        for j in range(dimension):
+            total = np.int32(total + np.int32(np.int32(clusters[t, j]) * np.int32(quantised[j])))
+        if total > high:
+            high = total
+            best = t
+    return best
+
+
+@compiled
+def assign_quantised(clusters, limit, contexts, out):  # type: ignore[no-untyped-def]
+    """Cluster int64 [n] of every context float32 [n, d], exactly as `screened_topk` chooses it."""
+    quantised = np.empty(contexts.shape[1], np.int16)
+    for i in range(len(contexts)):
+        out[i] = _nearest(clusters, limit, contexts[i], quantised)
+
+
+@compiled
+def screened_topk(  # type: ignore[no-untyped-def]
+    clusters, limit, weight, bias, starts, members, quantised, scratch, context, out_ids, out_logits
+):
+    """One fused L2S step: nearest cluster, exact logits of its candidates, the best k of them.
+
+    clusters int8 [r, d]; weight float32 [L, d], bias [L]; members int32[starts[t] : starts[t + 1]] are t's candidates;
+    quantised int16 [d] and scratch float32 [largest set] are overwritten. Writes out_ids int64 [k] and out_logits
+    float32 [k]; returns the log-sum-exp over the candidate set, NaN when it has fewer than k finite logits.
+    """
+    z = _nearest(clusters, limit, context, quantised)
+    first = starts[z]
+    count = starts[z + 1] - first
+    ids = members[first : first + count]
+    _score(weight, bias, context, ids, count, scratch)
+    if not _select(scratch, count, out_ids, out_logits):
+        return np.float32(np.nan)
+    for j in range(len(out_ids)):
+        out_ids[j] = ids[out_ids[j]]
+    return _log_sum_exp(scratch, count, out_logits[0])
+
+
+@compiled
+def screened_topk_many(  # type: ignore[no-untyped-def]
+    clusters, limit, weight, bias, starts, members, quantised, scratch, contexts, out_ids, out_logits, out_normalizers
+):
+    """`screened_topk` for contexts float32 [n, d]: out_ids int64 [n, k], out_logits [n, k], out_normalizers [n]."""
+    for i in range(len(contexts)):
+        out_normalizers[i] = screened_topk(
+            clusters, limit, weight, bias, starts, members, quantised, scratch, contexts[i], out_ids[i], out_logits[i]
+        )
+
+
+@compiled
+def fill_candidates(ids, count, least, frequent):  # type: ignore[no-untyped-def]
+    """Append words of `frequent` that are not among ids[:count] until there are `least`; returns the new count."""
+    found = count
+    for i in range(len(frequent)):
+        if count >= least:
+            break
+        new = True
+        for j in range(found):
+            new = new and ids[j] != frequent[i]
+        if new:
+            ids[count] = frequent[i]
+            count += 1
+    return count
+
+
+@compiled
+def at_least(values, bound, limit, out_ids):  # type: ignore[no-untyped-def]
+    """Ids of the first `limit` values >= bound into out_ids int32; returns how many there are."""
+    count = 0
+    for i in range(len(values)):
+        if values[i] >= bound:
+            if count == limit:
+                break
+            out_ids[count] = i
+            count += 1
+    return count

@@ -1,0 +1,53 @@
+"""The training labels of the screening methods: the exact top-5 words of every training context (L2S, section 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, OutputLayer
+from harness.errors import RequestError
+from harness.progress import Progress
+from methods.softmax import arrays
+from methods.softmax.inputs import not_finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOGETHER = 256  # contexts of one matrix-matrix product; their logits are all that is held
+
+
+def exact_top(
+    layer: OutputLayer, contexts: NDArray[np.float32], k: int, progress: Progress
+) -> NDArray[np.int32]:
+    """Ids int32 [n, k] of the k largest logits of contexts [n, d], best first. Raises `RequestError` for NaN logits."""
+    from methods.softmax import kernels
+
+    if k > len(layer.weight):
+        raise RequestError(f"{k} labels a context need a vocabulary of at least {k} words, given {len(layer.weight)}")
+    ids = np.empty((len(contexts), k), np.int32)
+    for start in range(0, len(contexts), TOGETHER):
+        logits = contexts[start : start + TOGETHER] @ layer.weight.T
+        logits += layer.bias
+        if not kernels.select_rows(logits, ids[start : start + TOGETHER]):
+            raise not_finite()
+        progress.update(f"exact top-{k} of training contexts", start + len(logits), len(contexts), "contexts")
+    return ids
+
+
+def training_labels(
+    layer: OutputLayer, contexts: NDArray[np.float32], k: int, artifacts: Artifacts
+) -> tuple[NDArray[np.int32], dict[str, Any]]:
+    """`exact_top` of the training contexts, computed once for all methods that learn from it, and the key of the data.
+
+    The key (hashes of layer and contexts) is what every artifact learned from them must depend on.
+    """
+    data = {"layer": arrays.content(layer.weight, layer.bias), "contexts": arrays.content(contexts)}
+
+    def build(folder: Path) -> None:
+        np.save(folder / "labels.npy", exact_top(layer, contexts, k, Progress()))
+
+    folder = artifacts.build("softmax-labels", {**data, "k": k, "format": 1}, build)
+    return np.load(folder / "labels.npy"), data

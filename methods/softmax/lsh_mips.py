@@ -1,0 +1,112 @@
+"""LSH-MIPS (Neyshabur and Srebro, 2015): Simple-LSH, signs of random projections after the reduction to a sphere.
+
+Words become points of equal length (`reduction`), the query [h; 1; 0] needs no scaling because only signs count. Each
+table hashes with `bits` random planes; the words that share the query's bucket in any table are scored exactly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.contracts import Artifacts, OutputLayer
+from harness.errors import RequestError
+from harness.registry import method
+from methods.softmax import arrays, reduction
+from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
+from methods.softmax.inputs import checked_layer, checked_training
+from methods.softmax.kernels import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BITS = 20  # a table holds 2^bits bucket starts
+
+
+@method(
+    "lsh-mips",
+    contract="softmax-screening",
+    baseline="exact",
+    summary="buckets of sign random projections (Neyshabur and Srebro, 2015)",
+)
+class LshMips(CandidateSearch):
+    """Knobs: `bits` a table (fewer: larger buckets) and `tables`. Errors as for `CandidateSearch`."""
+
+    def __init__(self, *, bits: int = 8, tables: int = 16, seed: int = 0) -> None:
+        if not 1 <= bits <= MOST_BITS or tables < 1:
+            raise RequestError(f"bits must lie in 1..{MOST_BITS} and tables be at least 1, given {bits} and {tables}")
+        self.bits, self.tables, self.seed = bits, tables, seed
+
+    def fit(
+        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
+    ) -> None:
+        layer = checked_layer(layer)
+        contexts, targets = checked_training(layer, contexts, targets, 1, "lsh-mips")
+
+        def build(folder: Path) -> None:
+            planes = np.random.default_rng(self.seed).standard_normal(
+                (self.tables * self.bits, layer.weight.shape[1] + 2), dtype=np.float32
+            )
+            frequent = by_frequency(targets, len(layer.weight))
+            tables = hashed(reduction.points(layer), planes, self.bits)
+            arrays.save(folder, {**tables, "planes": planes, "frequent": frequent})
+
+        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets), "bits": self.bits,
+               "tables": self.tables, "seed": self.seed, "format": 1}  # fmt: skip
+        artifacts.build("lsh-mips", key, build)
+        self.open(layer, artifacts)
+        artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])
+
+    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
+        self._tables = arrays.load(artifacts.path("lsh-mips"))
+        self._prepare(subject, self._tables.pop("frequent"))
+        words, dimension = self._layer.weight.shape
+        self._values = artifacts.values
+        # the query's last component is 0: only d + 1 columns of the planes are read
+        self._planes = np.ascontiguousarray(self._tables["planes"][:, :-1])
+        self._query = np.ones(dimension + 1, np.float32)
+        self._seen, self._turn = np.zeros(words, np.int64), 0
+        self.topk(np.zeros(dimension, np.float32), 1)
+
+    def _find(self, context: NDArray[np.float32]) -> int:
+        self._query[:-1] = context
+        self._turn += 1
+        count: int = collect(
+            self._planes @ self._query, self.bits, self._tables["starts"], self._tables["members"], self._seen,
+            self._turn, self._ids,
+        )  # fmt: skip
+        return count
+
+    def counters(self) -> dict[str, float]:
+        dimension = self._layer.weight.shape[1]
+        found = float(self._values.get("mean_candidates", 0.0))
+        return saved_counters(self._planes.size + found * dimension, found, self._tables)
+
+
+def hashed(points: NDArray[np.float32], planes: NDArray[np.float32], bits: int) -> dict[str, NDArray[np.int32]]:
+    """Bucket c of table t holds `members`[t, starts[t, c] : starts[t, c + 1]]; int32, tables x (2^bits + 1) and x L."""
+    signs = (points @ planes.T >= 0).reshape(len(points), -1, bits)
+    codes = signs @ (1 << np.arange(bits))  # [L, tables]
+    starts = [np.concatenate([[0], np.cumsum(np.bincount(c, minlength=2**bits))]) for c in codes.T]
+    members = np.argsort(codes, axis=0, kind="stable").T
+    return {"starts": np.asarray(starts, np.int32), "members": np.ascontiguousarray(members, np.int32)}
+
+
+@compiled
+def collect(projected, bits, starts, members, seen, turn, out_ids):  # type: ignore[no-untyped-def]
+    """Distinct words of the query's bucket in every table, into out_ids int32; `seen` as in `merge`."""
+    count = 0
+    for table in range(len(starts)):
+        code = 0
+        for bit in range(bits):
+            if projected[table * bits + bit] >= 0:
+                code |= 1 << bit
+        for i in range(starts[table, code], starts[table, code + 1]):
+            word = members[table, i]
+            if seen[word] != turn:
+                seen[word] = turn
+                out_ids[count] = word
+                count += 1
+    return count

@@ -1,0 +1,126 @@
+"""PCA-MIPS (Bachrach et al., 2014): a tree that splits the words at the median of one principal component a level.
+
+Words become points of equal length (`reduction`), the query is scaled to that length. A query follows its own side at
+every level to one leaf of L / 2^depth words; with `neighbourhood` it also visits the leaves that differ in one turn
+("neighbourhood boosting"). All words of the visited leaves are scored exactly.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, OutputLayer
+from harness.errors import RequestError
+from harness.registry import method
+from methods.softmax import arrays, reduction
+from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
+from methods.softmax.completion import principal_directions
+from methods.softmax.inputs import checked_layer, checked_training
+from methods.softmax.kernels import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@method(
+    "pca-mips",
+    contract="softmax-screening",
+    baseline="exact",
+    summary="leaves of a principal-component tree (Bachrach et al., 2014)",
+)
+class PcaMips(CandidateSearch):
+    """Knobs: `depth` of the tree, `neighbourhood` (visit leaves one turn away). Errors as for `CandidateSearch`;
+    of `fit`: a depth that leaves no word a leaf or is above d."""
+
+    def __init__(self, *, depth: int = 5, neighbourhood: bool = True) -> None:
+        if depth < 1:
+            raise RequestError(f"depth must be at least 1, given {depth}")
+        self.depth, self.neighbourhood = depth, neighbourhood
+
+    def fit(
+        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
+    ) -> None:
+        layer = checked_layer(layer)
+        words, dimension = layer.weight.shape
+        if 2**self.depth > words or self.depth > dimension:
+            raise RequestError(f"depth {self.depth} is too deep for {words} words in {dimension} dimensions; lower it")
+        contexts, targets = checked_training(layer, contexts, targets, 1, "pca-mips")
+
+        def build(folder: Path) -> None:
+            tree = grow(reduction.points(layer), self.depth)
+            arrays.save(folder, {**tree, "frequent": by_frequency(targets, words)})
+
+        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets),
+               "depth": self.depth, "format": 1}  # fmt: skip
+        artifacts.build("pca-mips", key, build)
+        self.open(layer, artifacts)
+        artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])
+
+    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
+        self._tree = arrays.load(artifacts.path("pca-mips"))
+        self._length = float(self._tree["length"][0])
+        self._prepare(subject, self._tree.pop("frequent"))
+        dimension = self._layer.weight.shape[1]
+        self._values = artifacts.values
+        self._query = np.empty(dimension + 2, np.float32)
+        self.topk(np.zeros(dimension, np.float32), 1)
+
+    def _find(self, context: NDArray[np.float32]) -> int:
+        query = reduction.query(context, self._query)
+        query *= self._length / np.sqrt(query @ query)
+        tree = self._tree
+        count: int = visit(
+            tree["directions"] @ query, tree["thresholds"], tree["order"], tree["bounds"], self.neighbourhood, self._ids
+        )
+        return count
+
+    def counters(self) -> dict[str, float]:
+        dimension = self._layer.weight.shape[1]
+        found = float(self._values.get("mean_candidates", 0.0))
+        return saved_counters(self.depth * (dimension + 2) + found * dimension, found, self._tree)
+
+
+def grow(points: NDArray[np.float32], depth: int) -> dict[str, NDArray[Any]]:
+    """The tree over points [L, D] of equal length: `directions` [depth, D] (one principal component a level),
+    `thresholds` [2^depth - 1] in heap order, leaf i = `order`[bounds[i] : bounds[i + 1]], `length` of the points."""
+    directions = principal_directions(points - points.mean(axis=0))[:depth]
+    projections = points @ directions.T
+    thresholds = np.zeros(2**depth - 1, np.float32)
+    order = np.arange(len(points), dtype=np.int32)
+    bounds = np.array([0, len(points)])
+    for level in range(depth):
+        cuts = []
+        for node, (start, stop) in enumerate(pairwise(bounds)):
+            part = order[start:stop]
+            part = part[np.argsort(projections[part, level], kind="stable")]
+            order[start:stop] = part
+            half = (stop - start) // 2
+            middle = projections[part[[max(half - 1, 0), half]], level]
+            thresholds[2**level - 1 + node] = middle.mean()
+            cuts.append(start + half)
+        bounds = np.sort(np.concatenate([bounds, cuts]))
+    length = np.linalg.norm(points[:1], axis=1)
+    return {"directions": directions, "thresholds": thresholds, "order": order, "bounds": bounds, "length": length}
+
+
+@compiled
+def visit(projected, thresholds, order, bounds, neighbourhood, out_ids):  # type: ignore[no-untyped-def]
+    """Words of the query's leaf and, with `neighbourhood`, of the leaves one turn away, into out_ids int32."""
+    depth = len(projected)
+    count = 0
+    for turned in range(-1, depth if neighbourhood else 0):
+        node = 0
+        for level in range(depth):
+            right = projected[level] >= thresholds[node]
+            if level == turned:
+                right = not right
+            node = 2 * node + (2 if right else 1)
+        leaf = node - (2**depth - 1)
+        for i in range(bounds[leaf], bounds[leaf + 1]):
+            out_ids[count] = order[i]
+            count += 1
+    return count

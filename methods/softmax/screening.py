@@ -1,0 +1,215 @@
+"""The fast path shared by all cluster screens (L2S and spherical k-means): store the screen, answer from it.
+
+What one call costs is bytes read: r clusters of d bytes (int8) and Lbar candidate rows of 4 d bytes (float32), against
+4 L d of the exact layer. Clusters are quantised once they are learned and the candidate sets are made for the
+assignments of the quantised clusters, so that quantisation costs no precision beyond its effect on the clustering.
+
+k above the candidate set's size: the sets of the next best clusters (by v_t . h) are joined until they hold k words;
+when all clusters together hold fewer, all words are candidates. The union is then the candidate set of that call, its
+`log_normalizer` included. The same holds for an empty set, with k = 1, in `candidates` and `log_prob`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, OutputLayer, TopK
+from harness.errors import RequestError
+from methods.softmax import arrays
+from methods.softmax.candidates import CandidateSets
+from methods.softmax.completion import Completion
+from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
+from methods.softmax.knapsack import candidate_sets, mean_size
+from methods.softmax.labels import training_labels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LABELS = 5  # y_i is the exact top-5 throughout the paper
+
+
+class ClusterScreen(CandidateSets):
+    """Clusters of contexts, a candidate set each, exact logits inside. A subclass says how clusters are learned."""
+
+    def __init__(self, *, clusters: int, budget: float, lambda_: float, completion_rank: int, seed: int) -> None:
+        if clusters < 1:
+            raise RequestError(f"clusters must be at least 1, given {clusters}")
+        if not budget > 0:
+            raise RequestError(f"budget (mean candidates a context) must be above 0, given {budget}")
+        if lambda_ < 0:
+            raise RequestError(f"lambda must not be negative, given {lambda_}")
+        if completion_rank < 0:
+            raise RequestError(f"completion_rank must not be negative, given {completion_rank}")
+        self.clusters, self.budget, self.lambda_, self.seed = clusters, budget, lambda_, seed
+        self.completion_rank = completion_rank
+
+    @abstractmethod
+    def _learn(
+        self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int
+    ) -> NDArray[np.float32]:
+        """Clusters float32 [r, d] from contexts [n, d] and labels int32 [n, 5]."""
+
+    @abstractmethod
+    def _key(self) -> dict[str, Any]:
+        """All parameters that `_learn` depends on, the method's name included."""
+
+    # ------------------------------------------------------------ learning
+
+    def fit(
+        self,
+        layer: OutputLayer,
+        contexts: NDArray[np.float32],
+        targets: NDArray[np.int64],
+        artifacts: Artifacts,
+    ) -> None:
+        """Learn clusters and candidate sets from training contexts [n, d] (targets are checked, not used).
+
+        Raises `RequestError` for fewer usable contexts than clusters, a budget above L, or inputs `inputs` refuses.
+        """
+        layer = checked_layer(layer)
+        words, dimension = layer.weight.shape
+        if self.budget > words:
+            raise RequestError(f"budget {self.budget:g} is above the vocabulary's {words} words; lower method.budget")
+        if self.completion_rank > dimension:
+            raise RequestError(f"completion_rank {self.completion_rank} is above the layer's dimension {dimension}")
+        contexts, _ = checked_training(layer, contexts, targets, self.clusters, f"clusters={self.clusters}")
+        labels, data = training_labels(layer, contexts, min(LABELS, words), artifacts)
+
+        def build(folder: Path) -> None:
+            learned = self._learn(contexts, labels, words)
+            screen = make_screen(learned, contexts, labels, words, self.budget, self.lambda_)
+            arrays.save(folder, screen)
+
+        key = {**self._key(), **data, "clusters": self.clusters, "budget": self.budget, "lambda": self.lambda_,
+               "seed": self.seed, "format": 1}  # fmt: skip
+        artifacts.build("softmax-screen", key, build)
+        if self.completion_rank:
+            Completion.fit(layer, self.completion_rank, data["layer"], artifacts)
+
+    # ------------------------------------------------------------ answering
+
+    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
+        from methods.softmax import kernels
+
+        layer = checked_layer(subject)
+        self._words, self._dimension = layer.weight.shape
+        screen = arrays.load(artifacts.path("softmax-screen"))
+        self._clusters, self._starts, self._members = screen["clusters"], screen["starts"], screen["members"]
+        self._mean = float(screen["mean_candidates"])
+        if self._clusters.shape[1] != self._dimension or self._members.max(initial=0) >= self._words:
+            raise RequestError(
+                f"the screen was not learned for a layer [{self._words}, {self._dimension}]; fit again"
+            )
+        self._screen = (
+            self._clusters,
+            quantisation_limit(self._dimension),
+            layer.weight,
+            layer.bias,
+            self._starts,
+            self._members,
+            np.empty(self._dimension, np.int16),  # scratch: not to be called from two threads at once
+            np.empty(max(1, int(np.diff(self._starts).max())), np.float32),
+        )
+        self._layer = layer
+        self._topk, self._topk_many = kernels.screened_topk, kernels.screened_topk_many
+        self._completion = Completion.open(layer, artifacts) if self.completion_rank else None
+        probe = np.zeros((1, self._dimension), np.float32)  # compile before anybody times
+        self.topk(probe[0], 1)
+        self.topk_many(probe, 1)
+
+    def topk(self, context: NDArray[np.float32], k: int) -> TopK:
+        context = checked_query(context, k, self._words, self._dimension)
+        ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
+        log_normalizer = self._topk(*self._screen, context, ids, logits)
+        if log_normalizer != log_normalizer:
+            return self._joined_topk(context, k)
+        return TopK(ids, logits, log_normalizer)
+
+    def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
+        """As `topk` for contexts [n, d], with the same answers bit for bit: one compiled loop over contexts."""
+        contexts = np.ascontiguousarray(contexts, np.float32)
+        if not len(contexts):
+            return super().topk_many(contexts, k)
+        checked_query(contexts[0], k, self._words, self._dimension)
+        ids, logits = np.empty((len(contexts), k), np.int64), np.empty((len(contexts), k), np.float32)
+        normalizers = np.empty(len(contexts), np.float32)
+        self._topk_many(*self._screen, contexts, ids, logits, normalizers)
+        for row in np.flatnonzero(np.isnan(normalizers)):
+            answer = self._joined_topk(contexts[row], k)
+            ids[row], logits[row], normalizers[row] = answer.ids, answer.logits, answer.log_normalizer
+        return TopK(ids, logits, normalizers)
+
+    def log_prob(self, context: NDArray[np.float32], target: int) -> float:
+        """Natural-log probability of a word: `-inf` outside the candidate set, or with `completion_rank` q the softmax
+        of exact logits inside and rank-q logits outside (paper, appendix A.3)."""
+        if self._completion is None:
+            return super().log_prob(context, target)
+        checked_target(target, self._words)
+        context = checked_query(context, 1, self._words, self._dimension)
+        ids = self._set(context, 1)
+        return self._completion.log_prob(context, target, ids, self._logits(context, ids))
+
+    def counters(self) -> dict[str, float]:
+        """multiply_adds d (r + Lbar) a call, Lbar over training contexts; extra_bytes beyond the layer."""
+        factors = self._completion.factors if self._completion else ()
+        return {
+            "multiply_adds": self._dimension * (len(self._clusters) + self._mean),
+            "mean_candidates": self._mean,
+            "extra_bytes": float(sum(a.nbytes for a in (self._clusters, self._starts, self._members, *factors))),
+        }
+
+    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        """Ids, ascending, of the candidate set that holds at least k words (see the module's docstring)."""
+        from methods.softmax import kernels
+
+        first = np.empty(1, np.int64)
+        kernels.assign_quantised(self._clusters, self._screen[1], context[None], first)
+        scores = self._clusters @ context
+        scores[first[0]] = np.inf
+        joined: NDArray[np.int64] = np.empty(0, np.int64)
+        for t in np.argsort(-scores, kind="stable"):
+            joined = np.union1d(joined, self._members[self._starts[t] : self._starts[t + 1]])
+            if len(joined) >= k:
+                return joined
+        return np.arange(self._words)
+
+    def _joined_topk(self, context: NDArray[np.float32], k: int) -> TopK:
+        if not np.isfinite(context).all():
+            raise not_finite()
+        ids = self._set(context, k)
+        logits = self._logits(context, ids)
+        best = np.argsort(-logits, kind="stable")[:k]
+        return TopK(ids[best], logits[best], np.logaddexp.reduce(logits))
+
+
+def quantisation_limit(dimension: int) -> int:
+    """Largest context component as an integer such that d products with int8 clusters fit into int32."""
+    return min(2**15 - 1, (2**31 - 1) // (127 * dimension))
+
+
+def make_screen(
+    learned: NDArray[np.float32],
+    contexts: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    words: int,
+    budget: float,
+    lambda_: float,
+) -> dict[str, NDArray[Any]]:
+    """Quantise clusters [r, d] and make their candidate sets: `clusters` int8 [r, d], candidates of cluster t
+    `members` int32[starts[t] : starts[t + 1]] ascending, `mean_candidates` over the training contexts."""
+    from methods.softmax import kernels
+
+    clusters = np.rint(learned * (127 / np.abs(learned).max())).astype(np.int8)
+    assigned = np.empty(len(contexts), np.int64)
+    kernels.assign_quantised(clusters, quantisation_limit(contexts.shape[1]), contexts, assigned)
+    sets = candidate_sets(assigned, labels, len(clusters), words, budget, lambda_)
+    return {
+        "clusters": clusters,
+        "starts": np.concatenate([[0], np.cumsum(sets.sum(axis=1))]),
+        "members": np.nonzero(sets)[1].astype(np.int32),
+        "mean_candidates": np.float64(mean_size(assigned, sets)),
+    }

@@ -1,0 +1,155 @@
+"""What holds for every softmax method, the exact one included."""
+
+import numpy as np
+import pytest
+
+from harness.artifacts import CellArtifacts
+from harness.contracts import OutputLayer
+from harness.errors import RequestError
+from harness.registry import Registry
+
+from .conftest import CANDIDATE_METHODS, EXACT, RIVALS, brute_force, fitted, precision
+
+ALL = ["exact", "l2s", *RIVALS]
+SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
+         "spherical-kmeans": {"clusters": 16, "budget": 40}, "svd-softmax": {"width": 8, "refined": 40},
+         "adaptive-softmax": {"head": 100}, "greedy-mips": {"budget": 100}, "pca-mips": {"depth": 3}}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=ALL)
+def method(request, world, tmp_path_factory):
+    from harness.artifacts import Cache
+
+    artifacts = CellArtifacts(Cache(tmp_path_factory.mktemp(request.param)))
+    return fitted(request.param, world, artifacts, **SMALL.get(request.param, {}))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_with_its_knob_at_the_accurate_end_a_method_is_exact(name, world, artifacts):
+    method = fitted(name, world, artifacts, **EXACT[name])
+    answers = [method.topk(context, 5) for context in world.test]
+    found = precision(np.stack([a.ids for a in answers]), brute_force(world.layer, world.test, 5))
+    assert found == 1 if name not in ("lsh-mips", "adaptive-softmax", "fgd") else found > 0.99
+
+
+def test_answers_are_best_first_distinct_and_carry_exact_logits(method, world):
+    for context in world.test[:50]:
+        answer = method.topk(context, 7)
+        assert answer.ids.dtype == np.int64
+        assert answer.logits.dtype == np.float32
+        assert len(set(answer.ids.tolist())) == 7
+        assert (np.diff(answer.logits) <= 0).all()
+        if type(method).__name__ != "AdaptiveSoftmax":  # its tails answer from low-rank rows
+            exact = world.layer.weight[answer.ids] @ context + world.layer.bias[answer.ids]
+            np.testing.assert_allclose(answer.logits, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_topk_many_agrees_with_topk(method, world):
+    many = method.topk_many(world.test[:40], 3)
+    for row, context in enumerate(world.test[:40]):
+        one = method.topk(context, 3)
+        np.testing.assert_array_equal(many.ids[row], one.ids)
+        np.testing.assert_allclose(many.logits[row], one.logits, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(many.log_normalizer[row], one.log_normalizer, rtol=1e-5)
+    assert method.topk_many(world.test[:0], 3).ids.shape == (0, 3)
+
+
+def test_the_normalizer_turns_logits_into_the_log_probabilities_of_log_prob(method, world):
+    for context in world.test[:10]:
+        answer = method.topk(context, 1)
+        if type(method).__name__ == "SvdSoftmax":  # its softmax has all previews, its top-k only refined words
+            continue
+        for word, logit in zip(answer.ids, answer.logits, strict=True):
+            assert method.log_prob(context, int(word)) == pytest.approx(logit - answer.log_normalizer, abs=1e-4)
+
+
+def test_probabilities_of_all_words_sum_to_one(method, world):
+    total = sum(np.exp(method.log_prob(world.test[0], word)) for word in range(500))
+    assert total == pytest.approx(1, abs=1e-3)
+
+
+def test_every_k_up_to_the_vocabulary_gives_k_distinct_words(method, world):
+    for k in (1, 60, 499, 500):
+        ids = method.topk(world.test[0], k).ids
+        assert len(np.unique(ids)) == k
+
+
+def test_counters_say_what_a_call_costs(method):
+    counters = method.counters()
+    assert counters["multiply_adds"] > 0
+    assert 0 < counters["mean_candidates"] <= 500 + 2
+    assert counters["extra_bytes"] > 0
+
+
+@pytest.mark.parametrize("k", [0, -1, 501])
+def test_k_outside_the_vocabulary_is_refused(method, world, k):
+    with pytest.raises(RequestError, match=r"k must lie in 1\.\.500"):
+        method.topk(world.test[0], k)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_context_that_is_not_finite_is_refused(method, world, value):
+    broken = world.test[0].copy()
+    broken[3] = value
+    with pytest.raises(RequestError, match="NaN or infinity"):
+        method.topk(broken, 5)
+    assert method.topk(world.test[0], 5).ids.shape == (5,)  # and the next call is unharmed
+
+
+def test_a_context_of_another_width_or_type_is_refused(method, world):
+    with pytest.raises(RequestError, match="context must be"):
+        method.topk(world.test[0][:-1], 5)
+    with pytest.raises(RequestError, match="context must be"):
+        method.topk(world.test[0].astype(np.int64), 5)
+
+
+def test_zero_float64_and_strided_contexts_are_answered(method, world):
+    assert len(method.topk(np.zeros(32, np.float32), 5).ids) == 5
+    plain = method.topk(world.test[0], 5).ids
+    strided = np.repeat(world.test[0], 2)[::2]
+    assert not strided.flags.c_contiguous
+    np.testing.assert_array_equal(method.topk(strided, 5).ids, plain)
+    np.testing.assert_array_equal(method.topk(world.test[0].astype(np.float64), 5).ids, plain)
+
+
+def test_a_target_that_is_no_word_is_refused(method, world):
+    with pytest.raises(RequestError, match=r"target must lie in 0\.\.499"):
+        method.log_prob(world.test[0], 500)
+
+
+@pytest.mark.parametrize("name", ["l2s", *RIVALS])
+def test_broken_training_material_is_refused_in_one_line(name, world, artifacts):
+    target = Registry().resolve("method", name)
+
+    def refused(match, layer=world.layer, contexts=world.contexts, targets=world.targets):
+        with pytest.raises(RequestError, match=match) as error:
+            target(**SMALL.get(name, {})).fit(layer, contexts, targets, artifacts)
+        assert "\n" not in str(error.value)
+
+    refused("weight must be", layer=OutputLayer(world.layer.weight[0], world.layer.bias))
+    refused("bias must be", layer=OutputLayer(world.layer.weight, world.layer.bias[:-1]))
+    broken = world.layer.weight.copy()
+    broken[0, 0] = np.inf
+    refused("weight holds NaN or infinity", layer=OutputLayer(broken, world.layer.bias))
+    if name == "svd-softmax":  # learns from the layer alone
+        return
+    refused("training contexts must be", contexts=world.contexts[:, :-1])
+    refused("training targets must be", targets=world.targets[:-1])
+    refused("targets must lie in", targets=world.targets + 500)
+    nan = world.contexts.copy()
+    nan[7, 0] = np.nan
+    refused("training context 7 holds NaN", contexts=nan)
+    refused("other than zero, given 0", contexts=np.zeros_like(world.contexts))
+
+
+@pytest.mark.parametrize("name", CANDIDATE_METHODS)
+def test_float16_weights_and_a_missing_bias_become_float32_and_zeros(name, world, artifacts):
+    half = OutputLayer(world.layer.weight.astype(np.float16), None)
+    target = Registry().resolve("method", name)
+    method = target(**EXACT[name])
+    method.fit(half, world.contexts.astype(np.float16), world.targets, artifacts)
+    method.open(half, artifacts)
+    same = OutputLayer(world.layer.weight.astype(np.float16).astype(np.float32), np.zeros(500, np.float32))
+    ids = np.stack([method.topk(context, 1).ids for context in world.test])
+    assert precision(ids, brute_force(same, world.test, 1)) > 0.99
