@@ -25,6 +25,7 @@ app = typer.Typer(
     help="A bench for methods that shortcut the costly step of language-model inference.",
 )  # fmt: skip
 
+INTERRUPTED = 130
 LISTS = ("methods", "tasks", "recipes", "pairs")
 Scale = Annotated[str, typer.Option(help="mini (minutes, nothing to download), small (real data) or paper (a GPU).")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -179,6 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _mount_families(given)
         code = app(given, standalone_mode=False)
+        if code == INTERRUPTED:  # the option parser turns an interrupt into this code
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except HarnessError as error:
         if debug:
@@ -187,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted: rows already written are kept; the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # `harness list ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -110,11 +110,14 @@ def _carry_out(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, r
 def _one(
     recipe: Recipe, cells: list[Cell], options: Options, registry: Registry, console: Console
 ) -> tuple[list[Any], int]:
-    """Run one recipe and show it; the table is written whatever became of the cells."""
+    """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
+    committed under `measured` included, are shown apart."""
     from harness import environment
     from harness.display import Display
     from harness.report import claims, figure, published, render, tables
+    from harness.report.selection import machine_of
     from harness.runner import Runner
+    from harness.store import RowStore
     from harness.tracking import open_tracker
 
     scale = cells[0].scale
@@ -128,7 +131,10 @@ def _one(
             result = runner.run(cells)
         verdicts = claims.verdicts(recipe, result.rows, scale)
         labels = [(cell.row, cell.column) for cell in cells]
-        table = tables.build(recipe, scale, result.rows, numbers, cells=labels, machine=machine, verdicts=verdicts)
+        kept = RowStore(options.results / "measured" / recipe.name / scale / "rows.jsonl")
+        elsewhere = [row for row in [*kept.rows(), *runner.store.rows()] if machine_of(row) != machine]
+        rows = [*elsewhere, *result.rows]
+        table = tables.build(recipe, scale, rows, numbers, cells=labels, machine=machine, verdicts=verdicts)
         written = [*render.write(table, folder), *figure.draw(recipe, scale, result.rows, numbers, folder)]
         invocation.files([folder / "rows.jsonl", *written])
     console.print()

@@ -126,7 +126,10 @@ def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
         RECIPE.format(task="toy-text", timeout=9, cells="  - {row: a, method: toy-uniform, task: {missing: true}}"), "t"
     )
     found = cells.expand(loaded, "mini", toys)
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display, pytest.raises(RequestError, match="no data"):
+    with (
+        Display(Console(file=open(os.devnull, "w")), "toy", 1) as display,
+        pytest.raises(RequestError, match="no data"),
+    ):
         Runner(tmp_path, "cpu", toys, display, Heard()).run(found)
 
 
@@ -156,7 +159,7 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
     text = RECIPE.format(
         task="toy-text",
         timeout=60,
-        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {pause: 0.5}}",
+        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {pause: 0.15}}",
     )
     (tmp_path / "toy.yaml").write_text(text)
     command = [sys.executable, "-m", "harness", "reproduce", str(tmp_path / "toy.yaml")]
