@@ -6,7 +6,7 @@ and metric. The harness pairs them and measures. Nothing here imports torch: arr
 | contract | class | given | baseline | fidelity |
 | --- | --- | --- | --- | --- |
 | token scoring | `TokenScoring` | a language model, streams of token ids | the LM alone | perplexity difference |
-| softmax screening | `SoftmaxScreening` | `weight [L, d]`, `bias [L]`, contexts | full product, selection | precision@k |
+| softmax screening | `SoftmaxScreening` | `weight [L, d]`, `bias [L]`, contexts | full product | precision@k |
 | sequence decoding | `SequenceDecoding` | a generation model, sources | greedy, beam 5 | exact match |
 | retrieval generation | `RetrievalGeneration` | a causal model, passages or text | sequential retrieval | exact match |
 

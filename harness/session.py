@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 
@@ -69,8 +69,8 @@ def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     recipe = recipes.load(name, registry)
-    cells = expansion.expand(recipe, cast(Scale, scale), registry)
-    kept = keep(recipe, cast(Scale, scale), results / "runs", results / "measured", cells)
+    cells = expansion.expand(recipe, scale, registry)
+    kept = keep(recipe, scale, results / "runs", results / "measured", cells)
     print(f"kept in {kept}")
 
 
@@ -86,7 +86,7 @@ def diagnose(as_json: bool) -> int:
 def _scale(options: Options) -> Scale:
     if options.scale not in SCALES:
         raise unknown("scale", options.scale, SCALES)
-    return cast(Scale, options.scale)
+    return options.scale
 
 
 def _carry_out(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:

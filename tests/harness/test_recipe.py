@@ -103,7 +103,7 @@ def test_an_override_that_is_none_is_refused(setting):
 
 
 def test_an_override_that_no_cell_takes_is_refused(toys):
-    with pytest.raises(RequestError, match="unknown parameter 'method.pauze'.*did you mean 'method.pause'"):
+    with pytest.raises(RequestError, match=r"unknown parameter 'method\.pauze'.*did you mean 'method\.pause'"):
         cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": 1})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class ToyModel:
 
 @task("toy-text", contract="token-scoring", provides=("reference-text",), summary="Zipfian token streams")
 class ToyText(Task):
-    scale_defaults = {"small": {"tokens": 4000}}
+    scale_defaults: ClassVar = {"small": {"tokens": 4000}}
 
     def __init__(self, *, tokens: int = 3000, missing: bool = False) -> None:
         self.tokens = tokens
