@@ -48,8 +48,7 @@ def verdicts(recipe: Recipe, rows: Sequence[Row], scale: Scale, machine: str | N
     rows: oldest first, of any recipe, scale and machine. Judged are the newest row of each cell at this scale on one
     machine: the one given, else that of the newest row.
     """
-    machines = by_machine(rows, recipe.name, scale, machine)
-    ours = machines.get(machine, []) if machine is not None else next(iter(machines.values()), [])
+    ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
     return [_Judge(recipe, scale, claim, ours).verdict() for claim in recipe.claims]
 
 

@@ -110,7 +110,8 @@ def _in_label(column: str, name: str) -> float | None:
 
 
 def _draw(
-    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, same_axes: bool, machine: str
+    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, same_axes: bool,
+    machine: str,
 ) -> Figure:  # fmt: skip
     """One panel; two beside each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -22,7 +22,7 @@ def number(value: float | None, digits: int = 4) -> str:
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
     """`85.31 [84.10, 86.52]`: as many decimals as two digits of the interval's width need, two at most beyond that of
     the value's fourth digit."""
-    if value is None or not math.isfinite(value) or interval is None:
+    if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
     low, high = interval
     width = high - low

@@ -15,18 +15,19 @@ def machine_of(row: Row) -> str:
 
 
 def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None = None) -> dict[str, list[Row]]:
-    """Machine -> its newest row of each cell. The machine asked for comes first, else the one that measured last.
+    """Machine -> its newest row of each cell. First comes the machine asked for, be it without rows, or else the one
+    that measured last.
 
     rows: oldest first, of any recipe and scale.
     """
-    newest: dict[str, dict[str, Row]] = {}
-    last = machine
+    newest: dict[str, dict[str, Row]] = {} if machine is None else {machine: {}}
+    first = machine
     for row in rows:
         if row["recipe"] == recipe and row["scale"] == scale:
             where = machine_of(row)
             newest.setdefault(where, {})[row["cell"]] = row
-            last = where if machine is None else machine
-    order = sorted(newest, key=lambda name: name != last)  # stable: the others in the order they appeared
+            first = where if machine is None else machine
+    order = sorted(newest, key=lambda name: name != first)  # stable: the others in the order they appeared
     return {name: list(newest[name].values()) for name in order}
 
 

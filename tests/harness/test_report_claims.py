@@ -1,0 +1,223 @@
+"""Verdicts by hand-computed cases; above all, what must never hold does not."""
+
+import copy
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.recipe import parse
+from harness.report.claims import verdicts
+from harness.store import new_row
+
+LM, KNN = ("LM", ""), ("kNN-LM", "FoSS=0")
+
+
+def recipe(claim: str, extra: str = ""):
+    return parse(
+        f"""
+name: demo
+title: a demo
+paper: p
+source: s
+task: {{name: t}}
+cells: [{{row: LM, method: lm}}, {{row: paper-only, method: lm, scales: [paper]}}]
+{extra}
+claims:
+  - {{text: the claim, source: section 4, {claim}}}
+""",
+        "demo.yaml",
+    )
+
+
+def row(labels=KNN, metrics=None, intervals=None, decision=None, scale="small", **known):
+    timing = {"decision": decision, "reason": "because", "processes": []} if decision else None
+    return new_row(
+        recipe="demo", row=labels[0], column=labels[1], scale=scale, task="t",
+        method="knnlm" if labels == KNN else "lm", metrics=metrics or {}, intervals=intervals or {}, timing=timing,
+        speed_baseline={"method": "lm", "params": {}}, **known,
+    )  # fmt: skip
+
+
+def judge(claim, rows, scale="small", extra=""):
+    (verdict,) = verdicts(recipe(claim, extra), rows, scale)
+    return verdict
+
+
+BELOW_LM = "row: kNN-LM, column: FoSS=0, metric: perplexity, is: below, than: {row: LM}"
+FASTER = "row: kNN-LM, metric: speedup, is: above, than: 1"
+
+
+def perplexities(low, high, lm_low=90.0, lm_high=94.0):
+    return [
+        row(KNN, {"perplexity": (low + high) / 2}, {"perplexity": [low, high]}),
+        row(LM, {"perplexity": 92.0}, {"perplexity": [lm_low, lm_high]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((80.0, 89.9), "holds"),
+        ((80.0, 90.0), "no difference shown"),  # touches the LM's interval
+        ((85.0, 95.0), "no difference shown"),
+        ((94.0, 95.0), "does not hold"),
+        ((93.0, 95.0), "no difference shown"),
+    ],
+)
+def test_a_claim_on_two_rows_needs_the_whole_intervals(interval, outcome):
+    assert judge(BELOW_LM, perplexities(*interval)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("comparison", "interval", "outcome"),
+    [
+        ("below", (1.0, 2.0), "no difference shown"),
+        ("at most", (1.0, 2.0), "holds"),
+        ("at most", (1.0, 2.1), "no difference shown"),
+        ("at most", (2.1, 2.2), "does not hold"),
+        ("above", (2.0, 3.0), "no difference shown"),
+        ("above", (2.01, 3.0), "holds"),
+        ("above", (1.0, 2.0), "does not hold"),
+        ("at least", (2.0, 3.0), "holds"),
+        ("at least", (1.0, 1.9), "does not hold"),
+    ],
+)
+def test_comparisons_with_a_number(comparison, interval, outcome):
+    rows = [row(KNN, {"bleu": sum(interval) / 2}, {"bleu": list(interval)})]
+    assert judge(f"row: kNN-LM, metric: bleu, is: {comparison}, than: 1, factor: 2", rows).outcome == outcome
+
+
+def test_an_exact_metric_needs_no_interval():
+    rows = [row(KNN, {}, counters={"foss": 0.81})]
+    assert judge("row: kNN-LM, metric: foss, is: at least, than: 0.8", rows).outcome == "holds"
+    assert judge("row: kNN-LM, metric: foss, is: at least, than: 0.82", rows).outcome == "does not hold"
+
+
+def test_a_paired_difference_decides_where_separate_intervals_cannot():
+    rows = perplexities(88.0, 92.0)
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {}}
+    rows[0]["metrics"]["perplexity_difference"], rows[0]["intervals"]["perplexity_difference"] = -2.0, [-2.2, -1.8]
+    assert judge(BELOW_LM, rows).outcome == "holds"
+    rows[0]["intervals"]["perplexity_difference"] = [-2.2, 0.1]
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+    rows[0]["intervals"]["perplexity_difference"] = [-2.2, -1.8]
+    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {"window": 8}}  # another LM than the row's
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("decision", "interval", "outcome"),
+    [
+        ("faster", [1.2, 1.5], "holds"),
+        ("faster", [0.9, 1.5], "no difference shown"),
+        ("no difference shown", [1.01, 1.03], "no difference shown"),  # above 1, but within the noise floor
+        ("slower", [0.5, 0.6], "does not hold"),
+        ("no claim", [1.2, 1.5], "not settled"),
+        ("exploratory", [1.2, 1.5], "not settled"),
+        (None, [1.2, 1.5], "not settled"),
+        ("faster", None, "not settled"),
+        ("faster", [1.2, math.inf], "not settled"),
+        ("faster", [1.5, 1.2], "not settled"),
+    ],
+)
+def test_speed_follows_the_decision_of_the_timing(decision, interval, outcome):
+    rows = [row(KNN, {"speedup": 1.3}, {"speedup": interval} if interval else {}, decision)]
+    assert judge(FASTER, rows).outcome == outcome
+
+
+def test_a_speedup_claim_with_a_larger_factor_or_the_other_way_round():
+    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster")]
+    assert judge("row: kNN-LM, metric: speedup, is: above, than: 2.5", rows).outcome == "holds"
+    assert judge("row: kNN-LM, metric: speedup, is: at least, than: 5", rows).outcome == "does not hold"
+    assert judge("row: kNN-LM, metric: speedup, is: at most, than: 4", rows).outcome == "holds"
+    assert judge("row: kNN-LM, metric: speedup, is: below, than: 1", rows).outcome == "does not hold"
+
+
+def test_no_speed_claim_without_fidelity():
+    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster", fidelity={"holds": False})]
+    assert judge(FASTER, rows).outcome == "not settled"
+    rows[0]["fidelity"] = None
+    demanded = "fidelity: {metric: exact_match, is: at least, bound: 1}"
+    assert judge(FASTER, rows, extra=demanded).outcome == "not settled"
+    rows[0]["fidelity"] = {"holds": True}
+    assert judge(FASTER, rows, extra=demanded).outcome == "holds"
+
+
+def test_speedups_against_different_baselines_are_not_compared():
+    claim = "row: kNN-LM, metric: speedup, is: above, than: {row: LM}"
+    rows = [row(labels, {"speedup": s}, {"speedup": [s, s]}, "faster") for labels, s in ((KNN, 3.0), (LM, 2.0))]
+    assert judge(claim, rows).outcome == "holds"
+    rows[1]["speed_baseline"] = {"method": "beam", "params": {}}
+    assert judge(claim, rows).outcome == "not tested"
+
+
+def test_an_exploratory_time_names_the_command_that_would_settle_it():
+    rows = [row(KNN, {"speedup": 2.0}, {}, "exploratory", scale="mini")]
+    verdict = judge(FASTER, rows, "mini")
+    assert (verdict.outcome, verdict.command) == ("not settled", "harness reproduce demo --scale small")
+    rows[0]["scale"] = "small"
+    assert judge(FASTER, rows).command == "harness reproduce demo --scale small --processes 10 --pairs 3"
+    assert "because" in judge(FASTER, rows).sentence
+
+
+@pytest.mark.parametrize(
+    ("claim", "rows", "words", "command"),
+    [
+        (BELOW_LM, [], "no row kNN-LM / FoSS=0", "--scale small"),
+        (BELOW_LM, perplexities(80, 85)[:1], "no row LM", "--scale small"),
+        ("row: paper-only, metric: x, is: above, than: 1", [], "no row paper-only", "--scale paper"),
+        (f"{FASTER}, scales: [paper]", [], "stands at scale paper only", "--scale paper"),
+        (BELOW_LM, [row(KNN, status="killed", error={"message": "out of memory"})], "killed out of memory", "small"),
+        (BELOW_LM, [row(KNN, {"perplexity": None}), row(LM)], "no finite perplexity", None),
+        (BELOW_LM, perplexities(80, 85, math.nan, math.nan), "broken", None),
+        (FASTER, [row(("kNN-LM", c), {"speedup": 2}) for c in "ab"], "has 2 columns", None),
+    ],
+)
+def test_what_cannot_be_judged_says_why_and_what_to_do(claim, rows, words, command):
+    verdict = judge(claim, rows)
+    assert verdict.outcome in ("not tested", "not settled") and words in verdict.detail
+    assert verdict.command is None if command is None else command in verdict.command
+
+
+def test_a_later_failure_of_a_cell_takes_its_verdict_back_and_other_scales_do_not_count():
+    rows = perplexities(80.0, 85.0)
+    assert judge(BELOW_LM, rows).holds
+    assert not judge(BELOW_LM, rows, "paper").holds
+    assert not judge(BELOW_LM, [*rows, row(KNN, status="failed")]).holds
+
+
+def test_rows_of_different_data_are_not_compared():
+    rows = perplexities(80.0, 85.0)
+    rows[0]["hashes"], rows[1]["hashes"] = {"data": "a"}, {"data": "b"}
+    assert judge(BELOW_LM, rows).outcome == "not settled"
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    low=st.floats(0, 4),
+    width=st.floats(0, 2),
+    decision=st.sampled_from([None, "slower", "no claim", "exploratory", "no difference shown"]),
+    bound=st.floats(1, 3),
+    comparison=st.sampled_from(["above", "at least"]),
+)
+def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(low, width, decision, bound, comparison):
+    rows = [row(KNN, {"speedup": low + width / 2}, {"speedup": [low, low + width]}, decision)]
+    assert not judge(f"row: kNN-LM, metric: speedup, is: {comparison}, than: {bound}", rows).holds
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    values=st.tuples(*[st.floats(-5, 5)] * 4),
+    comparison=st.sampled_from([("below", "at least"), ("above", "at most")]),
+)
+def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
+    ours, theirs = sorted(values[:2]), sorted(values[2:])
+    rows = [row(KNN, {"x": sum(ours) / 2}, {"x": ours}), row(LM, {"x": sum(theirs) / 2}, {"x": theirs})]
+    claims = [f"row: kNN-LM, metric: x, is: {c}, than: {{row: LM}}" for c in comparison]
+    outcomes = [judge(claim, copy.deepcopy(rows)).outcome for claim in claims]
+    assert outcomes.count("holds") <= 1
+    if outcomes[0] == "holds":
+        assert outcomes[1] == "does not hold"

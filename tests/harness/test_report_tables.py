@@ -1,0 +1,240 @@
+"""The table says what was measured, beside what was published, and what went wrong."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness import environment
+from harness.recipe import parse
+from harness.report import figure, formats, render, tables
+from harness.report.claims import verdicts
+from harness.report.published import Number, Published
+from harness.store import new_row
+
+RECIPE = """
+name: demo
+title: a demo
+paper: retomaton
+source: A. et al. 2022, Figure 3
+task: {name: wikitext-perplexity}
+metrics: [perplexity, foss]
+data_of_paper: [paper]
+figure: {x: foss, y: perplexity}
+scales: {small: {note: WikiText-2}}
+cells: [{row: LM, method: lm}]
+claims:
+  - {text: kNN-LM is better, source: section 4, row: kNN-LM, metric: perplexity, is: below, than: {row: LM}}
+"""
+CELLS = [("LM", ""), ("kNN-LM", "FoSS=0"), ("kNN-LM", "FoSS=0.5"), ("RetoMaton", "FoSS=0")]
+MACHINE = environment.capture()
+OTHER = {**MACHINE, "cpu": {"model": "Another CPU"}}
+
+
+def published(row="kNN-LM", column="WikiText-103 / FoSS=0", metric="perplexity", value="16.650", unit="", note=""):
+    return Number("f.csv", "Figure 3", row, column, metric, value, float(value), unit, note)
+
+
+def row(labels, perplexity, foss=None, speedup=None, machine=MACHINE, scale="small", **known):
+    values = {"perplexity": perplexity, "fit_s": 21.0}
+    timing = {"processes": [{"pairs": [1, 2, 3]}] * 10, "decision": None, "reason": "", "spread_method": 0.05}
+    intervals = {"perplexity": [perplexity - 1, perplexity + 1]}
+    baseline = None
+    values["wall_clock_s"] = 2.5
+    if speedup:
+        values["speedup"], intervals["speedup"] = speedup, [speedup - 0.1, speedup + 0.1]
+        timing |= {"decision": "faster", "reason": "above the noise floor"}
+        baseline = {"method": "lm", "params": {}}
+    return new_row(**(
+        {
+            "recipe": "demo", "row": labels[0], "column": labels[1], "scale": scale, "task": "wikitext-perplexity",
+            "method": "lm" if labels[0] == "LM" else "knnlm", "metrics": values, "intervals": intervals,
+            "timing": timing,
+            "counters": {} if foss is None else {"foss": foss}, "speed_baseline": baseline, "seed": 1, "device": "cpu",
+            "environment": {"before": machine, "after": machine}, "facts": {"corpus": "wikitext-2", "tokens": 245569},
+            "code": {"version": "0.1", "revision": "abcdef0123456", "dirty": False},
+        } | known
+    ))  # fmt: skip
+
+
+def rows():
+    return [row(CELLS[0], 92.0), row(CELLS[1], 85.0, 0.0, 1.8), row(CELLS[2], 88.0, 0.5, 2.5)]
+
+
+def build(given=None, numbers=(), scale="small", **options):
+    given = rows() if given is None else given
+    return tables.build(parse(RECIPE, "demo.yaml"), scale, given, Published(numbers), **options)
+
+
+def text(table, width=200) -> str:
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    render.show(table, console)
+    return console.file.getvalue()
+
+
+def test_one_line_per_cell_with_intervals_speedup_and_times():
+    table = build(cells=CELLS)
+    assert table.header == ["row", "column", "perplexity", "foss", "speedup vs LM", "decision", "wall-clock", "fit"]
+    lines = table.sections[0].lines
+    assert [tuple(line[:2]) for line in lines] == CELLS
+    assert lines[1][2:] == ["85.0 [84.0, 86.0]", "0", "1.80 [1.70, 1.90]", "faster", "2.5 s ± 50 ms", "21 s"]
+    assert lines[3][2:] == ["not run", *["–"] * 5]
+    assert all(len(line) == len(table.header) for line in lines)
+
+
+def test_the_context_names_source_scale_machine_sample_seed_code_and_data():
+    shown = " ".join(text(build()).split())
+    for words in (
+        "A. et al. 2022, Figure 3", "Scale small: WikiText-2. Numbers of different scales are never mixed",
+        MACHINE["cpu"]["model"], "10 processes × 3 pairs", "seed 1", "at abcdef0123", "corpus wikitext-2", "245,569",
+        "above 1 is faster", "95% interval",
+    ):  # fmt: skip
+        assert words in shown
+
+
+def test_published_numbers_stand_beside_measured_ones_without_ratio_on_other_data():
+    table = build(numbers=[published(), published("AdaptRet", value="16.35")])
+    position = table.header.index("paper")
+    assert table.header[position - 1] == "perplexity"
+    assert [line[position] for line in table.sections[0].lines] == ["–", "16.650", "–"]
+    assert any("Figure 3, WikiText-103" in note and "other data" in note for note in table.notes)
+    assert table.published_only == [["AdaptRet", "WikiText-103 / FoSS=0", "perplexity", "16.35", "Figure 3"]]
+
+
+def test_ratios_where_they_mean_something_and_units_converted():
+    half = published(metric="foss", value="50", unit="%", column="FoSS=0.5")
+    table = build(numbers=[half, published(metric="speedup", value="2")])
+    lines = table.sections[0].lines
+    assert lines[2][table.header.index("foss") + 1] == "0.5"  # 50 %, and no ratio on other data
+    assert lines[1][table.header.index("speedup vs LM") + 1] == "2 (×0.9)"
+    at_paper = [row(CELLS[1], 83.25, 0.0, scale="paper")]
+    table = build(at_paper, [published()], "paper")
+    assert table.sections[0].lines[0][3] == "16.650 (×5)"
+
+
+def test_a_bound_is_not_shown_as_a_plain_number():
+    table = build(numbers=[published(note="lower bound: more than")])
+    assert any("lower bound: more than" in note for note in table.notes)
+
+
+def test_failed_cells_show_their_status_and_reason():
+    failed = row(CELLS[1], 1.0, status="killed", error={"message": "out of memory", "log": ""})
+    table = build([*rows(), failed])
+    assert table.sections[0].lines[1] == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 5]
+    assert "kNN-LM / FoSS=0: killed, out of memory" in table.notes
+    only = build([failed])
+    assert only.sections[0].lines[0][2] == "KILLED" and len(only.header) == len(only.sections[0].lines[0])
+
+
+def test_reasons_for_no_claim_are_given_once():
+    given = rows()
+    for one in given[1:]:
+        one["timing"] |= {"decision": "exploratory", "reason": "too few"}
+    assert build(given).notes[-1] == "exploratory: too few (all compared cells)."
+
+
+def test_other_scales_are_left_out_and_other_machines_shown_apart():
+    given = [row(CELLS[0], 50.0, machine=OTHER), row(CELLS[1], 1.0, 0.0, scale="mini"), *rows()]
+    table = build(given)
+    assert [len(section.lines) for section in table.sections] == [3, 1]
+    assert "Another CPU" in table.sections[1].heading and table.sections[1].lines[0][2].startswith("50.0")
+    chosen = build(given, machine=environment.machine_id(OTHER), cells=CELLS[:1])
+    assert chosen.sections[0].lines[0][2].startswith("50.0") and len(chosen.sections[1].lines) == 3
+    nothing = build([row(CELLS[0], 50.0, machine=OTHER)], machine=environment.machine_id(MACHINE), cells=CELLS)
+    assert [line[2] for line in nothing.sections[0].lines] == ["not run"] * 4  # another machine's row finishes no cell
+
+
+def test_baselines_are_named_as_the_table_names_them():
+    given = rows()
+    given[2]["speed_baseline"] = {"method": "knnlm", "params": {"foss": 0.0}}
+    given[2]["params"]["method"] = {"foss": 0.5}
+    position = build(given).header.index("vs")
+    assert [line[position] for line in build(given).sections[0].lines] == ["–", "LM", "knnlm (foss=0.0)"]
+    given[1]["params"]["method"] = {"foss": 0.0}
+    assert build(given).sections[0].lines[2][position] == "kNN-LM / FoSS=0"
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 160])
+def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
+    shown = text(build(numbers=[published()], cells=CELLS), width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "85.0" in shown and "16.650" in shown and "[84.0, 86.0]" in shown
+    assert ("Not enough room for" in shown) == (width < 110)
+
+
+def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
+    recipe = parse(RECIPE, "demo.yaml")
+    table = build(numbers=[published()], verdicts=verdicts(recipe, rows()[:2], "small"))
+    markdown, comma = render.write(table, tmp_path / "new" / "folder")
+    page = markdown.read_text()
+    assert "| kNN-LM | FoSS=0 | 85.0 [84.0, 86.0] | 16.650 |" in page and "| holds | kNN-LM is better" in page
+    records = list(csv.DictReader(comma.open()))
+    assert len(records) == 3 and float(records[1]["perplexity_low"]) == 84.0 and records[1]["decision"] == "faster"
+    assert float(records[1]["perplexity_published"]) == 16.65 and records[1]["perplexity_ratio"] == ""
+    assert not list(markdown.parent.glob("*.partial"))
+
+
+def test_a_recipe_without_named_metrics_shows_the_first_few():
+    recipe = parse(RECIPE.replace("metrics: [perplexity, foss]\n", ""), "demo.yaml")
+    table = tables.build(recipe, "small", rows(), Published([]))
+    assert table.header[2:4] == ["perplexity", "foss"]
+
+
+def test_an_empty_run_is_still_a_table():
+    table = build([], cells=CELLS)
+    assert [line[2] for line in table.sections[0].lines] == ["not run"] * 4
+    assert "Nothing has been measured yet." in text(table)
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (85.3123, (84.1, 86.52), "85.3 [84.1, 86.5]"),
+        (0.99812, (0.9975, 0.9987), "0.9981 [0.9975, 0.9987]"),
+        (10.6, None, "10.6"),
+        (245569, None, "245,569"),
+        (1.0, (1.0, 1.0), "1.00000 [1.00000, 1.00000]"),
+        (None, (1, 2), "–"),
+        (float("nan"), None, "–"),
+    ],
+)
+def test_numbers_carry_the_digits_that_their_interval_supports(value, interval, shown):
+    assert formats.with_interval(value, interval) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0123, "12.3 ms"), (4.56, "4.56 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (None, "–")],
+)
+def test_durations(seconds, shown):
+    assert formats.duration(seconds) == shown
+
+
+# ------------------------------------------------------------ figure
+
+
+def test_curves_take_measured_points_with_intervals_and_published_ones_by_label():
+    curves = figure.measured_curves(rows(), "foss", "perplexity")
+    assert curves == {"kNN-LM": [figure.Point(0.0, 85.0, 84.0, 86.0), figure.Point(0.5, 88.0, 87.0, 89.0)]}
+    assert figure.levels(rows(), "foss", "perplexity") == {"LM": 92.0}
+    numbers = Published([
+        published(), published(column="at the best"), published("L2S", "PTB", "speedup", "10.6"),
+        published("L2S", "PTB", "precision_at_1", "0.998"),
+    ])  # fmt: skip
+    assert figure.published_curves(numbers, "foss", "perplexity") == {"kNN-LM": [figure.Point(0.0, 16.65)]}
+    assert figure.published_curves(numbers, "speedup", "precision_at_1") == {"L2S": [figure.Point(10.6, 0.998)]}
+
+
+def test_the_figure_is_the_same_bytes_for_the_same_rows(tmp_path):
+    recipe = parse(RECIPE, "demo.yaml")
+    drawn = [figure.draw(recipe, "small", rows(), Published([published()]), tmp_path / name) for name in "ab"]
+    assert [path.name for path in drawn[0]] == ["figure.svg", "figure.png"]
+    assert drawn[0][0].read_bytes() == drawn[1][0].read_bytes()
+    assert drawn[0][1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_points_there_is_no_figure(tmp_path):
+    assert figure.draw(parse(RECIPE, "demo.yaml"), "small", rows()[:1], Published([]), tmp_path) == []
+    assert not list(tmp_path.iterdir())
