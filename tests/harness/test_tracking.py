@@ -1,0 +1,152 @@
+"""Every row reaches MLflow or the list of rows that it missed, and a run never ends because of tracking."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import RequestError
+from harness.recipe import Recipe, parse
+from harness.store import Row, RowStore, new_row
+from harness.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
+
+CELLS = "cells: [{row: LM, method: lm}]"
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    text = f"name: demo\ntitle: a demo\npaper: none\nsource: here\ntask: {{name: toy}}\n{CELLS}\n"
+    return parse(text, "demo.yaml")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def tracker(root) -> MlflowTracker:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        return open_tracker(None, root)
+
+
+def row(name: str = "kNN-LM", **known) -> Row:
+    pairs = [{"order": "AB", "baseline_ns": a, "method_ns": b} for a, b in ((4e9, 2e9), (9e9, 3e9))]
+    process = {"pairs": pairs, "noise": [], "loops": {}, "phases": {"method": {"seconds": {"search": 0.5}}}}
+    values = {
+        "recipe": "demo", "row": name, "column": "FoSS=0", "scale": "mini", "method": "knnlm", "task": "toy",
+        "params": {"method": {"k": 8}, "task": {"model": "tiny"}}, "seed": 1, "device": "cpu",
+        "metrics": {"perplexity": 12.5, "speedup": 2.5, "broken": float("nan")}, "intervals": {"speedup": [2.0, 3.0]},
+        "counters": {"searches": 7.0}, "timing": {"processes": [process], "decision": "faster", "noise_floor": 1.1},
+        "hashes": {"data": "d" * 64, "model": "m" * 20, "key": "k"}, "facts": {"corpus": "wiki", "tokens": 10},
+        "code": {"revision": "abc"}, "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
+    }  # fmt: skip
+    return new_row(**(values | known))
+
+
+def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(tracker, recipe, root, tmp_path):
+    table = tmp_path / "table.md"
+    table.write_text("# table")
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        invocation.row(row())
+        invocation.row(row("AdaptRet", status="killed", error={"message": "out of memory", "log": "the end"}))
+        invocation.files([table, tmp_path / "absent.svg"])
+    experiment = tracker.client.get_experiment_by_name("demo")
+    runs = {run.info.run_name: run for run in tracker.client.search_runs([experiment.experiment_id])}
+    parent, good, bad = runs.pop(next(n for n in runs if n.startswith("mini cpu"))), *map(
+        runs.get, ("kNN-LM / FoSS=0", "AdaptRet / FoSS=0")
+    )
+    assert (parent.info.status, good.info.status, bad.info.status) == ("FAILED", "FINISHED", "KILLED")
+    assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}
+    expected = {
+        "perplexity": 12.5, "speedup": 2.5, "speedup_low": 2.0, "speedup_high": 3.0, "searches": 7.0,
+        "phase.method.search_s": 0.5, "cell_s": 3.0, "noise_floor": 1.1,
+    }  # fmt: skip
+    assert expected.items() <= good.data.metrics.items() and "broken" not in good.data.metrics
+    assert {"method.k": "8", "task.model": "tiny", "row": "kNN-LM"}.items() <= good.data.params.items()
+    assert {"decision": "faster", "status": "ok", "revision": "abc"}.items() <= good.data.tags.items()
+    history = tracker.client.get_metric_history(good.info.run_id, "pair_speedup")
+    assert [(point.step, point.value) for point in history] == [(0, 2.0), (1, 3.0)]
+    inputs = tracker.client.get_run(good.info.run_id).inputs
+    assert [d.dataset.name for d in inputs.dataset_inputs] == ["wiki"] and len(inputs.model_inputs) == 1
+    assert [f.path for f in tracker.client.list_artifacts(parent.info.run_id)] == ["table.md"]
+    assert bad.data.tags["error"] == "out of memory" and [
+        f.path for f in tracker.client.list_artifacts(bad.info.run_id)
+    ] == ["error.txt"]
+    assert (root / "mlartifacts" / "demo").is_dir() and not (tmp_path / "unsent.jsonl").exists()
+
+
+def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
+    for _ in range(2):
+        with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+            invocation.row(row(hashes={"model": "one"}))
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    assert len(tracker.client.search_logged_models([experiment], filter_string="tags.hash = 'one'")) == 1
+
+
+def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_path, tracker, recipe, capsys):
+    """The store is a database whose folder disappears under a tracker of its own."""
+    import shutil
+
+    folder = tmp_path / "results" / "demo" / "mini"
+    shutil.copytree(Path(tracker.uri.removeprefix("sqlite:///")).parent, tmp_path / "store")
+    dying = MlflowTracker(f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "store" / "artifacts")
+    with dying.invocation(recipe, "mini", "cpu", folder) as invocation:
+        invocation.row(row("first"))
+        (tmp_path / "store" / "mlflow.db").write_bytes(b"not a database any more" * 1000)
+        for name in ("second", "third"):
+            invocation.row(row(name))
+        invocation.files([tmp_path])
+    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+    warning = capsys.readouterr().err
+    assert warning.count("warning: tracking to") == 1 and "unsent.jsonl" in warning
+
+    with pytest.raises(RequestError, match="failed again"):
+        send_unsent(tmp_path / "results", dying)
+    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+
+    assert send_unsent(tmp_path / "results", tracker) == 2
+    assert not list(folder.iterdir()) and send_unsent(tmp_path / "results", tracker) == 0
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    names = [run.info.run_name for run in tracker.client.search_runs([experiment])]
+    assert names.count("second / FoSS=0") == names.count("third / FoSS=0") == 1
+
+
+def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker, recipe, tmp_path):
+    with pytest.raises(KeyboardInterrupt), tracker.invocation(recipe, "mini", "cuda", tmp_path):
+        raise KeyboardInterrupt
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    (parent,) = tracker.client.search_runs([experiment], filter_string="tags.device = 'cuda'")
+    assert parent.info.status == "KILLED"
+
+
+def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from harness.tracking import open_tracker\n"
+        f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
+        "with t.invocation(None, 'mini', 'cpu', Path('x')) as i: i.row({}); i.files([])\n"
+        "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    assert not any(tmp_path.iterdir())
+    assert isinstance(open_tracker("none", tmp_path), NullTracker)
+
+
+def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
+    code = (
+        "import sys; sys.modules['mlflow'] = None\n"
+        "from pathlib import Path; from harness.errors import RequestError; from harness.tracking import open_tracker\n"
+        f"try: open_tracker(None, Path({str(tmp_path)!r}))\n"
+        "except RequestError as error: print(error)"
+    )
+    assert "--tracking none" in subprocess.check_output([sys.executable, "-c", code], text=True)
+
+
+def test_a_store_that_does_not_answer_is_refused_at_once_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(RequestError, match="does not answer") as caught:
+        open_tracker("http://user:secret@127.0.0.1:9/", tmp_path)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
