@@ -49,7 +49,9 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     if missing:
         reasons.append(f"{' and '.join(missing)} missing")
     if reasons:
-        raise RequestError(f"{source} is not kept: {'; '.join(reasons)} (then run `{again}` again)")
+        # A commit changes no number, so finished cells would be recognised and keep their old revision.
+        fresh = " --fresh" if any("uncommitted" in r or "revisions" in r or "machines" in r for r in reasons) else ""
+        raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
     try:
         _replace(target, lambda folder: _fill(folder, source, rows, scrub))

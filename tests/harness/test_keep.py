@@ -70,7 +70,7 @@ def test_the_newest_row_of_each_cell_is_kept_with_table_and_figure(run):
         ([], "has no rows to keep: run `harness reproduce demo --scale small`"),
         ([row("LM")], "no row for kNN-LM"),
         ([row("LM"), row("kNN-LM", status="timeout")], r"not finished: kNN-LM \(timeout\)"),
-        ([row("LM"), row("kNN-LM", dirty=True)], "uncommitted changes"),
+        ([row("LM"), row("kNN-LM", dirty=True)], "uncommitted changes .*--scale small --fresh`"),
         ([row("LM"), row("kNN-LM", dirty=None)], "uncommitted changes or outside git"),
         ([row("LM"), row("kNN-LM", revision="r2")], "2 different revisions"),
         ([row("LM"), row("kNN-LM", machine="B")], "different machines"),
