@@ -150,7 +150,7 @@ class Runner:
         row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"]}
         row["intervals"] = answer["intervals"]
         row["counters"] = {**answer["counters"], "fit_peak_memory_mb": answer["peak_memory_mb"]}
-        row["fidelity"] = _fidelity(cell.fidelity, answer["metrics"])
+        row["fidelity"] = _fidelity(cell, answer["metrics"])
         if not cell.timed:
             return fitted
         request["manifests"] = answer["manifests"]
@@ -248,16 +248,18 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     row["timing"] = record
 
 
-def _fidelity(demand: Ordered | None, metrics: dict[str, float]) -> dict[str, Any] | None:
-    if demand is None or demand.metric not in metrics:
+def _fidelity(cell: Cell, metrics: dict[str, float]) -> dict[str, Any] | None:
+    """The demanded fidelity and whether it holds; a demand whose metric was not measured does not hold."""
+    demand = cell.fidelity
+    if demand is None or (cell.speed_baseline is None and demand.metric not in metrics):
         return None
-    value = metrics[demand.metric]
+    value = metrics.get(demand.metric)
     return {
         "metric": demand.metric,
         "is": demand.is_,
         "bound": demand.bound,
         "value": value,
-        "holds": OPERATORS[demand.is_](value, demand.bound),
+        "holds": value is not None and OPERATORS[demand.is_](value, demand.bound),
     }
 
 

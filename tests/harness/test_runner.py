@@ -181,3 +181,12 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
     after = RowStore(rows).rows()
     assert [r["row"] for r in after] == ["a", "b"]
     assert after[0] == before[0]
+
+
+def test_a_demanded_fidelity_that_was_not_measured_does_not_hold(toys, tmp_path):
+    lines = """
+  - {row: a, method: toy-unigram, speed_baseline: toy-uniform,
+     fidelity: {metric: exact_match, is: at least, bound: 1}}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    assert result.rows[0]["fidelity"]["holds"] is False
