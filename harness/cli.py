@@ -165,11 +165,19 @@ def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
+def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
+    """Send the rows that tracking missed (a server that was away) to MLflow."""
+    from harness import session
+
+    session.synchronise(results, tracking)
+
+
+@app.command()
+def doctor(results: Results = Path("results"), as_json: AsJson = False) -> None:
     """Say what this machine offers: devices, threads, data found, caches, versions, and what their absence means."""
     from harness import session
 
-    raise typer.Exit(session.diagnose(as_json))
+    raise typer.Exit(session.diagnose(as_json, results))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,7 +22,6 @@ from harness.cells import Cell, Named
 from harness.display import Display
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
-from harness.recipe import Ordered
 from harness.registry import Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
 
@@ -221,9 +220,8 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     fidelity = row["fidelity"]
     failure = ""
     if fidelity is not None and not fidelity["holds"]:
-        failure = (
-            f"fidelity: {fidelity['metric']} {fidelity['value']:.4g} is not {fidelity['is']} {fidelity['bound']:g}"
-        )
+        value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
+        failure = f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}"
     summary = timing.decide(
         samples, exploratory=cell.scale == "mini", fidelity_failure=failure, environment_changes=changes
     )

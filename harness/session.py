@@ -74,11 +74,21 @@ def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
     print(f"kept in {kept}")
 
 
-def diagnose(as_json: bool) -> int:
+def synchronise(results: Path, tracking: str | None) -> None:
+    """`harness sync`: send the rows that tracking missed."""
+    from harness.tracking import MlflowTracker, open_tracker, send_unsent
+
+    tracker = open_tracker(tracking, results / "runs")
+    if not isinstance(tracker, MlflowTracker):
+        raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
+    print(f"{send_unsent(results / 'runs', tracker)} rows sent to {tracker.uri}")
+
+
+def diagnose(as_json: bool, results: Path) -> int:
     """`harness doctor`: print the checks; 0 unless one is a problem."""
     from harness import doctor
 
-    checks = doctor.report(deep=True)
+    checks = doctor.report(deep=True, results=results)
     doctor.show(checks, as_json)
     return 3 if any(check.state == "problem" for check in checks) else 0
 
