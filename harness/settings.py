@@ -118,3 +118,8 @@ class Task(ABC):
     @abstractmethod
     def metrics(self, setting: Any, answers: Sequence[Any]) -> dict[str, Measure]:
         """Metrics of the answers to `setting.evaluation`, computed from the answers alone."""
+
+    def evaluate(self, setting: Any, method: Any) -> dict[str, Measure]:
+        """Metrics that need the fitted method at work rather than its answers: BLEU of a beam search whose softmax
+        layer it is, perplexity by its `log_prob`. None by default; part of the quality pass."""
+        return {}

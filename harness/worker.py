@@ -82,7 +82,7 @@ def fit(request: Request) -> Response:
     cell.progress.update("quality pass", 0, None)
     answers = quality(cell.driver, method, cell.setting, shared)
     essence = cell.driver.essence(answers)
-    metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers)
+    metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
     if request.get("fidelity_baseline"):
         baseline = request["fidelity_baseline"]
 
