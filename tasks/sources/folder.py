@@ -3,6 +3,7 @@
 Layout, under each data root in order (`HARNESS_DATA`, several separated by `:`; the first that has the data set wins):
 
     <root>/<dataset>/train.txt  valid.txt | validation.txt  test.txt     WikiText's form: articles under ` = Title = `
+    <root>/<dataset>/<dataset>.train.txt ...                             the same, as Penn Treebank's files are called
     <root>/<dataset>/train.jsonl ...  or .jsonl.gz                       one object a line, document in field `text`
     <root>/<path to one file>.txt | .jsonl | .jsonl.gz                   a collection, split by document here (80/10/10)
 
@@ -65,7 +66,8 @@ class Folder(Source):
     def _file(self, split: Split) -> Path:
         if self.path.is_file():
             return self.path
-        tried = [self.path / f"{stem}{ending}" for stem in _STEMS[split] for ending in _ENDINGS]
+        stems = [f"{prefix}{stem}" for stem in _STEMS[split] for prefix in ("", f"{self.path.name}.")]
+        tried = [self.path / f"{stem}{ending}" for stem in stems for ending in _ENDINGS]
         for file in tried:
             if file.is_file():
                 return file

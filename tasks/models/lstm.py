@@ -1,0 +1,241 @@
+"""Word-level LSTM language models (Zaremba et al., 2014), trained here: the models of L2S's next-word experiments.
+
+A model folder holds `config.json`, `vocabulary.json`, `model.safetensors` and `training.json` (how it was made, with
+the curve). Weights of the output layer and hidden states are all that a softmax task keeps of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from harness.artifacts import Cache
+from harness.errors import RequestError, unknown
+from harness.progress import Progress
+from harness.training import Plan, train
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+State = tuple[torch.Tensor, torch.Tensor]
+_FORMAT = 1  # raise when a change below changes the weights
+_STREAMS = 20  # streams read side by side when hidden states are written
+_CHUNK = 200  # words of each stream at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A model and its training: SGD whose rate is 1 for `steady` epochs and then divided by `decay` every epoch.
+
+    width: of embedding and hidden states. initial: weights start uniformly in +-initial. clip: of the gradient of the
+    loss summed over `bptt` words and averaged over `batch` streams, as in the paper, for which the rate of 1 is meant.
+    """
+
+    width: int
+    layers: int = 2
+    dropout: float
+    initial: float
+    batch: int = 20
+    bptt: int
+    epochs: int
+    steady: int
+    decay: float
+    clip: float
+
+
+SIZES: Mapping[str, Size] = {
+    "mini": Size(width=96, dropout=0.1, initial=0.1, bptt=25, epochs=3, steady=2, decay=4, clip=5),
+    "ptb-small": Size(width=200, dropout=0.15, initial=0.1, bptt=25, epochs=12, steady=5, decay=2, clip=5),
+    "ptb-medium": Size(width=650, dropout=0.5, initial=0.05, bptt=35, epochs=39, steady=6, decay=1.2, clip=5),
+    "ptb-large": Size(width=1500, dropout=0.65, initial=0.04, bptt=35, epochs=55, steady=14, decay=1.15, clip=10),
+}
+
+
+class WordLSTM(nn.Module):
+    """Embedding, LSTM, output layer; dropout on everything that is not recurrent."""
+
+    def __init__(self, words: int, size: Size) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, size.width)
+        self.lstm = nn.LSTM(size.width, size.width, size.layers, dropout=size.dropout)
+        self.output = nn.Linear(size.width, words)
+        self.dropout = nn.Dropout(size.dropout)
+
+    def forward(self, words: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:
+        """Top hidden states [t, b, d] after each of words int64 [t, b], and the state to go on from."""
+        hidden, state = self.lstm(self.dropout(self.embedding(words)), state)
+        return self.dropout(hidden), state
+
+    def zero_state(self, batch: int) -> torch.Tensor:
+        """State before any word: float32 [2, layers, batch, d]."""
+        return torch.zeros(2, self.lstm.num_layers, batch, self.lstm.hidden_size, device=self.output.weight.device)
+
+
+class TruncatedBackpropagation(nn.Module):
+    """A model in training with the state its streams have reached: a buffer, so that a checkpoint holds it."""
+
+    state: torch.Tensor
+
+    def __init__(self, model: WordLSTM, batch: int) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("state", model.zero_state(batch))
+
+
+def trained_lstm(
+    size_name: str,
+    types: Sequence[str],
+    training: NDArray[Any],
+    validation: NDArray[Any],
+    cache: Cache,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress | None = None,
+    sizes: Mapping[str, Size] = SIZES,
+) -> Path:
+    """Folder of the model of a size, trained on ids [T] of words `types` unless the cache has it.
+
+    An interrupted training resumes. Raises `RequestError` for an unknown size or too little text.
+    """
+    if size_name not in sizes:
+        raise unknown("LSTM size", size_name, sizes, "task.model")
+    size = sizes[size_name]
+    if len(training) < size.batch * (size.bptt + 1) or len(validation) < 2 * _STREAMS:
+        raise RequestError(
+            f"{len(training)} words, {len(validation)} held out, are too few to train {size_name}; give more text"
+        )
+    key = {
+        "training": _hash(training), "validation": _hash(validation), "types": list(types), "size": asdict(size),
+        "seed": seed, "format": _FORMAT,
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        _train(size, size_name, types, training, validation, folder, device, seed, progress or Progress())
+
+    return cache.build("word-lstm", key, build)
+
+
+def load_lstm(folder: Path, device: str = "cpu") -> tuple[WordLSTM, list[str]]:
+    """The model in eval mode and its vocabulary. Raises `RequestError` when the folder is no such model."""
+    from safetensors.torch import load_file
+
+    try:
+        size = Size(**json.loads((folder / "config.json").read_text()))
+        types: list[str] = json.loads((folder / "vocabulary.json").read_text())
+        model = WordLSTM(len(types), size)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"{folder} is not an LSTM trained here: {reason}; retrain it") from error
+    return model.to(device).eval(), types
+
+
+def side_by_side(ids: NDArray[Any], streams: int) -> torch.Tensor:
+    """Ids [T] as int64 [T // streams, streams]: column c is the c-th contiguous piece of the text."""
+    length = len(ids) // streams
+    pieces = ids[: length * streams].astype(np.int64).reshape(streams, length)
+    return torch.from_numpy(np.ascontiguousarray(pieces.T))
+
+
+@torch.no_grad()
+def hidden_states(
+    model: WordLSTM, ids: NDArray[Any], streams: int, out: NDArray[np.float32], progress: Progress, stage: str
+) -> NDArray[np.int64]:
+    """Read ids [T] as `streams` pieces and write the top hidden states into `out` float32 [streams * n, d], stream
+    after stream, n = T // streams - 1. Returns int64 [streams * n], the word that follows each of them."""
+    columns = side_by_side(ids, streams).to(model.output.weight.device)
+    n = len(columns) - 1
+    by_stream = out.reshape(streams, n, -1)
+    state: State | None = None
+    for start in range(0, n, _CHUNK):
+        hidden, state = model(columns[start : min(start + _CHUNK, n)], state)
+        by_stream[:, start : start + len(hidden)] = hidden.transpose(0, 1).float().cpu().numpy()
+        progress.update(stage, (start + len(hidden)) * streams, n * streams, "words")
+    targets: NDArray[np.int64] = columns[1:].T.reshape(-1).cpu().numpy()
+    return targets
+
+
+@torch.no_grad()
+def mean_loss(model: WordLSTM, ids: NDArray[Any], streams: int) -> float:
+    """Mean negative log-likelihood (nats a word) of ids [T], read as `streams` pieces with one state each."""
+    columns = side_by_side(ids, streams).to(model.output.weight.device)
+    total, state = 0.0, None
+    for start in range(0, len(columns) - 1, _CHUNK):
+        targets = columns[start + 1 : start + _CHUNK + 1]
+        hidden, state = model(columns[start : start + len(targets)], state)
+        total += float(F.cross_entropy(model.output(hidden).flatten(0, 1), targets.flatten(), reduction="sum"))
+    return total / (columns.numel() - columns.shape[1])
+
+
+def _train(
+    size: Size, name: str, types: Sequence[str], training: NDArray[Any], validation: NDArray[Any], folder: Path,
+    device: str, seed: int, progress: Progress,
+) -> None:  # fmt: skip
+    from safetensors.torch import save_file
+
+    from tasks.models.from_scratch import fast_precision
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = WordLSTM(len(types), size)
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -size.initial, size.initial)
+    module = TruncatedBackpropagation(model.to(device), size.batch)
+    columns = side_by_side(training, size.batch).to(device)
+    per_epoch = -(-(len(columns) - 1) // size.bptt)
+    precision = fast_precision(device)
+
+    def batches(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        start = step % per_epoch * size.bptt
+        targets = columns[start + 1 : start + size.bptt + 1]
+        if start == 0:  # an epoch begins where no word has been read
+            module.state.zero_()
+        return columns[start : start + len(targets)], targets
+
+    def loss(_: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inputs, targets = batch
+        begin = module.state.clone()  # the graph keeps its input; the buffer moves on
+        hidden, state = model(inputs, (begin[0], begin[1]))
+        module.state.copy_(torch.stack(state).detach())
+        # the recurrence stays in float32; the output layer is most of the work
+        with torch.autocast(columns.device.type, precision, enabled=precision is not None):
+            logits = model.output(hidden)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    plan = Plan(
+        steps=size.epochs * per_epoch,
+        schedule=lambda step: size.decay ** -max(0, step // per_epoch - size.steady + 1),
+        clip=size.clip / size.bptt,  # the loss here is a mean over words: rate and clip move by `bptt`
+        seed=seed, tokens_per_step=size.batch * size.bptt, evaluate_every=per_epoch, stage=f"training the LSTM {name}",
+    )  # fmt: skip
+    checkpoint = folder / "training.pt"
+    history = train(
+        module, loss, batches, torch.optim.SGD(model.parameters(), lr=float(size.bptt)), plan,
+        evaluate=lambda _: mean_loss(model, validation, _STREAMS), checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
+    record = {
+        "size": name, "train_words": len(training), "seconds": round(history.seconds, 1), "device": device,
+        "precision": str(precision or torch.float32), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "validation_perplexity": [[step // per_epoch, math.exp(value)] for step, value in history.evaluations],
+        "losses": history.losses[:: max(1, len(history.losses) // 200)],
+    }  # fmt: skip
+    save_file(model.state_dict(), folder / "model.safetensors")
+    (folder / "vocabulary.json").write_text(json.dumps(list(types)))
+    (folder / "config.json").write_text(json.dumps(asdict(size)))
+    (folder / "training.json").write_text(json.dumps(record, indent=1))
+    checkpoint.unlink(missing_ok=True)
+
+
+def _hash(ids: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(ids).data).hexdigest()[:20]

@@ -1,0 +1,101 @@
+"""Word LSTMs: hidden states, losses, training that resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from harness.artifacts import Cache
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks.models import lstm
+
+TINY = lstm.Size(width=16, dropout=0.1, initial=0.1, batch=4, bptt=8, epochs=2, steady=1, decay=2, clip=5)
+TYPES = [f"w{i}" for i in range(20)]
+
+
+def text(n: int, seed: int = 0) -> np.ndarray:
+    """Ids that mostly count upwards: easy to predict."""
+    rng = np.random.default_rng(seed)
+    return (np.cumsum(np.where(rng.random(n) < 0.9, 1, 7)) % 20).astype(np.int32)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return lstm.WordLSTM(20, TINY).eval()
+
+
+def test_hidden_states_of_streams_are_those_of_reading_each_piece_alone(model):
+    ids = text(903)
+    states = np.empty((900, 16), np.float32)
+    targets = lstm.hidden_states(model, ids, 3, states, Progress(quiet=True), "reading")
+    for piece in range(3):
+        words = torch.from_numpy(ids[piece * 301 : (piece + 1) * 301].astype(np.int64))
+        with torch.no_grad():
+            alone, _ = model(words[:-1, None])
+        np.testing.assert_allclose(states[piece * 300 : (piece + 1) * 300], alone[:, 0], atol=1e-6)
+        np.testing.assert_array_equal(targets[piece * 300 : (piece + 1) * 300], words[1:])
+
+
+def test_mean_loss_is_that_of_the_output_layer_on_the_hidden_states(model):
+    ids = text(501)
+    states = np.empty((500, 16), np.float32)
+    targets = lstm.hidden_states(model, ids, 1, states, Progress(quiet=True), "reading")
+    logits = states @ model.output.weight.detach().numpy().T + model.output.bias.detach().numpy()
+    expected = np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(500), targets])
+    assert lstm.mean_loss(model, ids, 1) == pytest.approx(expected, abs=1e-4)
+
+
+def test_training_learns_and_the_folder_gives_the_model_back(tmp_path):
+    cache = Cache(tmp_path)
+    sizes = {"tiny": replace(TINY, dropout=0.0, epochs=6, steady=5)}
+    folder = lstm.trained_lstm("tiny", TYPES, text(4000), text(800, 1), cache, sizes=sizes)
+    model, types = lstm.load_lstm(folder)
+    assert types == TYPES
+    assert lstm.mean_loss(model, text(800, 2), 20) < 0.5 * math.log(20)
+    record = json.loads((folder / "training.json").read_text())
+    assert [epoch for epoch, _ in record["validation_perplexity"]] == [1, 2, 3, 4, 5, 6]
+    assert not (folder / "training.pt").exists()
+    assert lstm.trained_lstm("tiny", TYPES, text(4000), text(800, 1), cache, sizes=sizes) == folder
+
+
+def test_an_interrupted_training_ends_in_the_same_weights(tmp_path, monkeypatch):
+    arguments = ("tiny", TYPES, text(2000), text(400, 1))
+    whole, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "a"), sizes={"tiny": TINY}))
+
+    original = lstm.train
+
+    class KilledError(Exception):
+        pass
+
+    def killed(module, loss, batches, optimizer, plan, **more):
+        def until(step):
+            if step == 70:
+                raise KilledError
+            return batches(step)
+
+        quick = type(plan)(**{name: getattr(plan, name) for name in plan.__slots__} | {"checkpoint_seconds": 0.0})
+        return original(module, loss, until, optimizer, quick, **more)
+
+    monkeypatch.setattr(lstm, "train", killed)
+    with pytest.raises(KilledError):
+        lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": TINY})
+    monkeypatch.setattr(lstm, "train", original)
+    resumed, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": TINY}))
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="did you mean 'ptb-small'"):
+        lstm.trained_lstm("ptb-smal", TYPES, text(4000), text(400), Cache(tmp_path))
+    with pytest.raises(RequestError, match="too few to train"):
+        lstm.trained_lstm("mini", TYPES, text(100), text(400), Cache(tmp_path))
+    with pytest.raises(RequestError, match="is not an LSTM trained here"):
+        lstm.load_lstm(tmp_path)

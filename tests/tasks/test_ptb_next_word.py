@@ -1,0 +1,112 @@
+"""ptb-next-word on small folders of text: data found, fallback, arrays, metrics, and a method on top."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.contracts import TopK
+from harness.drivers import context
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks.models import lstm
+from tasks.ptb_next_word import PtbNextWord
+
+TINY = lstm.Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
+SMALL = {"model": "tiny", "contexts": 2000, "evaluation": 100, "timed": 30}
+
+
+def write(root, name, prefix=""):
+    rng = np.random.default_rng(0)
+    (root / name).mkdir(parents=True)
+    for split, lines in (("train", 600), ("valid", 80), ("test", 60)):
+        rows = [" ".join(f"w{(start + j) % 30}" for j in range(6)) for start in rng.integers(0, 30, lines)]
+        (root / name / f"{prefix}{split}.txt").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    monkeypatch.setitem(lstm.SIZES, "tiny", TINY)
+
+    def prepared(seed=0, **parameters):
+        monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
+        where = context("small", "cpu", seed, tmp_path / "cache")
+        return PtbNextWord(**{**SMALL, **parameters}).prepare(where, Progress(quiet=True))
+
+    return prepared
+
+
+def test_a_setting_holds_layer_contexts_and_targets_that_fit(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare()
+    assert setting.facts["data"] == "Penn Treebank"
+    assert setting.layer.weight.shape == (32, 16)  # 30 words, <eos>, <unk>
+    assert setting.contexts.shape == (2000, 16)
+    assert setting.targets.shape == (2000,)
+    assert setting.evaluation.shape == (100, 16)
+    assert setting.timed.shape == (30, 16)
+
+
+def test_the_layer_on_the_test_contexts_gives_the_perplexity_stated(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare(evaluation=10_000)  # all 419 of them
+    logits = setting.evaluation @ setting.layer.weight.T + setting.layer.bias
+    losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(logits)), setting.evaluation_targets]
+    assert len(losses) == setting.facts["evaluated"] == 419
+    assert np.exp(losses.mean()) == pytest.approx(setting.facts["test_perplexity"], rel=1e-4)
+
+
+def test_preparing_again_opens_the_same_arrays_without_the_model(prepare, tmp_path, monkeypatch):
+    write(tmp_path / "data", "ptb", "ptb.")
+    first = prepare()
+    monkeypatch.setattr(lstm, "trained_lstm", None)  # would fail if it were asked for
+    again = prepare()
+    np.testing.assert_array_equal(first.evaluation, again.evaluation)
+    assert first.hashes == again.hashes
+
+
+def test_without_penn_treebank_the_fallback_is_used_and_named(prepare, tmp_path):
+    write(tmp_path / "data", "wikitext-2")
+    setting = prepare(vocabulary=20)
+    assert setting.facts["data"] == "wikitext-2 cut to 20 types (no Penn Treebank at hand)"
+    assert len(setting.layer.weight) == 20
+
+
+def test_the_same_text_under_both_names_has_the_same_content_hash_but_not_the_same_label(prepare, tmp_path):
+    write(tmp_path / "data", "wikitext-2")
+    fallback = prepare()
+    write(tmp_path / "data", "ptb", "ptb.")
+    treebank = prepare()
+    assert fallback.hashes["data"] == treebank.hashes["data"]
+    assert fallback.facts["data"] != treebank.facts["data"]
+
+
+def test_without_any_data_the_error_says_where_it_was_looked_for(prepare, tmp_path):
+    with pytest.raises(RequestError, match=r"neither ptb/ .* nor wikitext-2/ is in .*data"):
+        prepare()
+
+
+def test_a_trained_model_can_be_given_as_a_folder(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    trained = prepare()
+    folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
+    given = prepare(model=str(folder))
+    np.testing.assert_array_equal(trained.layer.weight, given.layer.weight)
+    assert trained.hashes["model"] == given.hashes["model"]
+
+
+def test_accuracy_counts_the_true_next_word_among_the_answers(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare()
+    truth = setting.evaluation_targets
+    answers = [TopK(np.array([t if i % 2 else (t + 1) % 32, (t + 2) % 32, t if i % 4 == 0 else (t + 3) % 32]),
+                    np.zeros(3, np.float32), 0.0) for i, t in enumerate(truth)]  # fmt: skip
+    setting.k = 3
+    measures = PtbNextWord(**SMALL).metrics(setting, answers)
+    assert measures["accuracy_at_1"].value == 0.5
+    assert measures["accuracy_at_3"].value == 0.75
+
+
+def test_impossible_parameters_are_refused():
+    with pytest.raises(RequestError, match="must be positive"):
+        PtbNextWord(evaluation=0)
