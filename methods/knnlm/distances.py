@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from methods.knnlm import kernels
 
@@ -15,19 +14,13 @@ if TYPE_CHECKING:
     from methods.knnlm.datastore import Datastore
 
 
-def float32(keys: NDArray[np.float16]) -> NDArray[np.float32]:
-    """A float32 copy of half-precision keys (torch converts with vector instructions, numpy element by element)."""
-    result: NDArray[np.float32] = torch.from_numpy(np.array(keys, np.float16)).float().numpy()
-    return result
-
-
 def exact_distances(store: Datastore, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
     """Squared L2 distances [n, k] of queries [n, d] to the entries ids [n, k], from the stored keys; `inf` where the
     id is -1. A pair's distance does not depend on the rest of the batch."""
     out = np.empty(ids.shape, np.float64)
-    places = np.arange(ids.shape[1])
+    halves = store.keys.view(np.uint16)
     for row, query in enumerate(np.ascontiguousarray(queries, np.float32)):
-        kernels.gathered_distances(float32(store.keys[np.maximum(ids[row], 0)]), places, query, out[row])
+        kernels.distances(halves, np.maximum(ids[row], 0), query, out[row])
     out[ids < 0] = np.inf
     return out.astype(np.float32)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from methods.knnlm.index import IndexOptions, build_index, open_index
 from methods.knnlm.tiled import TiledIndex
 
 from .conftest import store_of
+
+DTYPES = (torch.float32, torch.bfloat16)
 
 
 def naive(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,15 +37,15 @@ def naive(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_flat_equals_a_naive_scan_with_many_duplicates(tmp_path, monkeypatch, entries, width, k, n, span, seed):
-    monkeypatch.setattr(flat, "ENTRIES", 16)
+    monkeypatch.setattr(flat, "ENTRIES", (16, 16))
     monkeypatch.setattr(flat, "TILE", 3)
     rng = np.random.default_rng(seed)
     keys = rng.integers(-span, span + 1, (entries, width)).astype(np.float16)
     queries = rng.integers(-span, span + 1, (n, width)).astype(np.float32)
     store = store_of(tmp_path / f"{entries}-{width}-{span}-{seed}", keys)
     expected_distances, expected_ids = naive(keys, queries, k)
-    indexes = [search(store, memory_gb=m) for m in (8, 0) for search in (FlatIndex, partial(TiledIndex, device="cpu"))]
-    for index in indexes:
+    backends = [partial(FlatIndex, dtype=dtype) for dtype in DTYPES] + [partial(TiledIndex, device="cpu")]
+    for index in [backend(store, memory_gb=m) for m in (8, 0) for backend in backends]:
         distances, ids = index.search(queries, k)
         assert distances.dtype == np.float32 and ids.dtype == np.int64
         np.testing.assert_array_equal(distances, expected_distances)
@@ -55,18 +58,21 @@ def test_flat_survives_more_equal_keys_than_its_pool_holds(tmp_path):
     keys[2500:2510] += np.float16(0.001)
     query = np.asarray([[0.3, 0.3, 0.3]], np.float32)
     expected = naive(keys, query, 40)
-    for memory in (8.0, 0.0):
-        distances, ids = FlatIndex(store_of(tmp_path / str(memory), keys), memory).search(query, 40)
+    store = store_of(tmp_path, keys)
+    for memory, dtype in product((8.0, 0.0), DTYPES):
+        distances, ids = FlatIndex(store, memory, dtype).search(query, 40)
         np.testing.assert_array_equal(ids, expected[1])
         np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
 
 
-def test_flat_is_exact_where_the_expansion_cancels(tmp_path):
+@pytest.mark.parametrize("memory", [8.0, 0.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_flat_is_exact_where_the_expansion_cancels(tmp_path, memory, dtype):
     """Keys far from the origin and close to each other: ||x||^2 - 2 x.q alone would lose every digit."""
     rng = np.random.default_rng(0)
     keys = (100 + rng.normal(size=(5000, 32))).astype(np.float16)
     queries = (100 + rng.normal(size=(20, 32))).astype(np.float32)
-    distances, ids = FlatIndex(store_of(tmp_path, keys)).search(queries, 25)
+    distances, ids = FlatIndex(store_of(tmp_path, keys), memory, dtype).search(queries, 25)
     expected = naive(keys, queries, 25)
     np.testing.assert_array_equal(ids, expected[1])
     np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
@@ -74,13 +80,33 @@ def test_flat_is_exact_where_the_expansion_cancels(tmp_path):
 
 def test_flat_answers_a_query_alike_in_any_batch(tmp_path):
     rng = np.random.default_rng(1)
-    index = FlatIndex(store_of(tmp_path, rng.normal(size=(4000, 24))))
+    index = FlatIndex(store_of(tmp_path, rng.normal(size=(20000, 24))))
     queries = rng.normal(size=(130, 24)).astype(np.float32)
     together = index.search(queries, 30)
     for row in (0, 77, 129):
         alone = index.search(queries[row : row + 1], 30)
         for one, all_ in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one[0], all_[row])
+
+
+def test_the_number_of_threads_does_not_change_answers(tmp_path):
+    rng = np.random.default_rng(5)
+    store, queries = store_of(tmp_path, rng.normal(size=(20000, 8))), rng.normal(size=(9, 8)).astype(np.float32)
+    answers, before = [], torch.get_num_threads()
+    for threads in (1, 3):
+        index = FlatIndex(store)
+        index.workers.count = threads
+        answers.append(index.search(queries, 50))
+    np.testing.assert_array_equal(*(ids for _, ids in answers))
+    np.testing.assert_array_equal(answers[0][1], naive(np.asarray(store.keys), queries, 50)[1])
+    assert torch.get_num_threads() in (before, 3)
+
+
+def test_an_error_in_a_thread_reaches_the_caller(tmp_path):
+    index = FlatIndex(store_of(tmp_path, np.eye(8)))
+    index.workers.count = 2
+    with pytest.raises(ZeroDivisionError):
+        index.workers.map(lambda x: 1 // x, [1, 0])
 
 
 def test_no_queries_give_no_rows(tmp_path):
