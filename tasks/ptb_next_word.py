@@ -16,8 +16,9 @@ import numpy as np
 
 from harness import statistics
 from harness.artifacts import Cache
-from harness.contracts import OutputLayer, TopK
+from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
+from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, SoftmaxSetting, Task
 from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
@@ -39,7 +40,8 @@ class PtbNextWord(Task):
     dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
     root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
     learned from; evaluation: test contexts of the quality pass, drawn with `seed`; timed: consecutive ones of the
-    timed pass, for contexts of one text follow each other in use too.
+    timed pass, for contexts of one text follow each other in use too. perplexity: ask the method for the probability
+    of every true next word as well (Table 5).
     """
 
     contract = "softmax-screening"
@@ -61,6 +63,7 @@ class PtbNextWord(Task):
         evaluation: int = 20_000,
         timed: int = 2000,
         k: int = 5,
+        perplexity: bool = False,
         seed: int = 0,
     ) -> None:
         if min(vocabulary, contexts, evaluation, timed, k) < 1 or vocabulary < 10:
@@ -70,7 +73,7 @@ class PtbNextWord(Task):
             )
         self.source, self.dataset, self.fallback, self.model = source, dataset, fallback, model
         self.vocabulary, self.contexts, self.evaluation, self.timed = vocabulary, contexts, evaluation, timed
-        self.k, self.seed = k, seed
+        self.k, self.perplexity, self.seed = k, perplexity, seed
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when neither data set is found or the model cannot be loaded."""
@@ -106,6 +109,21 @@ class PtbNextWord(Task):
             found = hits[:, :k].any(axis=1).astype(float)
             low, high = statistics.mean_interval(found) or (None, None)
             measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
+        return measures
+
+    def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
+        """`coverage`, the share of true next words that the method gives a probability, and where that is 1
+        `perplexity` (per word); both only with the parameter `perplexity`."""
+        if not self.perplexity:
+            return {}
+        pairs = zip(setting.evaluation, setting.evaluation_targets, strict=True)
+        tracked = Progress().track(pairs, "perplexity of the screened softmax", len(setting.evaluation), "words")
+        log_probs = np.asarray([method.log_prob(context, int(target)) for context, target in tracked])
+        covered = np.isfinite(log_probs)
+        measures = {"coverage": Measure(float(covered.mean()))}
+        if covered.all():
+            low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
+            measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
         return measures
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:

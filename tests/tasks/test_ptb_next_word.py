@@ -107,6 +107,29 @@ def test_accuracy_counts_the_true_next_word_among_the_answers(prepare, tmp_path)
     assert measures["accuracy_at_3"].value == 0.75
 
 
+class Uniform:
+    """Gives every word the same probability, or none to some."""
+
+    def __init__(self, none_below=0):
+        self.none_below = none_below
+
+    def log_prob(self, context, target):
+        return -np.inf if target < self.none_below else -np.log(32)
+
+
+def test_perplexity_is_asked_of_the_method_and_left_out_where_words_have_no_probability(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare()
+    assert PtbNextWord(**SMALL).evaluate(setting, Uniform()) == {}
+    task = PtbNextWord(**SMALL, perplexity=True)
+    measures = task.evaluate(setting, Uniform())
+    assert measures["perplexity"].value == pytest.approx(32)
+    assert measures["coverage"].value == 1
+    partial = task.evaluate(setting, Uniform(none_below=10))
+    assert "perplexity" not in partial
+    assert partial["coverage"].value == (setting.evaluation_targets >= 10).mean()
+
+
 def test_impossible_parameters_are_refused():
     with pytest.raises(RequestError, match="must be positive"):
         PtbNextWord(evaluation=0)
