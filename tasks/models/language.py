@@ -128,6 +128,20 @@ class CausalLM:
             reason = str(error).splitlines()[0][:160]
             raise RequestError(f"the model {self.name} has no usable tokenizer: {reason}") from error
 
+    @property
+    def start_id(self) -> int:
+        """The given first token of every stream: the tokenizer's BOS, else EOS, else a newline.
+
+        Raises `RequestError` when the tokenizer has none of them.
+        """
+        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        newline = self.tokenizer.encode("\n", add_special_tokens=False)
+        if not newline:
+            raise RequestError(f"the tokenizer of {self.name} has no BOS, no EOS and no newline to begin a stream with")
+        return int(newline[-1])
+
     def key_dimension(self, key: KeyKind) -> int:
         """Width d of the keys. Raises `RequestError` naming the model type when it has no usable last block."""
         if key == "last_hidden":

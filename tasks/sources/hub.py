@@ -42,9 +42,9 @@ class Hub(Source):
         try:
             rows = datasets.load_dataset(*self._address(), split=split)
         except Exception as error:  # no network, no such id, config or split, foreign files: too many classes to list
-            if type(error).__name__ == "DatasetGenerationError" and error.__cause__:  # its own text says nothing
-                error = error.__cause__
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            generation_failed = type(error).__name__ == "DatasetGenerationError"  # its own text says nothing
+            cause = error.__cause__ if generation_failed and error.__cause__ else error
+            reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0][:200]
             hint = "check the folder" if self.local.is_dir() else "check the id and the network, or use a folder"
             raise RequestError(f"no {split} split of the data set {self.name}: {reason}; {hint}") from error
         if "text" not in rows.column_names:

@@ -1,0 +1,36 @@
+"""Perplexity per token and per word, and the mean negative log-likelihood they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness import statistics
+from harness.settings import Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int) -> dict[str, Measure]:
+    """Metrics of natural-log probabilities, one array [T] per stream; `words` is the word count of all their text.
+
+    nll: mean over tokens, nats. perplexity: exp(nll), per token, comparable between models of one tokenizer only.
+    word_perplexity: exp(total nll / words), comparable between tokenizers. The intervals come from one seeded block
+    bootstrap over tokens, so they move together; they hold the number of words per token fixed.
+    """
+    values = np.concatenate([np.asarray(stream, np.float64) for stream in log_probs])
+    per_word = len(values) / words
+    statistic: dict[str, Callable[[Any], Any]] = {
+        "perplexity": lambda mean: np.exp(-mean),
+        "word_perplexity": lambda mean: np.exp(-mean * per_word),
+        "nll": lambda mean: -mean,
+    }
+    result = {}
+    with np.errstate(over="ignore"):  # a token of probability 0 makes perplexity infinite, which is the answer
+        for name, function in statistic.items():
+            low, high = statistics.block_bootstrap([values], function) or (None, None)
+            result[name] = Measure(float(function(values.mean())), low, high)
+    return result

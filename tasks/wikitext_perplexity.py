@@ -1,0 +1,143 @@
+"""Perplexity of running text with a sliding window: WikiText at `small` and `paper`, documentation at `mini`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from harness.artifacts import Cache
+from harness.contracts import Contract, TokenScores
+from harness.progress import Progress
+from harness.registry import task
+from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
+from tasks.metrics.perplexity import perplexity
+from tasks.sources import Source, open_source
+from tasks.streams import Selection, Streams, streams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tasks.models.language import CausalLM
+
+_PIECE_WINDOWS = 4  # evaluation pieces: long enough that most tokens have full context, short enough to sample widely
+
+
+@task(
+    "wikitext-perplexity",
+    contract="token-scoring",
+    provides=("reference-text",),
+    summary="Perplexity of held-out text by a sliding window, per token and per word",
+)
+@dataclass(frozen=True, kw_only=True)
+class WikitextPerplexity(Task):
+    """Held-out perplexity; the train split is the reference text, one stream a document.
+
+    source, dataset: `embedded`, a `folder` under HARNESS_DATA, or a `hub` id with an optional config after a colon.
+    model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
+    null for the model's own length (at most 1024) and half of it. dtype: of the weights.
+    *_tokens: null for all. Evaluation and validation are seeded pieces of four windows, cut at word boundaries; the
+    reference text is whole documents. Timed tokens are the beginning of the first evaluation pieces.
+    """
+
+    contract: ClassVar[Contract] = "token-scoring"
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
+        "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 256},
+        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 64},
+        "paper": {
+            "source": "hub",
+            "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
+            "model": "openai-community/gpt2-large",
+            "evaluation_tokens": None,
+            "validation_tokens": None,
+            "timed_tokens": 1024,
+        },
+    }
+
+    source: Literal["embedded", "folder", "hub"] = "embedded"
+    dataset: str = ""
+    model: str = "train:mini"
+    window: int | None = None
+    stride: int | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    evaluation_tokens: int | None = 20480
+    validation_tokens: int | None = 4096
+    reference_tokens: int | None = None
+    timed_tokens: int = 256
+
+    def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
+        """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
+        cache = Cache(context.cache)
+        source = open_source(self.source, self.dataset, context.data, cache)
+        model = self._load(source, context, cache, progress)
+        piece = _PIECE_WINDOWS * model.window
+        seed = context.seed
+        reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
+        validation = streams(source, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
+        evaluation = streams(source, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
+        return TokenScoringSetting(
+            hashes={
+                "data": reference.hash,
+                "validation": validation.hash,
+                "evaluation": evaluation.hash,
+                "model": model.hash,
+                "weights": model.weights_hash,
+                "tokenizer": model.tokenizer_hash,
+            },
+            facts={
+                "data": source.name,
+                "model": model.name,
+                "window": model.window,
+                "stride": model.stride,
+                "vocabulary": model.vocabulary_size,
+                "reference": reference.facts(),
+                "validation": validation.facts(),
+                "evaluation": evaluation.facts(),
+                "selection": f"pieces of {piece} tokens, seed {seed}" if self.evaluation_tokens else "whole documents",
+                "words": "whitespace-separated, and one end mark a line",
+            },
+            model=model,
+            reference=reference,
+            validation=validation,
+            evaluation=evaluation,
+            timed=beginning(evaluation, self.timed_tokens),
+            words=evaluation.words,
+        )
+
+    def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:
+        return perplexity([answer.log_probs for answer in answers], setting.words)
+
+    def _load(self, source: Source, context: Context, cache: Cache, progress: Progress) -> CausalLM:
+        from tasks.models.language import CausalLM
+
+        place = self.model
+        if self.model.startswith("train:"):
+            from tasks.models.from_scratch import trained_model
+
+            size = self.model.removeprefix("train:")
+            place = str(trained_model(size, source, cache, device=context.device, progress=progress))
+        return CausalLM.load(
+            place,
+            device=context.device,
+            window=self.window,
+            stride=self.stride,
+            dtype=self.dtype,
+            cache=cache,
+            name=f"{self.model} on {source.name}" if self.model.startswith("train:") else self.model,
+        )
+
+
+def beginning(evaluation: Streams, tokens: int) -> list[NDArray[np.int64]]:
+    """The first `tokens` predicted tokens of the evaluation, so that timed answers can be checked against its own."""
+    taken: list[NDArray[np.int64]] = []
+    for stream in evaluation:
+        left = tokens - sum(len(part) - 1 for part in taken)
+        if left <= 0:
+            break
+        taken.append(stream[: left + 1])
+    return taken
+
+
+def _part(tokens: int | None, piece: int, seed: int) -> Selection:
+    return Selection(tokens=tokens, piece=None if tokens is None else piece, seed=seed)
