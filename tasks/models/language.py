@@ -189,32 +189,10 @@ class CausalLM:
             hidden = self.module.base_model(input_ids=inputs, use_cache=False).last_hidden_state
             source = hidden if key == "last_hidden" else seen[0].reshape(*inputs.shape, -1) if seen else None
         for row, (begin, first, end) in enumerate(spans):
-            yield self._block(hidden[row, first - 1 - begin :], ids[first : end + 1].to(self.device), first, statistics,
-                              None if source is None else source[row, first - 1 - begin :].float())  # fmt: skip
-
-    @torch.no_grad()
-    def _block(
-        self, hidden: torch.Tensor, targets: torch.Tensor, start: int, statistics: bool, keys: torch.Tensor | None
-    ) -> EncodedBlock:
-        rows = max(1, _LOGITS_BYTES[torch.device(self.device).type] // (4 * self.vocabulary_size))
-        log_prob = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
-        peak = torch.empty_like(log_prob) if statistics else None
-        entropy = torch.empty_like(log_prob) if statistics else None
-        for chunk in range(0, len(targets), rows):
-            part = slice(chunk, chunk + rows)
-            logits = self._head(hidden[part]).float()
-            normalizer = logits.logsumexp(-1)
-            log_prob[part] = logits.gather(-1, targets[part, None])[:, 0] - normalizer
-            if peak is not None and entropy is not None:
-                peak[part] = logits.amax(-1) - normalizer
-                # H = log Z - E[logit]: probabilities overwrite nothing that is read again
-                entropy[part] = normalizer - torch.linalg.vecdot((logits - normalizer[:, None]).exp_(), logits)
-
-        @torch.no_grad()
-        def log_distribution(wanted: torch.Tensor) -> torch.Tensor:
-            return self._head(hidden[wanted.to(hidden.device)]).float().log_softmax(-1)  # type: ignore[no-any-return]
-
-        return EncodedBlock(start, targets, log_prob, keys, peak, entropy, log_distribution)
+            rows = (row, slice(first - 1 - begin, None))
+            targets = ids[first : end + 1].to(self.device)
+            keys = None if source is None else source[rows].float()
+            yield _Block(first, targets, keys, hidden[rows], self._head, statistics)
 
     @property
     def _head(self) -> Any:
@@ -231,6 +209,55 @@ class CausalLM:
                 f"the model {self.name} of type {self.model_type!r} changes its logits after the output layer "
                 "(scaled or capped logits), which token scoring does not support"
             )
+
+
+class _Block(EncodedBlock):
+    """One window's answers. The output layer runs when a score is first read: whoever builds a datastore wants keys
+    alone, and on small models that layer is half of the work."""
+
+    __slots__ = ("_head", "_hidden", "_statistics")
+
+    def __init__(
+        self,
+        start: int,
+        targets: torch.Tensor,
+        keys: torch.Tensor | None,
+        hidden: torch.Tensor,
+        head: Any,
+        statistics: bool,
+    ) -> None:
+        self.start, self.targets, self.keys = start, targets, keys
+        self._hidden, self._head, self._statistics = hidden, head, statistics
+
+    def __getattr__(self, name: str) -> Any:  # called for fields not filled in yet
+        if name == "log_distribution":  # kept as a field it would be a cycle, and hold memory until garbage collection
+            return self._distribution
+        if name not in ("log_prob", "max_log_prob", "entropy"):
+            raise AttributeError(name)
+        self._score()
+        return getattr(self, name)
+
+    @torch.no_grad()
+    def _score(self) -> None:
+        """Fill in log_prob, max_log_prob and entropy, a chunk of rows at a time."""
+        log_prob = torch.empty(len(self.targets), dtype=torch.float32, device=self.targets.device)
+        peak, entropy = (torch.empty_like(log_prob), torch.empty_like(log_prob)) if self._statistics else (None, None)
+        rows = max(1, _LOGITS_BYTES[log_prob.device.type] // (4 * self._head.weight.shape[0]))
+        for chunk in range(0, len(log_prob), rows):
+            part = slice(chunk, chunk + rows)
+            logits = self._head(self._hidden[part]).float()
+            normalizer = logits.logsumexp(-1)
+            log_prob[part] = logits.gather(-1, self.targets[part, None])[:, 0] - normalizer
+            if peak is not None and entropy is not None:
+                peak[part] = logits.amax(-1) - normalizer
+                # H = log Z - E[logit]
+                entropy[part] = normalizer - torch.linalg.vecdot((logits - normalizer[:, None]).exp_(), logits)
+        self.log_prob, self.max_log_prob, self.entropy = log_prob, peak, entropy
+
+    @torch.no_grad()
+    def _distribution(self, rows: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._head(self._hidden[rows.to(self._hidden.device)])
+        return logits.float().log_softmax(-1)
 
 
 def windows(length: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:

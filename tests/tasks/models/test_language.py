@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +202,17 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
     with pytest.raises(RequestError, match="vocabulary"):
         list(wrapped("gpt2", window=8).encode(np.array([1, 61])))
     assert list(wrapped("gpt2", window=8).encode(np.array([1]))) == []
+
+
+def test_blocks_free_their_memory_without_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()  # as inside timed regions
+    try:
+        block = next(wrapped("gpt2", window=8).encode(text(12), key="last_hidden"))
+        assert block.log_distribution(torch.tensor([0])).shape == (1, 61) and len(block.log_prob) == 8
+        watch = weakref.ref(block.keys)
+        hidden = weakref.ref(block._hidden)
+        del block
+        assert watch() is None and hidden() is None
+    finally:
+        gc.enable()
