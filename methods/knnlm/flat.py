@@ -9,6 +9,11 @@
 3. The distances of the survivors are computed from the stored keys in float64, in an order that does not depend on
    the batch, and sorted, ties by lowest id. The same query gets the same answer in any batch, with any number of
    threads and in any precision of the products.
+
+Profile (1M x 256 normal keys, k = 1024, 64 queries at once, one thread of a core with AVX-512 BF16; processor time a
+query): 3.1 ms, of which product 1.5, scan 0.8, exact distances 0.5, sorting 0.1; with float32 products 7.5 ms, of which
+product 6.3. A float32 product alone, without any selection, takes 6.3 ms. At batch 1 reading the keys is nearly all:
+37 ms against 70 ms. What remains to be had is in the scan: its first blocks, before the bound is tight.
 """
 
 from __future__ import annotations

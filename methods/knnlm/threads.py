@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import TypeVar
 
 import torch
@@ -20,13 +20,15 @@ class Workers:
     def __init__(self) -> None:
         self.count = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
+        self._starting = Lock()
 
     def map(self, work: Callable[[A], R], parts: Sequence[A]) -> list[R]:
         """`work` of each part, in order; exceptions reach the caller."""
         if self.count == 1 or len(parts) == 1:
             return [work(part) for part in parts]
-        if self._pool is None:
-            self._pool = self._start()
+        with self._starting:
+            if self._pool is None:
+                self._pool = self._start()
         return list(self._pool.map(work, parts))
 
     def _start(self) -> ThreadPoolExecutor:
