@@ -48,7 +48,7 @@ class WikitextPerplexity(Task):
         "paper": {
             "source": "hub",
             "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
-            "model": "openai-community/gpt2-large",
+            "model": "neulab/gpt2-large-finetuned-wikitext103",
             "evaluation_tokens": None,
             "validation_tokens": None,
             "timed_tokens": 1024,

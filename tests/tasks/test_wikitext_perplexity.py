@@ -96,6 +96,22 @@ def test_a_prepared_task_opens_without_reading_or_tokenizing_text(
     assert second.hashes == first.hashes
 
 
+def test_the_paper_scale_runs_on_local_folders_in_hub_layout(
+    place: tuple[Context, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    (tmp_path / "hub").mkdir()
+    for name, split in (("train", "train"), ("valid", "validation"), ("test", "test")):
+        lines = (tmp_path / "data" / "wiki" / f"{name}.txt").read_text().splitlines(keepends=True)
+        datasets.Dataset.from_dict({"text": lines}).to_parquet(tmp_path / "hub" / f"{split}-00000-of-00001.parquet")
+    _, local = prepared(place, evaluation_tokens=None)
+    paper = {**WikitextPerplexity.scale_defaults["paper"], "dataset": str(tmp_path / "hub"), "model": place[1]}
+    _, hub = prepared(place, **paper)
+    assert hub.hashes["evaluation"] == local.hashes["evaluation"] and hub.words == local.words
+    assert hub.facts["selection"] == "whole documents"
+
+
 def test_every_scale_names_valid_parameters() -> None:
     for scale, defaults in WikitextPerplexity.scale_defaults.items():
         assert instantiate("task", "wikitext-perplexity", dict(defaults), Registry()), scale

@@ -97,6 +97,19 @@ def test_the_tokenizer_round_trips_any_text_and_is_reproducible(tmp_path: Path) 
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_streams_begin_with_bos_else_eos_else_a_newline(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    folder = make(Counting(), Cache(tmp_path))
+    vocabulary = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model = CausalLM.load(str(folder), cache=Cache(tmp_path))
+    model.tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary, eos_token="e")
+    assert model.start_id == model.tokenizer.eos_token_id
+    model.tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary)
+    assert model.tokenizer.decode([model.start_id]) == "\n"
+
+
 def test_training_windows_depend_on_seed_and_step_alone_and_cover_an_epoch() -> None:
     tokens = np.arange(1000)
     at = training_windows(tokens, window=10, batch=4, seed=1)

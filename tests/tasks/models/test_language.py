@@ -24,6 +24,7 @@ from transformers import (
 from harness.artifacts import Cache
 from harness.contracts import LanguageModel
 from harness.errors import MachineError, RequestError
+from tasks.models.checkpoints import weight_files
 from tasks.models.language import CausalLM, windows
 
 SMALL = {"vocab_size": 61, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -166,6 +167,22 @@ def test_load_reads_a_folder_and_tells_models_apart_by_content(tmp_path: Path) -
     stream = text(20)
     expected = torch.cat([x.log_prob for x in wrapped("gpt2", window=8).encode(stream)])
     torch.testing.assert_close(torch.cat([x.log_prob for x in a.encode(stream)]), expected)
+
+
+def test_load_reads_older_bin_weights_and_shards(tmp_path: Path) -> None:
+    stream = text(20)
+    expected = torch.cat([x.log_prob for x in wrapped("opt", window=8).encode(stream)])
+    old, shards = tmp_path / "old", tmp_path / "shards"
+    CONFIGS["opt"].save_pretrained(old)
+    torch.save(random_module("opt").state_dict(), old / "pytorch_model.bin")
+    random_module("opt").save_pretrained(shards, max_shard_size="4KB")
+    assert len(weight_files(shards)) > 1
+    for folder in (old, shards):
+        model = CausalLM.load(str(folder), window=8, cache=Cache(tmp_path / "cache"))
+        torch.testing.assert_close(torch.cat([x.log_prob for x in model.encode(stream)]), expected)
+    weight_files(shards)[-1].unlink()
+    with pytest.raises(RequestError, match="weights"):
+        CausalLM.load(str(shards), window=8, cache=Cache(tmp_path / "cache"))
 
 
 def test_load_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
