@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends like an interrupt: steps are stopped
     given = [a for a in given if a != "--debug"]
     try:
         _mount_families(given)

@@ -43,8 +43,8 @@ class WikitextPerplexity(Task):
 
     contract: ClassVar[Contract] = "token-scoring"
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
-        "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 256},
-        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 64},
+        "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 2048},
+        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 256},
         "paper": {
             "source": "hub",
             "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",

@@ -20,7 +20,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    """`85.31 [84.10, 86.52]`: as many decimals as two digits of the interval's width need, two at most beyond that of
+    """`85.31 [84.10, 86.52]`: as many decimals as three digits of the interval's width need, two at most beyond that of
     the value's fourth digit."""
     if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
@@ -28,7 +28,7 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
     most = max(0, 5 - math.floor(math.log10(size)))
-    decimals = most if width <= 0 else min(most, max(0, 1 - math.floor(math.log10(width))))
+    decimals = most if width <= 0 else min(most, max(0, 2 - math.floor(math.log10(width))))
     return f"{value:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
 
 

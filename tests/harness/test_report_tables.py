@@ -79,7 +79,7 @@ def test_one_line_per_cell_with_intervals_speedup_and_times():
     assert table.header == ["row", "column", "perplexity", "foss", "speedup vs LM", "decision", "wall-clock", "fit"]
     lines = table.sections[0].lines
     assert [tuple(line[:2]) for line in lines] == CELLS
-    assert lines[1][2:] == ["85.0 [84.0, 86.0]", "0", "1.80 [1.70, 1.90]", "faster", "2.5 s ± 50 ms", "21 s"]
+    assert lines[1][2:] == ["85.00 [84.00, 86.00]", "0", "1.800 [1.700, 1.900]", "faster", "2.5 s ± 50 ms", "21 s"]
     assert lines[3][2:] == ["not run", *["–"] * 5]
     assert all(len(line) == len(table.header) for line in lines)
 
@@ -160,7 +160,7 @@ def test_baselines_are_named_as_the_table_names_them():
 def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
     shown = text(build(numbers=[published()], cells=CELLS), width)
     assert all(len(line) <= width for line in shown.splitlines())
-    assert "85.0" in shown and "16.650" in shown and "[84.0, 86.0]" in shown
+    assert "85.0" in shown and "16.650" in shown and "[84.00, 86.00]" in shown
     assert ("Not enough room for" in shown) == (width < 110)
 
 
@@ -169,7 +169,7 @@ def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
     table = build(numbers=[published()], verdicts=verdicts(recipe, rows()[:2], "small"))
     markdown, comma = render.write(table, tmp_path / "new" / "folder")
     page = markdown.read_text()
-    assert "| kNN-LM | FoSS=0 | 85.0 [84.0, 86.0] | 16.650 |" in page and "| holds | kNN-LM is better" in page
+    assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page and "| holds | kNN-LM is better" in page
     records = list(csv.DictReader(comma.open()))
     assert len(records) == 3 and float(records[1]["perplexity_low"]) == 84.0 and records[1]["decision"] == "faster"
     assert float(records[1]["perplexity_published"]) == 16.65 and records[1]["perplexity_ratio"] == ""

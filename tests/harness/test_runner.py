@@ -155,6 +155,19 @@ def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):
     }
 
 
+def workers_on(folder):
+    """Command lines of live worker processes whose requests lie under this folder."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "harness.worker" in line and str(folder) in line]
+
+
+def eventually(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
 def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tmp_path):
     text = RECIPE.format(
         task="toy-text",
@@ -173,6 +186,7 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stderr.close()
+    assert eventually(lambda: not workers_on(tmp_path)), "a worker outlived its runner"
     before = RowStore(rows).rows()
     assert [r["row"] for r in before] == ["a"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
