@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILE = "arrays.npz"
+LINE = 64  # bytes of a cache line
 
 
 def save(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -31,3 +32,11 @@ def content(*arrays: NDArray[Any]) -> str:
         state.update(f"{array.dtype}{array.shape}".encode())
         state.update(np.ascontiguousarray(array).data)
     return state.hexdigest()[:20]
+
+
+def aligned(rows: int, width: int) -> NDArray[np.float32]:
+    """Zeros float32 [rows, width] that start on a cache line; so does every row when width is a multiple of 16."""
+    size = rows * width * 4
+    raw = np.zeros(size + LINE, np.uint8)
+    first = -raw.ctypes.data % LINE
+    return raw[first : first + size].view(np.float32).reshape(rows, width)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-BLOCK = 64  # logits whose maximum is compared with the k-th best at once; a multiple of every SIMD width
+BLOCK = 64  # logits that are compared with the k-th best at once; a multiple of every SIMD width
 LOG2E = np.float32(1.4426950408889634)
 
 
@@ -58,35 +58,34 @@ def _log_sum_exp(logits, count, best):  # type: ignore[no-untyped-def]
 def _select(logits, count, out_places, out_logits):  # type: ignore[no-untyped-def]
     """The k = len(out_places) best of logits[:count], best first, ties by lowest place. True when k were found.
 
-    Insertion into a sorted list of k behind a test of each block's maximum: for k << count almost all blocks fail it.
+    Insertion into a sorted list of k, behind a test of each block: for k << count almost all blocks fail it, and
+    counting what passes a bound vectorises where searching for a maximum does not. NaN and -inf are never selected.
     """
     k = len(out_places)
     filled = 0
     bound = np.float32(-np.inf)
     for start in range(0, count, BLOCK):
-        stop = min(start + BLOCK, count)
-        high = np.float32(-np.inf)
-        for i in range(start, stop):
-            high = max(high, logits[i])
-        if filled == k and not high > bound:
+        block = logits[start : min(start + BLOCK, count)]
+        above = 0
+        for i in range(len(block)):
+            above += block[i] > bound
+        if above == 0:
             continue
-        for i in range(start, stop):
-            logit = logits[i]
+        for i in range(len(block)):
+            logit = block[i]
+            if not logit > bound:
+                continue
             if filled < k:
-                if not logit > np.float32(-np.inf):  # NaN or -inf is never selected
-                    continue
                 place = filled
                 filled += 1
-            elif logit > bound:
-                place = k - 1
             else:
-                continue
+                place = k - 1
             while place > 0 and out_logits[place - 1] < logit:
                 out_logits[place] = out_logits[place - 1]
                 out_places[place] = out_places[place - 1]
                 place -= 1
             out_logits[place] = logit
-            out_places[place] = i
+            out_places[place] = start + i
             if filled == k:
                 bound = out_logits[k - 1]
     return filled == k
@@ -155,17 +154,20 @@ def score_candidates(weight, bias, context, ids, count, scratch, out_ids, out_lo
 
 
 @njit(nogil=True, fastmath=FAST)
-def _nearest(clusters, limit, context, quantised):  # type: ignore[no-untyped-def]
-    """argmax_t of clusters[t] . context in integers (L2S, Eq. 2); `quantised` int16 [d] is scratch.
+def _nearest(clusters, context, quantised):  # type: ignore[no-untyped-def]
+    """argmax_t of clusters[t] . context (L2S, Eq. 2) for int8 clusters; `quantised` int16 [d] is scratch.
 
-    The context is scaled so that its largest component is `limit` (no sum of products then leaves int32) and rounded
-    towards zero. Integer sums do not depend on their order: the same context gets the same cluster on every machine.
+    The context is scaled to length 2^15 - 1 and rounded towards zero, so that no sum leaves int32 (by Cauchy-Schwarz
+    up to d = 266,000). Integer sums do not depend on their order: a context has one cluster, on every machine. A context
+    without direction (zero, NaN) gets cluster 0.
     """
     dimension = len(context)
-    peak = np.float32(0.0)
+    square = np.float32(0.0)
     for j in range(dimension):
-        peak = max(peak, abs(context[j]))
-    factor = np.float32(limit) / peak if peak > 0 else np.float32(0.0)
+        square += context[j] * context[j]
+    if not 0 < square < np.inf:
+        return 0
+    factor = np.float32(32767.0) / np.sqrt(square)
     for j in range(dimension):
         quantised[j] = np.int16(context[j] * factor)
     best = 0
@@ -181,43 +183,68 @@ def _nearest(clusters, limit, context, quantised):  # type: ignore[no-untyped-de
 
 
 @compiled
-def assign_quantised(clusters, limit, contexts, out):  # type: ignore[no-untyped-def]
+def assign_quantised(clusters, contexts, out):  # type: ignore[no-untyped-def]
     """Cluster int64 [n] of every context float32 [n, d], exactly as `screened_topk` chooses it."""
     quantised = np.empty(contexts.shape[1], np.int16)
     for i in range(len(contexts)):
-        out[i] = _nearest(clusters, limit, contexts[i], quantised)
+        out[i] = _nearest(clusters, contexts[i], quantised)
+
+
+@njit(nogil=True, fastmath=FAST)
+def _score_rows(rows, places, context, out):  # type: ignore[no-untyped-def]
+    """out[i] = rows[places[i]] . context, four at once: a load of the context serves four sums, which hide latency."""
+    count, width = len(places), len(context)
+    whole = count - count % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = rows[places[i]], rows[places[i + 1]], rows[places[i + 2]], rows[places[i + 3]]
+        u = v = w = x = np.float32(0.0)
+        for j in range(width):
+            h = context[j]
+            u += a[j] * h
+            v += b[j] * h
+            w += c[j] * h
+            x += d[j] * h
+        out[i], out[i + 1], out[i + 2], out[i + 3] = u, v, w, x
+    for i in range(whole, count):
+        a = rows[places[i]]
+        u = np.float32(0.0)
+        for j in range(width):
+            u += a[j] * context[j]
+        out[i] = u
 
 
 @compiled
-def screened_topk(  # type: ignore[no-untyped-def]
-    clusters, limit, weight, bias, starts, members, quantised, scratch, context, out_ids, out_logits
-):
+def screened_topk(clusters, rows, index, scratch, context, out_ids, out_logits):  # type: ignore[no-untyped-def]
     """One fused L2S step: nearest cluster, exact logits of its candidates, the best k of them.
 
-    clusters int8 [r, d]; weight float32 [L, d], bias [L]; members int32[starts[t] : starts[t + 1]] are t's candidates;
-    quantised int16 [d] and scratch float32 [largest set] are overwritten. Writes out_ids int64 [k] and out_logits
-    float32 [k]; returns the log-sum-exp over the candidate set, NaN when it has fewer than k finite logits.
+    clusters int8 [r, d]; rows float32 [m, p] the weights, bias and padding of all candidate words; index int32, see
+    `screening.pack`; scratch float32 [2 p + largest set], whose first p elements end in [.., 1, 0 ..] behind the
+    context. Few arguments, for unpacking one costs as much as scoring two words. Writes out_ids int64 [k] and
+    out_logits float32 [k]; returns the log-sum-exp over the candidate set, NaN when it has fewer than k finite logits.
     """
-    z = _nearest(clusters, limit, context, quantised)
-    first = starts[z]
-    count = starts[z + 1] - first
-    ids = members[first : first + count]
-    _score(weight, bias, context, ids, count, scratch)
-    if not _select(scratch, count, out_ids, out_logits):
+    (number, dimension), (distinct, width) = clusters.shape, rows.shape
+    padded, logits = scratch[:width], scratch[2 * width :]
+    z = _nearest(clusters, context, scratch[width : 2 * width].view(np.int16))
+    for j in range(dimension):
+        padded[j] = context[j]
+    places = index[index[z] : index[z + 1]]
+    _score_rows(rows, places, padded, logits)
+    if not _select(logits, len(places), out_ids, out_logits):
         return np.float32(np.nan)
+    words = index[number + 1 : number + 1 + distinct]
     for j in range(len(out_ids)):
-        out_ids[j] = ids[out_ids[j]]
-    return _log_sum_exp(scratch, count, out_logits[0])
+        out_ids[j] = words[places[out_ids[j]]]
+    return _log_sum_exp(logits, len(places), out_logits[0])
 
 
 @compiled
 def screened_topk_many(  # type: ignore[no-untyped-def]
-    clusters, limit, weight, bias, starts, members, quantised, scratch, contexts, out_ids, out_logits, out_normalizers
+    clusters, rows, index, scratch, contexts, out_ids, out_logits, out_normalizers
 ):
     """`screened_topk` for contexts float32 [n, d]: out_ids int64 [n, k], out_logits [n, k], out_normalizers [n]."""
     for i in range(len(contexts)):
         out_normalizers[i] = screened_topk(
-            clusters, limit, weight, bias, starts, members, quantised, scratch, contexts[i], out_ids[i], out_logits[i]
+            clusters, rows, index, scratch, contexts[i], out_ids[i], out_logits[i]
         )
 
 

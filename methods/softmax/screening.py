@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LABELS = 5  # y_i is the exact top-5 throughout the paper
+FLOAT, INTEGER = np.dtype(np.float32), np.dtype(np.int64)
 
 
 class ClusterScreen(CandidateSets):
@@ -104,17 +105,8 @@ class ClusterScreen(CandidateSets):
             raise RequestError(
                 f"the screen was not learned for a layer [{self._words}, {self._dimension}]; fit again"
             )
-        self._screen = (
-            self._clusters,
-            quantisation_limit(self._dimension),
-            layer.weight,
-            layer.bias,
-            self._starts,
-            self._members,
-            np.empty(self._dimension, np.int16),  # scratch: not to be called from two threads at once
-            np.empty(max(1, int(np.diff(self._starts).max())), np.float32),
-        )
-        self._layer = layer
+        self._layer, self._shape = layer, (self._dimension,)
+        self._packed = pack(layer, self._clusters, self._starts, self._members)
         self._topk, self._topk_many = kernels.screened_topk, kernels.screened_topk_many
         self._completion = Completion.open(layer, artifacts) if self.completion_rank else None
         probe = np.zeros((1, self._dimension), np.float32)  # compile before anybody times
@@ -122,9 +114,12 @@ class ClusterScreen(CandidateSets):
         self.topk_many(probe, 1)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        context = checked_query(context, k, self._words, self._dimension)
-        ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
-        log_normalizer = self._topk(*self._screen, context, ids, logits)
+        # the checks of `checked_query`, without what they cost, for what is usual
+        usual = context.__class__ is np.ndarray and context.dtype is FLOAT and context.shape == self._shape
+        if not (usual and context.flags.c_contiguous and 1 <= k <= self._words):
+            context = checked_query(context, k, self._words, self._dimension)
+        ids, logits = np.empty(k, INTEGER), np.empty(k, FLOAT)
+        log_normalizer = self._topk(*self._packed, context, ids, logits)
         if log_normalizer != log_normalizer:
             return self._joined_topk(context, k)
         return TopK(ids, logits, log_normalizer)
@@ -137,7 +132,7 @@ class ClusterScreen(CandidateSets):
         checked_query(contexts[0], k, self._words, self._dimension)
         ids, logits = np.empty((len(contexts), k), np.int64), np.empty((len(contexts), k), np.float32)
         normalizers = np.empty(len(contexts), np.float32)
-        self._topk_many(*self._screen, contexts, ids, logits, normalizers)
+        self._topk_many(*self._packed, contexts, ids, logits, normalizers)
         for row in np.flatnonzero(np.isnan(normalizers)):
             answer = self._joined_topk(contexts[row], k)
             ids[row], logits[row], normalizers[row] = answer.ids, answer.logits, answer.log_normalizer
@@ -159,7 +154,7 @@ class ClusterScreen(CandidateSets):
         return {
             "multiply_adds": self._dimension * (len(self._clusters) + self._mean),
             "mean_candidates": self._mean,
-            "extra_bytes": float(sum(a.nbytes for a in (self._clusters, self._starts, self._members, *factors))),
+            "extra_bytes": float(sum(array.nbytes for array in (*self._packed, *factors))),
         }
 
     def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
@@ -167,7 +162,7 @@ class ClusterScreen(CandidateSets):
         from methods.softmax import kernels
 
         first = np.empty(1, np.int64)
-        kernels.assign_quantised(self._clusters, self._screen[1], context[None], first)
+        kernels.assign_quantised(self._clusters, context[None], first)
         scores = self._clusters @ context
         scores[first[0]] = np.inf
         joined: NDArray[np.int64] = np.empty(0, np.int64)
@@ -186,9 +181,26 @@ class ClusterScreen(CandidateSets):
         return TopK(ids[best], logits[best], np.logaddexp.reduce(logits))
 
 
-def quantisation_limit(dimension: int) -> int:
-    """Largest context component as an integer such that d products with int8 clusters fit into int32."""
-    return min(2**15 - 1, (2**31 - 1) // (127 * dimension))
+def pack(
+    layer: OutputLayer, clusters: NDArray[np.int8], starts: NDArray[np.int64], members: NDArray[np.int32]
+) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
+    """The first four arguments of `kernels.screened_topk`: clusters, rows, index, scratch.
+
+    rows float32 [m, p]: weights and bias of the m words that are a candidate anywhere, zeros up to a multiple of 16;
+    index int32: r + 1 bounds, then the m word ids, then every cluster's candidates as places in rows; cluster t's are
+    index[index[t] : index[t + 1]].
+    """
+    words, places = np.unique(members, return_inverse=True)
+    if not len(words):  # no cluster has a candidate: every call takes the long way
+        words = np.zeros(1, members.dtype)
+    dimension = layer.weight.shape[1]
+    rows = arrays.aligned(len(words), -(-(dimension + 1) // 16) * 16)
+    rows[:, :dimension], rows[:, dimension] = layer.weight[words], layer.bias[words]
+    head = len(starts) + len(words)
+    index = np.concatenate([starts + head, words, places]).astype(np.int32)
+    scratch = arrays.aligned(1, 2 * rows.shape[1] + int(np.diff(starts).max()))[0]
+    scratch[dimension] = 1
+    return clusters, rows, index, scratch
 
 
 def make_screen(
@@ -205,7 +217,7 @@ def make_screen(
 
     clusters = np.rint(learned * (127 / np.abs(learned).max())).astype(np.int8)
     assigned = np.empty(len(contexts), np.int64)
-    kernels.assign_quantised(clusters, quantisation_limit(contexts.shape[1]), contexts, assigned)
+    kernels.assign_quantised(clusters, contexts, assigned)
     sets = candidate_sets(assigned, labels, len(clusters), words, budget, lambda_)
     return {
         "clusters": clusters,

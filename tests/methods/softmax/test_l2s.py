@@ -178,7 +178,7 @@ def test_quantised_assignment_rarely_differs_from_float(world):
     from methods.softmax import kernels
 
     quantised = np.empty(len(world.test), np.int64)
-    kernels.assign_quantised(screen["clusters"], screening.quantisation_limit(32), world.test, quantised)
+    kernels.assign_quantised(screen["clusters"], world.test, quantised)
     assert (quantised == clusters.assign(world.test, v)).mean() > 0.97
 
 
