@@ -158,7 +158,7 @@ def _nearest(clusters, context, quantised):  # type: ignore[no-untyped-def]
     """argmax_t of clusters[t] . context (L2S, Eq. 2) for int8 clusters; `quantised` int16 [d] is scratch.
 
     The context is scaled to length 2^15 - 1 and rounded towards zero, so that no sum leaves int32 (by Cauchy-Schwarz
-    up to d = 266,000). Integer sums do not depend on their order: a context has one cluster, on every machine. A context
+    up to d = 266,000). Integer sums do not depend on their order: a context has one cluster, on every machine. One
     without direction (zero, NaN) gets cluster 0.
     """
     dimension = len(context)
