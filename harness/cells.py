@@ -102,7 +102,7 @@ class _Expansion:
         for values in itertools.product(*sweep.values()):
             params = {**spec.params, **spec.scale_params.get(self.scale, {}), **dict(zip(sweep, values, strict=True))}
             method = self._method(kind, spec.method or spec.analysis or "", params, task, where, own=True)
-            labels = {**task.params, **method.params}
+            labels = {**task.params, **method.params, **self.at_scale.labels}
             try:
                 row, column = spec.row.format(**labels), spec.column.format(**labels)
             except (KeyError, IndexError, ValueError) as error:

@@ -118,6 +118,7 @@ class ScaleSpec(_Strict):
     task: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
     timing: dict[str, Any] = {}
+    labels: dict[str, str] = {}  # for placeholders in rows and columns, beside the parameters
     note: str = ""
 
 
@@ -129,6 +130,7 @@ class Recipe(_Strict):
     paper: str
     source: str
     published: list[str] = []
+    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand beside it
     data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be set beside its numbers
     headline: bool = False
     seed: int = 1

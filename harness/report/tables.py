@@ -99,6 +99,7 @@ class _Layout:
         self.beside = {
             (row["row"], row["column"], name): found
             for row in good
+            if all(row["facts"].get(fact) == value for fact, value in recipe.published_where.items())
             for name in numbers
             if value_of(row, name) is not None and (found := published.lookup(row["row"], row["column"], name))
         }
