@@ -46,7 +46,7 @@ class PtbNextWord(Task):
 
     contract = "softmax-screening"
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
-        "mini": {"source": "embedded", "model": "mini", "vocabulary": 6000, "contexts": 100_000, "timed": 500},
+        "mini": {"source": "embedded", "model": "mini", "vocabulary": 5000, "contexts": 60_000, "timed": 500},
         "small": {"model": "ptb-small"},
         "paper": {"model": "ptb-large"},
     }

@@ -1,13 +1,15 @@
 """FGD (Zhang et al., 2018): the softmax layer's top-k as nearest neighbours on a small-world graph.
 
-The inner-product-preserving reduction (`reduction`) turns words into points of equal length; an HNSW graph (Malkov and
-Yashunin, 2016; faiss) over them is searched for the `neighbours` nearest, whose logits are then computed exactly.
+An HNSW graph (Malkov and Yashunin, 2016; faiss) is searched for the `neighbours` nearest words, whose logits are then
+computed exactly. The paper's graph (`space: reduced`) is over the points of the inner-product-preserving reduction
+(`reduction`). A graph over [w; b] by inner product itself (Morozov and Babenko, 2018) is the default, because it is the
+stronger rival by far: on a PTB-Small layer with a beam of 64, precision@1 is 1.00 against 0.74, at twice the time.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -35,7 +37,13 @@ class Fgd(CandidateSearch):
     """
 
     def __init__(
-        self, *, ef_search: int = 64, neighbours: int = 10, links: int = 32, ef_construction: int = 200
+        self,
+        *,
+        ef_search: int = 32,
+        neighbours: int = 10,
+        links: int = 32,
+        ef_construction: int = 200,
+        space: Literal["inner-product", "reduced"] = "inner-product",
     ) -> None:
         if min(ef_search, neighbours, ef_construction) < 1 or links < 2:
             raise RequestError(
@@ -43,7 +51,7 @@ class Fgd(CandidateSearch):
                 f"{neighbours}, {ef_construction}, {links}"
             )
         self.ef_search, self.neighbours = ef_search, neighbours
-        self.links, self.ef_construction = links, ef_construction
+        self.links, self.ef_construction, self.space = links, ef_construction, space
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
@@ -54,14 +62,19 @@ class Fgd(CandidateSearch):
         contexts, targets = checked_training(layer, contexts, targets, 1, "fgd")
 
         def build(folder: Path) -> None:
-            points = reduction.points(layer)
-            index: Any = faiss.IndexHNSWFlat(points.shape[1], self.links)
+            reduced = reduction.points(layer)
+            points, metric = (
+                (reduced, faiss.METRIC_L2)
+                if self.space == "reduced"
+                else (np.ascontiguousarray(reduced[:, :-1]), faiss.METRIC_INNER_PRODUCT)
+            )
+            index: Any = faiss.IndexHNSWFlat(points.shape[1], self.links, metric)
             index.hnsw.efConstruction = self.ef_construction
             index.add(points)
             faiss.write_index(index, str(folder / "graph.faiss"))
 
         key = {"layer": arrays.content(layer.weight, layer.bias), "links": self.links,
-               "ef_construction": self.ef_construction, "format": 1}  # fmt: skip
+               "ef_construction": self.ef_construction, "space": self.space, "format": 1}  # fmt: skip
         artifacts.build("fgd-graph", key, build)
         artifacts.values["frequent"] = by_frequency(targets, len(layer.weight)).tolist()[:SAMPLE]
         self.open(layer, artifacts)
@@ -85,7 +98,7 @@ class Fgd(CandidateSearch):
         self._values = artifacts.values
         self._index.hnsw.efSearch = max(self.ef_search, self.neighbours)
         self._k = min(self.neighbours, words)
-        self._query = np.empty(dimension + 2, np.float32)
+        self._query = np.empty(dimension + 2, np.float32)  # an inner-product graph reads all but the last
         self._distances, self._found = np.empty(self._k, np.float32), np.empty(self._k, np.int64)
         pointer = faiss.swig_ptr  # the raw call: the Python wrapper's checks and copies cost as much as a search
         self._arguments = (1, pointer(self._query), self._k, pointer(self._distances), pointer(self._found))

@@ -268,10 +268,15 @@ def fill_candidates(ids, count, least, frequent):  # type: ignore[no-untyped-def
 def at_least(values, bound, limit, out_ids):  # type: ignore[no-untyped-def]
     """Ids of the first `limit` values >= bound into out_ids int32; returns how many there are."""
     count = 0
-    for i in range(len(values)):
-        if values[i] >= bound:
-            if count == limit:
-                break
-            out_ids[count] = i
-            count += 1
+    for start in range(0, len(values), BLOCK):
+        block = values[start : min(start + BLOCK, len(values))]
+        above = 0
+        for i in range(len(block)):
+            above += block[i] >= bound
+        if above == 0:
+            continue
+        for i in range(len(block)):
+            if block[i] >= bound and count < limit:
+                out_ids[count] = start + i
+                count += 1
     return count

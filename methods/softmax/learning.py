@@ -26,10 +26,10 @@ MEMORY = 0.9  # of the moving average that stands for Lbar between two knapsacks
 class Schedule:
     """How long and how fast to learn. `rounds` alternations of `batches` steps on `batch` contexts each."""
 
-    rounds: int = 6
+    rounds: int = 12
     batches: int = 200
     batch: int = 1024
-    learning_rate: float = 0.02  # of Adam
+    learning_rate: float = 0.005  # of Adam
     temperature: float = 1.0  # T of Eq. 5
     sharpness: float = 10.0
 

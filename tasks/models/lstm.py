@@ -54,7 +54,7 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "mini": Size(width=96, dropout=0.1, initial=0.1, bptt=25, epochs=3, steady=2, decay=4, clip=5),
+    "mini": Size(width=96, dropout=0.1, initial=0.1, bptt=25, epochs=2, steady=1, decay=4, clip=5),
     "ptb-small": Size(width=200, dropout=0.15, initial=0.1, bptt=25, epochs=12, steady=5, decay=2, clip=5),
     "ptb-medium": Size(width=650, dropout=0.5, initial=0.05, bptt=35, epochs=39, steady=6, decay=1.2, clip=5),
     "ptb-large": Size(width=1500, dropout=0.65, initial=0.04, bptt=35, epochs=55, steady=14, decay=1.15, clip=10),

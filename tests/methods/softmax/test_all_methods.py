@@ -32,6 +32,12 @@ def test_with_its_knob_at_the_accurate_end_a_method_is_exact(name, world, artifa
     assert found == 1 if name not in ("lsh-mips", "adaptive-softmax", "fgd") else found > 0.99
 
 
+def test_fgd_on_the_reduced_points_of_the_paper_finds_the_exact_words_too(world, artifacts):
+    method = fitted("fgd", world, artifacts, ef_search=500, neighbours=20, space="reduced")
+    found = np.stack([method.topk(context, 5).ids for context in world.test])
+    assert precision(found, brute_force(world.layer, world.test, 5)) > 0.99
+
+
 def test_answers_are_best_first_distinct_and_carry_exact_logits(method, world):
     for context in world.test[:50]:
         answer = method.topk(context, 7)
