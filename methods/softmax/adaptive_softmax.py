@@ -46,7 +46,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
     leaves no word for the tails.
     """
 
-    def __init__(self, *, head: int = 2000, tails: int = 2, divisor: int = 4, contexts: int = 20_000) -> None:
+    def __init__(self, *, head: int = 1500, tails: int = 2, divisor: int = 4, contexts: int = 20_000) -> None:
         if min(head, tails, divisor, contexts) < 1:
             raise RequestError(
                 f"head, tails, divisor and contexts must be at least 1, given {head}, {tails}, {divisor}, {contexts}"

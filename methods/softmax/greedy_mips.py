@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class GreedyMips(CandidateSearch):
     """Knob: `budget`, the words scored exactly. Errors as for `CandidateSearch`; of `fit`: a budget above L."""
 
-    def __init__(self, *, budget: int = 500) -> None:
+    def __init__(self, *, budget: int = 1500) -> None:
         if budget < 1:
             raise RequestError(f"budget (candidates a context) must be at least 1, given {budget}")
         self.budget = budget

@@ -36,7 +36,7 @@ class L2S(ClusterScreen):
         self,
         *,
         clusters: int = 100,
-        budget: float = 200,
+        budget: float = 120,
         lambda_: float = 0.0003,
         gamma: float = 10.0,
         rounds: int = 12,

@@ -27,7 +27,7 @@ class SphericalKMeans(ClusterScreen):
         self,
         *,
         clusters: int = 100,
-        budget: float = 200,
+        budget: float = 120,
         lambda_: float = 0.0003,
         iterations: int = 15,
         sample: int = 100_000,

@@ -37,7 +37,7 @@ class SvdSoftmax(SoftmaxScreening):
     Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity; of `fit`: a width above d.
     """
 
-    def __init__(self, *, width: int = 32, refined: int = 200) -> None:
+    def __init__(self, *, width: int = 24, refined: int = 200) -> None:
         if width < 1 or refined < 1:
             raise RequestError(f"width and refined must be at least 1, given {width} and {refined}")
         self.width, self.refined = width, refined
