@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import numpy as np
 from harness import statistics
 from harness.artifacts import Cache
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
-from harness.errors import RequestError
+from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, SoftmaxSetting, Task
+from tasks.models.lstm_sizes import SIZES
 from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
 from tasks.words import encoded_split, vocabulary
 
@@ -148,8 +150,12 @@ class PtbNextWord(Task):
         self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, splits: dict[Split, str]
     ) -> Path:
         given = Path(self.model).expanduser() / "config.json"
-        model: dict[str, Any] = {"name": self.model, "seed": context.seed}
-        if given.is_file():  # a folder: another model under the same path is another model
+        model: dict[str, Any]
+        if self.model in SIZES:
+            model = {"size": asdict(SIZES[self.model]), "seed": context.seed}
+        elif not given.is_file():
+            raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
+        else:  # another model under the same path is another model
             model = {"path": str(given.parent.resolve()), "changed": given.stat().st_mtime_ns}
         key = {
             "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
@@ -165,7 +171,7 @@ class PtbNextWord(Task):
     def _model(
         self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, given: Path
     ) -> Path:
-        if given.is_file():
+        if self.model not in SIZES:
             return given.parent
         from tasks.models.lstm import trained_lstm
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import Plan, train
+from tasks.models.lstm_sizes import SIZES, Size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,34 +32,6 @@ State = tuple[torch.Tensor, torch.Tensor]
 _FORMAT = 1  # raise when a change below changes the weights
 _STREAMS = 20  # streams read side by side when hidden states are written
 _CHUNK = 200  # words of each stream at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """A model and its training: SGD whose rate is 1 for `steady` epochs and then divided by `decay` every epoch.
-
-    width: of embedding and hidden states. initial: weights start uniformly in +-initial. clip: of the gradient of the
-    loss summed over `bptt` words and averaged over `batch` streams, as in the paper, for which the rate of 1 is meant.
-    """
-
-    width: int
-    layers: int = 2
-    dropout: float
-    initial: float
-    batch: int = 20
-    bptt: int
-    epochs: int
-    steady: int
-    decay: float
-    clip: float
-
-
-SIZES: Mapping[str, Size] = {
-    "mini": Size(width=96, dropout=0.1, initial=0.1, bptt=25, epochs=2, steady=1, decay=4, clip=5),
-    "ptb-small": Size(width=200, dropout=0.15, initial=0.1, bptt=25, epochs=12, steady=5, decay=2, clip=5),
-    "ptb-medium": Size(width=650, dropout=0.5, initial=0.05, bptt=35, epochs=39, steady=6, decay=1.2, clip=5),
-    "ptb-large": Size(width=1500, dropout=0.65, initial=0.04, bptt=35, epochs=55, steady=14, decay=1.15, clip=10),
-}
 
 
 class WordLSTM(nn.Module):

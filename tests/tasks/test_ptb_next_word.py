@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,20 @@ def test_perplexity_is_asked_of_the_method_and_left_out_where_words_have_no_prob
     partial = task.evaluate(setting, Uniform(none_below=10))
     assert "perplexity" not in partial
     assert partial["coverage"].value == (setting.evaluation_targets >= 10).mean()
+
+
+def test_a_model_of_another_size_is_another_setting(prepare, tmp_path, monkeypatch):
+    write(tmp_path / "data", "ptb", "ptb.")
+    first = prepare()
+    monkeypatch.setitem(lstm.SIZES, "tiny", replace(TINY, width=8))
+    assert first.layer.weight.shape[1] == 16
+    assert prepare().layer.weight.shape[1] == 8
+
+
+def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    with pytest.raises(RequestError, match="did you mean 'ptb-small'"):
+        prepare(model="ptb-smal")
 
 
 def test_impossible_parameters_are_refused():
