@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import inspect
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.environment import source_digest
 from harness.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def digest(key: Any) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, encoding="utf-8")
@@ -76,9 +78,7 @@ class Cache:
                     return final
                 partial = final.with_suffix(".partial")
                 partial.mkdir(parents=True, exist_ok=True)
-                started = time.perf_counter()
-                build(partial)
-                record = {"key": dict(key), "seconds": time.perf_counter() - started}
+                record = {"key": dict(key), "seconds": _timed_build(build, partial)}
                 (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
                 if final.exists():  # a folder without its key was never complete
                     shutil.rmtree(final)
@@ -95,6 +95,20 @@ class Cache:
         return float(json.loads((folder / "key.json").read_text())["seconds"])
 
 
+def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
+    """Seconds of a build, those of earlier attempts that ended in an error or an interrupt included."""
+    log = partial.with_suffix(".seconds")
+    before = float(log.read_text()) if log.exists() else 0.0
+    started = time.perf_counter()
+    try:
+        build(partial)
+    except BaseException:
+        log.write_text(str(before + time.perf_counter() - started))
+        raise
+    log.unlink(missing_ok=True)
+    return before + time.perf_counter() - started
+
+
 @contextmanager
 def _exclusive(lock: Path) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -103,11 +117,25 @@ def _exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
+def determined(key: Mapping[str, Any], builder: Callable[..., Any], salt: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's key completed by what it does not name: the sources of the family whose function builds (so that a
+    mended bug is not answered from the cache), and the salt (device, library versions).
+
+    A method that builds through another family's functions shares with it, as RetoMaton does with kNN-LM.
+    """
+    source = inspect.getsourcefile(builder)
+    return {"key": dict(key), "code": source_digest([Path(source).parent]) if source else "", **salt}
+
+
 class CellArtifacts:
     """One cell's artifacts: see `harness.contracts.Artifacts`."""
 
-    def __init__(self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
+        salt: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.cache = cache
+        self.salt = dict(salt or {})
         self.paths = dict(paths or {})
         self.values = dict(values or {})
         self.spent = 0.0  # seconds spent in `build` now
@@ -115,7 +143,7 @@ class CellArtifacts:
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
         started = time.perf_counter()
-        path = self.cache.build(name, key, build)
+        path = self.cache.build(name, determined(key, build, self.salt), build)
         self.spent += time.perf_counter() - started
         self.cost += self.cache.seconds(path)
         self.paths[name] = str(path)
@@ -136,8 +164,9 @@ class CellArtifacts:
 class SharedResults:
     """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
+        self.salt = dict(salt or {})
 
     def arrays(
         self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
@@ -148,5 +177,5 @@ class SharedResults:
             for part, array in compute().items():
                 np.save(folder / f"{part}.npy", array)
 
-        folder = self.cache.build(f"shared-{name}", key, build)
+        folder = self.cache.build(f"shared-{name}", determined(key, compute, self.salt), build)
         return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

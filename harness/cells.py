@@ -1,8 +1,9 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-the cell's `params`, its `scale_params`, its `sweep`, `--set`. A baseline takes the same path, with its own `params`
-instead of the cell's; `--set method.x` reaches a baseline only where the baseline does not state x itself.
+`--set`, the cell's `params`, its `scale_params`, its `sweep`. What a cell states itself is what its labels promise, so
+`--set` does not change it; an override that no cell takes is refused. A baseline takes the same path, with its own
+`params` instead of the cell's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from harness import parameters
 from harness.errors import RequestError, unknown
 from harness.recipe import CellSpec, Ordered, Recipe, Reference, ScaleSpec, TaskSpec, Timing
-from harness.registry import Kind, Registry, refusal
+from harness.registry import Kind, Registry, construct, refusal
 from harness.settings import Scale
 
 
@@ -72,6 +73,7 @@ class _Expansion:
         self.registry = registry
         self.overrides = overrides
         self.taken: set[str] = set()
+        self.stated: set[str] = set()
 
     def cells(self) -> list[Cell]:
         timing = _timing(self.recipe, self.at_scale, parameters.group(self.overrides, "timing"))
@@ -84,6 +86,10 @@ class _Expansion:
             f"task.{n}" for c in cells for n in c.task.params
         }
         for path in self.overrides:
+            if path in self.stated - self.taken:
+                raise RequestError(
+                    f"--set {path}: every cell of {self.recipe.name} states it itself; see `harness run`"
+                )
             if path not in self.taken and not path.startswith("timing."):
                 raise unknown("parameter", path, known, f"--set for {self.recipe.name}")
         twice = [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]
@@ -101,7 +107,7 @@ class _Expansion:
         sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
         for values in itertools.product(*sweep.values()):
             params = {**spec.params, **spec.scale_params.get(self.scale, {}), **dict(zip(sweep, values, strict=True))}
-            method = self._method(kind, spec.method or spec.analysis or "", params, task, where, own=True)
+            method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
             labels = {**task.params, **method.params, **self.at_scale.labels}
             try:
                 row, column = spec.row.format(**labels), spec.column.format(**labels)
@@ -128,9 +134,11 @@ class _Expansion:
             if parameter in known:
                 given[parameter] = value
                 self.taken.add(f"task.{parameter}")
-        return Named(name, parameters.validate(target, given, f"task {name}"))
+        checked = parameters.validate(target, given, f"task {name}")
+        construct(target, checked)
+        return Named(name, checked)
 
-    def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str, own: bool) -> Named:
+    def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str) -> Named:
         target = self.registry.resolve(kind, name)
         if kind == "method":
             reason = refusal(self.registry.entry("method", name), self.registry.entry("task", task.name))
@@ -139,16 +147,21 @@ class _Expansion:
         known = parameters.declared(target)
         given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
         for parameter, value in parameters.group(self.overrides, "method").items():
-            if parameter in known and (own or parameter not in params):
+            if parameter in known and parameter not in params:
                 given[parameter] = value
                 self.taken.add(f"method.{parameter}")
-        return Named(name, parameters.validate(target, given, f"{kind} {name}"))
+            elif parameter in known:
+                self.stated.add(f"method.{parameter}")
+        checked = parameters.validate(target, given, f"{kind} {name}")
+        if kind == "method":
+            construct(target, checked)  # a value out of range is refused before anything runs
+        return Named(name, checked)
 
     def _baseline(self, reference: Reference | str | None, task: Named, where: str) -> Named | None:
         if reference is None:
             return None
         full = Reference(method=reference) if isinstance(reference, str) else reference
-        return self._method("method", full.method, full.params, task, where, own=False)
+        return self._method("method", full.method, full.params, task, where)
 
 
 def _timing(recipe: Recipe, at_scale: ScaleSpec, overrides: Mapping[str, Any]) -> Timing:

@@ -21,10 +21,11 @@ import typer
 from harness.errors import HarnessError, RequestError
 from harness.registry import Registry, refusal
 
-app = typer.Typer(
-    name="harness", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="A bench for methods that shortcut the costly step of language-model inference.",
-)  # fmt: skip
+PROGRAM: dict[str, Any] = {
+    "name": "harness", "no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False,
+    "rich_markup_mode": None, "help": "A bench for methods that shortcut the costly step of language-model inference.",
+}  # fmt: skip
+app = typer.Typer(**PROGRAM)
 
 INTERRUPTED = 130
 LISTS = ("methods", "tasks", "recipes", "pairs")
@@ -123,7 +124,10 @@ def run(
     from harness import session
 
     registry = Registry()
-    options = session.Options(scale, device, set_ or [], processes, pairs, results, tracking, fresh, dry_run, as_json)
+    options = session.Options(
+        scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
+        tracking=tracking, fresh=fresh, dry_run=dry_run, as_json=as_json,
+    )  # fmt: skip
     raise typer.Exit(session.run(method, task, options, registry))
 
 
@@ -152,8 +156,9 @@ def reproduce(
         raise RequestError(f"--require {require!r} is not known: `claims` is the only requirement")
     registry = Registry()
     options = session.Options(
-        scale, device, set_ or [], processes, pairs, results, tracking, fresh, dry_run, as_json, require == "claims"
-    )
+        scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
+        tracking=tracking, fresh=fresh, dry_run=dry_run, as_json=as_json, require_claims=require == "claims",
+    )  # fmt: skip
     raise typer.Exit(session.reproduce(recipes or [], options, registry))
 
 
@@ -188,8 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends like an interrupt: steps are stopped
     given = [a for a in given if a != "--debug"]
     try:
-        _mount_families(given)
-        code = app(given, standalone_mode=False)
+        code = _with_families(given)(given, standalone_mode=False)
         if code == INTERRUPTED:  # the option parser turns an interrupt into this code
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -215,14 +219,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _mount_families(given: Sequence[str]) -> None:
-    """Add the registry's sub-commands; only the one that is called is imported."""
+def _with_families(given: Sequence[str]) -> typer.Typer:
+    """The application with the registry's sub-commands; only the one that is called is imported."""
     registry = Registry()
+    full = typer.Typer(**PROGRAM)
+    full.registered_commands = list(app.registered_commands)
     for name in registry.names("command"):
         if given and given[0] == name:
-            app.add_typer(registry.resolve("command", name)(), name=name)
+            full.add_typer(registry.resolve("command", name)(), name=name)
         else:
-            app.command(name, help=registry.entry("command", name).summary)(_placeholder)
+            full.command(name, help=registry.entry("command", name).summary)(_placeholder)
+    return full
 
 
 def _placeholder() -> None:

@@ -125,6 +125,7 @@ class GenerationModel(Protocol):
     vocabulary_size: int
     window: int  # longest sequence of the decoder, in tokens
     device: str
+    language_model: LanguageModel | None  # the same weights as token scoring sees them; None for encoder-decoders
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,10 @@ class Driver(ABC):
         """Totals of the answers' deterministic counters."""
         return {}
 
+    def timing_counters(self, answers: Any) -> dict[str, float]:
+        """Totals of the counters that depend on timing by design; they never gate."""
+        return {}
+
 
 class TokenScoringDriver(Driver):
     """Perplexity difference in perplexity points, method minus baseline, on the same tokens."""
@@ -155,6 +159,9 @@ class DecodingDriver(Driver):
         if iterations:
             totals["accepted_tokens"] = tokens / iterations
         return totals
+
+    def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
+        return _totals([a.trace.timing_counters for a in answers])
 
 
 class RetrievalDriver(DecodingDriver):

@@ -47,10 +47,9 @@ class LocalExecutor:
         timeout: float, threads: int | None = None, report: Report = lambda update: None,
     ) -> Outcome:  # fmt: skip
         """Run one step to its end. Request, response and log are `<folder>/<label>.*`."""
-        folder.mkdir(parents=True, exist_ok=True)
         files = {kind: folder / f"{label}.{kind}" for kind in ("request.json", "response.json", "log")}
+        write_atomically(files["request.json"], json.dumps({**request, "runner": os.getpid()}))
         files["response.json"].unlink(missing_ok=True)
-        write_atomically(files["request.json"], json.dumps(request))
         reading, writing = os.pipe()
         environment = {**os.environ, PIPE: str(writing), "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
         if threads is not None:
@@ -70,8 +69,7 @@ class LocalExecutor:
             raise
         finally:
             os.close(reading)
-        if not on_time:
-            _end(process)
+        _end(process)  # past its time; or, after its end, whatever it started and left
         return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
 
 
@@ -115,6 +113,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(3)
         except subprocess.TimeoutExpired:
             continue
+        if number == signal.SIGTERM:
+            time.sleep(0.01)  # its children had the same signal
     process.wait()
 
 

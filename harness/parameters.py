@@ -52,7 +52,9 @@ def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]
         p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for p in known.values()
     }
-    model = create_model("Parameters", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields)
+    model = create_model(
+        "Parameters", __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True), **fields
+    )
     try:
         checked = model(**{private(n): v for n, v in given.items()})
     except ValidationError as error:
@@ -85,7 +87,9 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
         try:
             result[path.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise RequestError(f"--set {text!r}: {value!r} is not a YAML value: {error}") from None
+            raise RequestError(
+                f"--set {text!r}: {value!r} is not a YAML value: {' '.join(str(error).split())}"
+            ) from None
     return result
 
 

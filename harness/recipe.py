@@ -202,7 +202,11 @@ def load(name: str, registry: Registry) -> Recipe:
         raise unknown("recipe", name, files(registry))
     if not path.exists():
         raise RequestError(f"no recipe file at {path}")
-    recipe = parse(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from None
+    recipe = parse(text, str(path))
     if recipe.name != path.stem:
         raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
     return recipe

@@ -8,9 +8,11 @@ once before its first cell, in a process of its own, because the data's and mode
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,10 +24,10 @@ from harness.cells import Cell, Named
 from harness.display import Display
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
-from harness.registry import Registry
+from harness.registry import PACKAGES, Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
 
-MEASURING = ("contracts", "drivers", "phases", "statistics", "timing", "worker")  # modules every number depends on
+SHOWING = ("__main__", "cli", "display", "doctor", "keep", "session", "tracking", "tracking_records")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "below": lambda value, bound: value < bound,
     "above": lambda value, bound: value > bound,
@@ -46,6 +48,7 @@ class Result:
 
     rows: list[Row]
     resumed: int
+    exit_code: int = 0  # the highest of the cells': 1 it failed, 2 it cannot be carried out as given
 
 
 class Runner:
@@ -70,11 +73,16 @@ class Runner:
     def run(self, cells: Sequence[Cell]) -> Result:
         """Run every cell that has no finished row yet.
 
-        Raises `RequestError` when the first preparation shows that the request itself cannot be carried out (missing
-        data, unreadable store), and `MachineError` when rows cannot be written; rows already written stay.
+        Raises `RequestError` when another run is using the folder or a task's preparation shows that the request
+        cannot be carried out (missing data), and `MachineError` when the machine is in the way of a cell or of its
+        row; rows already written stay.
         """
+        with only_run_in(self.folder):
+            return self._run(cells)
+
+    def _run(self, cells: Sequence[Cell]) -> Result:
         rows: list[Row] = []
-        resumed = 0
+        resumed = exit_code = 0
         for number, cell in enumerate(cells, 1):
             before = environment.capture(self.device)
             prepared = self._prepare(cell)
@@ -87,12 +95,15 @@ class Runner:
                 rows.append(done)
                 self.display.line(f"{label}: finished before, not run again")
             else:
-                row = self._measure(cell, prepared, key, before, label)
+                row, outcome = self._measure(cell, prepared, key, before, label)
                 self.store.append(row)
                 self.sink.row(row)
                 rows.append(row)
+                if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
+                    raise MachineError(outcome.error)
+                exit_code = max(exit_code, outcome.exit_code)
             self.display.advance()
-        return Result(rows, resumed)
+        return Result(rows, resumed, exit_code)
 
     # ------------------------------------------------------------ one cell
 
@@ -107,7 +118,9 @@ class Runner:
             self._prepared[identity] = outcome
         return self._prepared[identity]
 
-    def _measure(self, cell: Cell, prepared: Outcome, key: str, before: dict[str, Any], label: str) -> Row:
+    def _measure(
+        self, cell: Cell, prepared: Outcome, key: str, before: dict[str, Any], label: str
+    ) -> tuple[Row, Outcome]:
         started, clock = datetime.now(UTC), time.monotonic()
         self.display.line(f"{label} ...")
         row = new_row(
@@ -120,7 +133,7 @@ class Runner:
         )  # fmt: skip
         outcome = prepared
         if outcome.status == "ok":
-            outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row, before)
+            outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row)
         row["status"] = outcome.status
         if outcome.status != "ok":
             row["error"] = {"message": outcome.error, "log": _scrub(outcome.log)}
@@ -129,7 +142,7 @@ class Runner:
         self.display.line(
             f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if row["status"] == "ok" else "red"
         )
-        return row
+        return row, outcome
 
     def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
         outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
@@ -139,20 +152,21 @@ class Runner:
             row["counters"] = outcome.response["counters"]
         return outcome
 
-    def _run_pair(self, cell: Cell, row: Row, before: dict[str, Any]) -> Outcome:
+    def _run_pair(self, cell: Cell, row: Row) -> Outcome:
         request = self._request(cell)
         self.display.step(f"{cell.name}, fitting")
         fitted = self._step("fit", request, f"{_slug(cell)}-fit", cell)
         if fitted.status != "ok":
             return fitted
         answer = fitted.response
-        row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"]}
+        row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"], "fit_memory_mib": answer["memory_mib"]}
         row["intervals"] = answer["intervals"]
-        row["counters"] = {**answer["counters"], "fit_peak_memory_mb": answer["peak_memory_mb"]}
+        row["counters"] = answer["counters"]
         row["fidelity"] = _fidelity(cell, answer["metrics"])
         if not cell.timed:
             return fitted
         request["manifests"] = answer["manifests"]
+        before = environment.capture(self.device)
         responses = []
         for process in range(cell.timing.processes):
             self.display.step(f"{cell.name}, process {process + 1} of {cell.timing.processes}")
@@ -164,6 +178,8 @@ class Runner:
             responses.append(outcome.response)
         after = environment.capture(self.device)
         _record_timing(cell, row, responses, environment.changed(before, after))
+        assert row["timing"] is not None
+        row["timing"]["counters"] = answer["timing_counters"]
         return outcome
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, threads: int | None = None) -> Outcome:
@@ -186,11 +202,13 @@ class Runner:
             "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
             "timing": cell.timing.model_dump(),
             "code": self._code_of(cell),
+            "libraries": environment.capture("cpu")["libraries"],
         }
 
     def _code_of(self, cell: Cell) -> str:
-        """Digest of the sources that the cell's numbers depend on: families, the task's package, the measuring."""
-        paths = [Path(__file__).with_name(f"{name}.py") for name in MEASURING]
+        """Digest of the sources that the cell's row depends on: families, the task's package, and of the harness
+        all that does not merely show or record."""
+        paths = [file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWING]
         kind: Any = "analysis" if cell.kind == "analysis" else "method"
         methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
         for name in dict.fromkeys(methods):
@@ -201,14 +219,17 @@ class Runner:
     def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
         request = self._request(cell)
         request.pop("cache")
+        request["timing"].pop("timeout")  # a longer patience voids nothing that is finished
         return digest(
             {
                 **request,
+                "labels": [cell.row, cell.column],
                 "fidelity": cell.fidelity.model_dump() if cell.fidelity else None,
                 "timed": cell.timed,
                 "hashes": hashes,
                 "machine": environment.machine_id(env),
-                "libraries": env["libraries"],
+                "python": env["python"],
+                "threads": env["threads"],
                 "schema": SCHEMA,
             }
         )
@@ -225,9 +246,9 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     summary = timing.decide(
         samples, exploratory=cell.scale == "mini", fidelity_failure=failure, environment_changes=changes
     )
-    metrics, counters = row["metrics"], row["counters"]
+    metrics = row["metrics"]
     metrics["wall_clock_s"] = summary.method_s
-    counters["peak_memory_mb"] = max(r["peak_memory_mb"] for r in responses)
+    metrics["memory_mib"] = max(r["memory_mib"] for r in responses)
     record: dict[str, Any] = {
         "processes": responses,
         "noise_floor": summary.noise_floor,
@@ -287,21 +308,38 @@ def _scrub(log: str) -> str:
     return log.replace(str(Path.home()), "~")
 
 
+@contextmanager
+def only_run_in(folder: Path) -> Iterator[None]:
+    """Hold a run folder for one run. Raises `RequestError` when another holds it: two would read each other's logs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 - opening is what may fail here
+    except OSError as error:
+        raise MachineError(f"cannot write to {folder}: {error.strerror or error}; choose another --results") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RequestError(f"another run is using {folder}; wait for it or choose another --results") from None
+        yield
+
+
 def _family(target: str) -> Path:
-    """The folder of a method's module, or the module itself when it lies in a package's top folder."""
+    """The folder of a built-in method's family; for a plug-in its whole package, which may import from all of it."""
     module = target.partition(":")[0]
+    if module.partition(".")[0] not in PACKAGES or module.count(".") < 2:
+        return _package(target)
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise RequestError(f"no source found for {module}: methods must be importable from files")
-    file = Path(spec.origin)
-    return file if module.count(".") < 2 else file.parent
+    return Path(spec.origin).parent
 
 
 def _package(target: str) -> Path:
-    """The folder of the top package of a task's module, or the module itself when it is in none."""
+    """The folder of a module's top package, or the module itself when it is in none."""
     module = target.partition(":")[0]
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None or spec.origin is None:
-        raise RequestError(f"no source found for {module}: tasks must be importable from files")
+        raise RequestError(f"no source found for {module}: it must be importable from files")
     file = Path(spec.origin)
     return file.parent if spec.submodule_search_locations else file

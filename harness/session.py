@@ -113,7 +113,8 @@ def _carry_out(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, r
         rows += recipe_rows
         code = max(code, recipe_code)
     if options.as_json:
-        print(json.dumps(rows, indent=1))
+        finite = json.loads(json.dumps(rows), parse_constant=lambda name: None)  # JSON has no NaN or Infinity
+        print(json.dumps(finite, indent=1))
     return code
 
 
@@ -131,6 +132,7 @@ def _one(
     from harness.tracking import open_tracker
 
     scale = cells[0].scale
+    console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     numbers = published.load(recipe.published)
     tracker = open_tracker(options.tracking, options.results / "runs")
@@ -150,9 +152,8 @@ def _one(
     console.print()
     render.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
-    failed = any(row["status"] != "ok" for row in result.rows)
     unmet = options.require_claims and any(v.outcome != "holds" for v in verdicts)
-    return list(result.rows), 1 if failed or unmet else 0
+    return list(result.rows), result.exit_code or int(unmet)
 
 
 def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:

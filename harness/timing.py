@@ -77,11 +77,10 @@ def sample(call: Callable[[], object], loops: int, synchronise: Callable[[], Non
 
 
 def calibrate(call: Callable[[], object], minimum_ns: float, synchronise: Callable[[], None] | None) -> int:
-    """Calls per sample so that a sample lasts at least `minimum_ns`; also the warm-up (two calls when short)."""
+    """Calls per sample so that a sample lasts at least `minimum_ns`, judged by a second call: the first pays for
+    compilation, caches and lazy initialisation."""
+    sample(call, 1, synchronise)
     once = sample(call, 1, synchronise)
-    if once >= 2 * minimum_ns:
-        return 1
-    once = sample(call, 1, synchronise)  # the first call paid for caches and lazy initialisation
     return max(1, -(-int(minimum_ns) // max(1, int(once))))
 
 

@@ -44,6 +44,7 @@ class _Cell:
         self.progress = Progress()
         self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
         self.cache = Cache(self.context.cache)
+        self.salt = {"device": request["device"], "libraries": request["libraries"]}
         self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
         self.setting: Setting = self.task.prepare(self.context, self.progress)
         self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
@@ -56,7 +57,7 @@ class _Cell:
     def opened(self, role: str, manifest: dict[str, Any]) -> Any:
         """The method in this role, opened from its artifacts as a process that did not fit it would."""
         method = self.named(role)
-        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, **manifest))
+        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt, **manifest))
         return method
 
     def roles(self, *names: str) -> list[str]:
@@ -73,13 +74,13 @@ def fit(request: Request) -> Response:
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        artifacts = CellArtifacts(cell.cache)
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt)
         started = time.perf_counter()
         cell.driver.fit(cell.named(role), cell.setting, artifacts)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
 
-    shared = SharedResults(cell.cache)
+    shared = SharedResults(cell.cache, salt=cell.salt)
     method = cell.opened("method", manifests["method"])
     cell.progress.update("quality pass", 0, None)
     answers = quality(cell.driver, method, cell.setting, shared)
@@ -102,7 +103,8 @@ def fit(request: Request) -> Response:
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
         "counters": cell.driver.counters(answers) | method.counters(),
-        "peak_memory_mb": _peak_memory(),
+        "timing_counters": cell.driver.timing_counters(answers),
+        "memory_mib": _peak_memory(),
     }
 
 
@@ -139,14 +141,14 @@ def timed(request: Request) -> Response:
     return sample.as_dict() | {
         "phases": {role: _phases(timers) for role, timers in phases.items()},
         "threads": _threads(),
-        "peak_memory_mb": _peak_memory(),
+        "memory_mib": _peak_memory(),
     }
 
 
 def analysis(request: Request) -> Response:
     cell = _Cell(request)
     run = cell.registry.resolve("analysis", request["method"]["name"])
-    artifacts = CellArtifacts(cell.cache)
+    artifacts = CellArtifacts(cell.cache, salt=cell.salt)
     metrics: dict[str, Measure] = run(cell.setting, artifacts, cell.progress, **request["method"]["params"])
     return {
         "hashes": cell.setting.hashes,
@@ -199,17 +201,19 @@ def _peak_memory() -> float:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _die_with_parent() -> None:
+def _die_with(runner: int) -> None:
     """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan trains on
     beside the run that resumes it. Elsewhere nothing is done: the orphan finishes its step."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+        if os.getppid() != runner:  # it died before we asked
+            sys.exit(1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    _die_with_parent()
     mode, request_file, response_file = sys.argv[1:] if arguments is None else arguments
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    _die_with(request["runner"])
     try:
         response = MODES[mode](request)
         code = 0

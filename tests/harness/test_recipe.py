@@ -44,12 +44,17 @@ def test_a_scale_changes_its_own_parameters_only(toys):
 
 def test_overrides_reach_methods_and_baselines_but_not_what_a_baseline_states(toys):
     overrides = parse_overrides(["method.pause=2", "method.lambda=0.1", "task.tokens=77", "timing.pairs=9"])
-    unswept = TEXT.replace("sweep: {pause: [0, 0.5]}", "params: {pause: 0}")
+    unswept = TEXT.replace("sweep: {pause: [0, 0.5]}", "params: {fault: none}")
     uniform, unigram = cells.expand(recipe.parse(unswept, "toy.yaml"), "mini", toys, overrides)
     assert uniform.task.params["tokens"] == 77
     assert unigram.timing.pairs == 9
     assert unigram.method.params["pause"] == 2
     assert unigram.speed_baseline.params == {"pause": 0.1, "fault": "none", "lambda": 0.1}
+
+
+def test_an_override_of_what_every_cell_states_is_refused(toys):
+    with pytest.raises(RequestError, match=r"method\.pause: every cell of toy states it itself"):
+        cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": 2.0})
 
 
 def test_two_cells_with_the_same_labels_are_refused(toys):

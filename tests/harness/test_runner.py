@@ -13,7 +13,7 @@ from rich.console import Console
 from harness import cells, recipe
 from harness.display import Display
 from harness.errors import RequestError
-from harness.runner import Runner
+from harness.runner import Runner, only_run_in
 from harness.store import RowStore
 
 RECIPE = """
@@ -111,6 +111,18 @@ def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, statu
     assert broken["status"] == status
     assert message in broken["error"]["message"]
     assert sound["status"] == "ok"
+    assert result.exit_code == (2 if fault == "error" else 1)
+
+
+def test_two_runs_cannot_share_a_folder(toys, tmp_path):
+    with only_run_in(tmp_path), pytest.raises(RequestError, match="another run is using"):
+        run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}")
+
+
+def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp_path):
+    result, _ = run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}\n  - {row: b, method: toy-uniform}")
+    assert [r["row"] for r in result.rows] == ["a", "b"]
+    assert result.resumed == 0
 
 
 def test_a_hanging_cell_times_out(toys, tmp_path):
@@ -150,9 +162,9 @@ def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):
     lines = "  - {row: a, method: toy-unigram, fidelity_baseline: toy-uniform, timed: false}"
     first, _ = run(toys, tmp_path / "1", "toy-text", lines)
     second, _ = run(toys, tmp_path / "2", "toy-text", lines, fresh=True)
-    assert {k: v for k, v in first.rows[0]["metrics"].items() if k != "fit_s"} == {
-        k: v for k, v in second.rows[0]["metrics"].items() if k != "fit_s"
-    }
+    measured = [{k: v for k, v in r.rows[0]["metrics"].items() if not k.startswith("fit_")} for r in (first, second)]
+    assert measured[0] == measured[1]
+    assert first.rows[0]["counters"] == second.rows[0]["counters"]
 
 
 def workers_on(folder):

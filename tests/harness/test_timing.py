@@ -103,6 +103,12 @@ def test_short_calls_are_looped_until_the_sample_is_long_enough():
     assert 5 <= loops <= 20
 
 
+def test_a_slow_first_call_does_not_decide_the_loops():
+    durations = iter([0.3])
+    loops = calibrate(lambda: time.sleep(next(durations, 0.002)), 50e6, None)
+    assert loops > 5
+
+
 def test_a_sample_is_a_time_per_call_and_collects_no_garbage_inside():
     seen = []
     assert sample(lambda: seen.append(gc.isenabled()) or time.sleep(0.002), 5, None) >= 2e6
