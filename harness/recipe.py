@@ -130,6 +130,7 @@ class Recipe(_Strict):
     paper: str
     source: str
     published: list[str] = []
+    published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
     published_where: dict[str, str] = {}  # facts a row must have for a published number to stand beside it
     data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be set beside its numbers
     headline: bool = False

@@ -134,7 +134,7 @@ def _one(
     scale = cells[0].scale
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
-    numbers = published.load(recipe.published)
+    numbers = published.of(recipe)
     tracker = open_tracker(options.tracking, options.results / "runs")
     machine = environment.machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RequestError, unknown
+from harness.recipe import Recipe
 
 COLUMNS = ("table", "row", "column", "metric", "value", "unit", "note")
 
@@ -104,6 +105,12 @@ def load(names: Sequence[str], folder: Path | None = None) -> Published:
         return Published([])
     root = folder or published_folder()
     return Published([number for name in names for number in _read(root, name.removesuffix(".csv") + ".csv")])
+
+
+def of(recipe: Recipe) -> Published:
+    """The recipe's published numbers, under our names for what they are (`published_as`)."""
+    found = load(recipe.published).numbers
+    return Published([replace(n, metric=recipe.published_as.get(n.metric, n.metric)) for n in found])
 
 
 def _read(root: Path, name: str) -> list[Number]:
