@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.artifacts import Cache
 from harness.contracts import Contract, TokenScores
+from harness.errors import RequestError
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
 from tasks.metrics.perplexity import perplexity
 from tasks.sources import Source, open_source
-from tasks.streams import Selection, Streams, streams
+from tasks.streams import Selection, streams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,20 +39,22 @@ class WikitextPerplexity(Task):
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: of the weights.
     *_tokens: null for all. Evaluation and validation are seeded pieces of four windows, cut at word boundaries; the
-    reference text is whole documents. Timed tokens are the beginning of the first evaluation pieces.
+    reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed until they hold
+    `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of four windows of these.
+    The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
     contract: ClassVar[Contract] = "token-scoring"
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 2048},
-        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 256},
+        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 512},
         "paper": {
             "source": "hub",
             "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
             "model": "neulab/gpt2-large-finetuned-wikitext103",
             "evaluation_tokens": None,
             "validation_tokens": None,
-            "timed_tokens": 1024,
+            "timed_tokens": 4096,
         },
     }
 
@@ -64,7 +67,17 @@ class WikitextPerplexity(Task):
     evaluation_tokens: int | None = 20480
     validation_tokens: int | None = 4096
     reference_tokens: int | None = None
-    timed_tokens: int = 256
+    timed_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("window", "stride", "evaluation_tokens", "validation_tokens", "reference_tokens", "timed_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"wikitext-perplexity: {name}={value} is not at least 1")
+        if self.window is not None and self.stride is not None and self.stride > self.window:
+            raise RequestError(
+                f"wikitext-perplexity: stride={self.stride} exceeds window={self.window}; tokens would be left out"
+            )
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
@@ -76,6 +89,7 @@ class WikitextPerplexity(Task):
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
         validation = streams(source, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
         evaluation = streams(source, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
+        timed = sample(evaluation, self.timed_tokens, seed, piece if self.evaluation_tokens is None else None)
         return TokenScoringSetting(
             hashes={
                 "data": reference.hash,
@@ -94,6 +108,7 @@ class WikitextPerplexity(Task):
                 "reference": reference.facts(),
                 "validation": validation.facts(),
                 "evaluation": evaluation.facts(),
+                "timed": {"streams": len(timed), "tokens": sum(len(stream) - 1 for stream in timed)},
                 "selection": f"pieces of {piece} tokens, seed {seed}" if self.evaluation_tokens else "whole documents",
                 "words": "whitespace-separated, and one end mark a line",
             },
@@ -101,7 +116,7 @@ class WikitextPerplexity(Task):
             reference=reference,
             validation=validation,
             evaluation=evaluation,
-            timed=beginning(evaluation, self.timed_tokens),
+            timed=timed,
             words=evaluation.words,
         )
 
@@ -128,14 +143,29 @@ class WikitextPerplexity(Task):
         )
 
 
-def beginning(evaluation: Streams, tokens: int) -> list[NDArray[np.int64]]:
-    """The first `tokens` predicted tokens of the evaluation, so that timed answers can be checked against its own."""
+def sample(
+    evaluation: Sequence[NDArray[np.int64]], tokens: int, seed: int, piece: int | None = None
+) -> list[NDArray[np.int64]]:
+    """Streams drawn by seed without replacement until they hold at least `tokens` predicted ones, or all of them.
+
+    Whole streams, so that the timed pass does what the evaluation does (windows that overlap, tokens left out of the
+    search); with `piece`, streams are cut into pieces of at most so many predicted tokens first.
+    """
+    import numpy as np
+
+    spans = [
+        (number, begin, min(begin + size, predicted))
+        for number, predicted in enumerate(len(stream) - 1 for stream in evaluation)
+        for size in [piece or max(predicted, 1)]
+        for begin in range(0, predicted, size)
+    ]
     taken: list[NDArray[np.int64]] = []
-    for stream in evaluation:
-        left = tokens - sum(len(part) - 1 for part in taken)
-        if left <= 0:
+    for place in np.random.default_rng(seed).permutation(len(spans)):
+        number, begin, end = spans[place]
+        taken.append(evaluation[number][begin : end + 1])
+        tokens -= end - begin
+        if tokens <= 0:
             break
-        taken.append(stream[: left + 1])
     return taken
 
 

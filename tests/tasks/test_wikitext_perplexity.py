@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,18 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from harness.artifacts import Cache
+from harness.artifacts import Cache, CellArtifacts, SharedResults
 from harness.contracts import TokenScores
 from harness.errors import RequestError
 from harness.parameters import instantiate
+from harness.phases import NoPhases
 from harness.progress import Progress
 from harness.registry import Registry
 from harness.settings import Context, TokenScoringSetting
 from tasks.models.from_scratch import trained_tokenizer
 from tasks.sources import open_source
 from tasks.sources.articles import count_words
-from tasks.wikitext_perplexity import WikitextPerplexity
+from tasks.wikitext_perplexity import WikitextPerplexity, sample
 
 QUIET = Progress(quiet=True)
 
@@ -73,13 +75,68 @@ def test_parts_are_stated_seeded_and_as_large_as_asked_for(place: tuple[Context,
     for name, wanted in (("evaluation", 600), ("validation", 300), ("reference", 900)):
         assert wanted - 8 <= sum(len(s) - 1 for s in getattr(setting, name)) == setting.facts[name]["tokens"] <= wanted
     assert max(map(len, setting.evaluation)) <= 4 * 32 + 1
-    assert sum(len(s) - 1 for s in setting.timed) == 200
-    for timed, whole in zip(setting.timed, setting.evaluation, strict=False):
-        assert timed.tolist() == whole[: len(timed)].tolist()
     _, again = prepared(place, evaluation_tokens=600, validation_tokens=300, reference_tokens=900, timed_tokens=200)
     assert again.hashes == setting.hashes
     _, other = prepared(place, evaluation_tokens=601, validation_tokens=300, reference_tokens=900)
     assert {k for k in other.hashes if other.hashes[k] != setting.hashes[k]} == {"evaluation"}
+
+
+def test_timed_streams_are_whole_evaluation_streams_chosen_by_seed(place: tuple[Context, str]) -> None:
+    _, setting = prepared(place, evaluation_tokens=2000, timed_tokens=300)
+    whole = [stream.tolist() for stream in setting.evaluation]
+    timed = [stream.tolist() for stream in setting.timed]
+    assert all(stream in whole for stream in timed) and len({tuple(stream) for stream in timed}) == len(timed)
+    assert sum(len(stream) - 1 for stream in timed[:-1]) < 300 <= sum(len(stream) - 1 for stream in timed)
+    assert len(list(setting.model.encode(setting.timed[0]))) > 4  # windows overlap, as in the evaluation
+    context, model = place
+    other, again = (prepared((replace(context, seed=seed), model), evaluation_tokens=2000)[1] for seed in (1, 0))
+    assert other.timed[0].tolist() != again.timed[0].tolist() == timed[0]
+
+
+def test_timed_streams_of_whole_documents_are_pieces_of_four_windows(place: tuple[Context, str]) -> None:
+    _, setting = prepared(place, evaluation_tokens=None, timed_tokens=300)
+    assert 300 <= sum(len(s) - 1 for s in setting.timed) < 300 + 4 * 32
+    assert max(len(s) - 1 for s in setting.timed) == 4 * 32
+    documents = [tuple(s.tolist()) for s in setting.evaluation]
+    for piece in setting.timed:
+        cut = tuple(piece.tolist())
+        assert any(cut == text[n : n + len(cut)] for text in documents for n in range(0, len(text), 4 * 32))
+
+
+def test_sampling_more_than_there_is_gives_all_once() -> None:
+    streams = [np.arange(5), np.arange(1), np.arange(10, 17)]
+    assert sorted(map(len, sample(streams, 100, seed=3))) == [5, 7]
+    assert sorted(map(len, sample(streams, 100, seed=3, piece=4))) == [3, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"timed_tokens": 0}, "timed_tokens=0 is not at least 1"),
+        ({"evaluation_tokens": -5}, "evaluation_tokens=-5"),
+        ({"window": 0}, "window=0"),
+        ({"window": 8, "stride": 9}, "stride=9 exceeds window=8"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        instantiate("task", "wikitext-perplexity", wrong, Registry())
+
+
+def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -> None:
+    """On the real task and method: live on timed streams, from shared results on the evaluation."""
+    _, setting = prepared(place, evaluation_tokens=1200, timed_tokens=400, reference_tokens=1500)
+    cache = Cache(place[0].cache)
+    given = {"k": 16, "foss": 0.5, "lambda": 0.3, "temperature": 10.0}
+    method = instantiate("method", "knnlm", given, Registry())
+    method.fit(setting.model, setting.reference, setting.validation, CellArtifacts(cache))
+    evaluation = method.score(setting.model, setting.evaluation, NoPhases(), SharedResults(cache))
+    by_text = {tuple(s.tolist()): answer for s, answer in zip(setting.evaluation, evaluation, strict=True)}
+    for stream, answer in zip(setting.timed, method.score(setting.model, setting.timed, NoPhases()), strict=True):
+        expected = by_text[tuple(stream.tolist())]
+        np.testing.assert_allclose(answer.log_probs, expected.log_probs, rtol=0, atol=1e-5)
+        assert answer.counters == expected.counters
+        assert answer.counters["searches"] == (len(stream) - 1) - int(0.5 * (len(stream) - 1) + 0.5)
 
 
 def test_a_prepared_task_opens_without_reading_or_tokenizing_text(
