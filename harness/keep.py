@@ -1,7 +1,8 @@
 """`harness keep`: a finished run becomes a committed result, if it deserves it.
 
-Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of one machine, with enough
-samples for a claim, and must not carry this machine's paths.
+Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly the methods and
+parameters that the recipe names (not of `--set`), of one machine, with enough samples for a claim, and must not carry
+this machine's paths. Table and figure are made anew from the kept rows, so they cannot be older than these.
 """
 
 from __future__ import annotations
@@ -10,51 +11,90 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.artifacts import default_cache
 from harness.errors import MachineError, RequestError
 from harness.recipe import Recipe
+from harness.report import claims, figure, published, render, tables
 from harness.report.selection import machine_of
 from harness.settings import Scale
 from harness.store import Row, RowStore
 from harness.timing import LEAST
 
-FILES = ("table.md", "table.csv", "figure.svg", "figure.png")
+
+class Used(Protocol):
+    """A method or task with its parameters (`harness.cells.Named`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def params(self) -> dict[str, Any]: ...
 
 
-class Labelled(Protocol):
+class Planned(Protocol):
     """A cell as far as `keep` needs it (`harness.cells.Cell`)."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def row(self) -> str: ...
+    @property
+    def column(self) -> str: ...
+    @property
+    def method(self) -> Used: ...
+    @property
+    def task(self) -> Used: ...
+    @property
+    def speed_baseline(self) -> Used | None: ...
+    @property
+    def fidelity_baseline(self) -> Used | None: ...
+    @property
+    def seed(self) -> int: ...
 
 
-def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Labelled]) -> Path:
+def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Planned]) -> Path:
     """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
 
-    Only the newest row of each of the recipe's cells is copied, with table and figure; absolute paths are replaced.
+    Of each cell the newest row with the recipe's own settings is copied, absolute paths replaced; table and figure are
+    made from these rows. cells: what the recipe expands to at this scale, without overrides.
     Raises `RequestError` with the reasons when the run may not be kept, `MachineError` when writing fails.
     """
     source, target = runs / recipe.name / scale, measured / recipe.name / scale
-    latest = RowStore(source / "rows.jsonl").latest()
+    latest: dict[str, Row] = {}
+    planned = {cell.name: cell for cell in cells}
+    for row in sorted(RowStore(source / "rows.jsonl").rows(), key=lambda row: not _changes(row, planned)):
+        latest[row["cell"]] = row  # stable: the newest, and before all others the newest of the recipe's settings
     again = f"harness reproduce {recipe.name} --scale {scale}"
     if not latest:
         raise RequestError(f"{source} has no rows to keep: run `{again}` first")
     rows = [latest[cell.name] for cell in cells if cell.name in latest]
     reasons = objections(rows, [cell.name for cell in cells])
-    missing = [name for name in FILES[:2] if not (source / name).is_file()]
-    if missing:
-        reasons.append(f"{' and '.join(missing)} missing")
+    differences = [f"{row['cell']}: {', '.join(found)}" for row in rows if (found := _changes(row, planned))]
+    if differences:
+        reasons.append(f"measured with other settings than the recipe's ({'; '.join(differences[:3])})")
     if reasons:
         # A commit changes no number, so finished cells would be recognised and keep their old revision.
-        fresh = " --fresh" if any("uncommitted" in r or "revisions" in r or "machines" in r for r in reasons) else ""
+        words = ("uncommitted", "revisions", "machines")
+        fresh = " --fresh" if any(word in reason for reason in reasons for word in words) else ""
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
+    clean: list[Row] = [scrub.value(row) for row in rows]
+    numbers = published.load(recipe.published)
+    labels = [(cell.row, cell.column) for cell in cells]
+    judged = claims.verdicts(recipe, clean, scale)
+    table = tables.build(recipe, scale, clean, numbers, cells=labels, verdicts=judged)
+
+    def fill(folder: Path) -> None:
+        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for row in clean]
+        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        render.write(table, folder)
+        figure.draw(recipe, scale, clean, numbers, folder)
+
     try:
-        _replace(target, lambda folder: _fill(folder, source, rows, scrub))
+        _replace(target, fill)
     except OSError as error:
         raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
     return target
@@ -115,19 +155,40 @@ class Scrubber:
         return [self.value(item) for item in value] if isinstance(value, list) else value
 
 
-def _fill(folder: Path, source: Path, rows: Sequence[Row], scrub: Scrubber) -> None:
-    lines = [json.dumps(scrub.value(row), ensure_ascii=False, allow_nan=False, separators=(",", ":")) for row in rows]
-    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for name in FILES:
-        if not (source / name).is_file():
+def _changes(row: Row, planned: Mapping[str, Planned]) -> list[str]:
+    """How a row's method, task, baselines and seed differ from its cell's, in words."""
+    cell = planned.get(row["cell"])
+    if cell is None:
+        return ["not a cell of the recipe"]
+    pairs: list[tuple[str, Any, Any]] = [
+        ("method", {"method": row["method"], "params": row["params"]["method"]}, _as_row(cell.method)),
+        ("task", {"method": row["task"], "params": row["params"]["task"]}, _as_row(cell.task)),
+        ("speed baseline", row["speed_baseline"], _as_row(cell.speed_baseline)),
+        ("fidelity baseline", row["fidelity_baseline"], _as_row(cell.fidelity_baseline)),
+    ]
+    found = [] if row["seed"] == cell.seed else [f"seed {row['seed']} instead of {cell.seed}"]
+    for role, had, wanted in pairs:
+        if had == wanted:
             continue
-        if name.endswith((".md", ".csv")):
-            (folder / name).write_text(scrub.text((source / name).read_text(encoding="utf-8")), encoding="utf-8")
-        else:
-            shutil.copyfile(source / name, folder / name)
+        if had is None or wanted is None or had["method"] != wanted["method"]:
+            names = [one["method"] if one else "none" for one in (had, wanted)]
+            found.append(f"{role} {names[0]} instead of {names[1]}")
+            continue
+        before, after = had["params"], wanted["params"]
+        found += [
+            f"{role}'s {name} {before.get(name, 'not given')} instead of {after.get(name, 'not given')}"
+            for name in sorted({*before, *after})
+            if name not in before or name not in after or before[name] != after[name]
+        ]
+    return found
 
 
-def _replace(target: Path, fill: Any) -> None:
+def _as_row(used: Used | None) -> Any:
+    """A method or task as a row read from disk names it (tuples are lists there)."""
+    return None if used is None else json.loads(json.dumps({"method": used.name, "params": used.params}))
+
+
+def _replace(target: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder aside and put it in the target's place, all or nothing."""
     fresh, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
     for folder in (fresh, old):

@@ -1,27 +1,27 @@
 """Only whole, clean, sufficient runs are kept, and without this machine's paths."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import environment
+from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
 from harness.keep import Scrubber, keep
-from harness.recipe import parse
+from harness.recipe import Timing, parse
 from harness.store import RowStore, new_row
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
 ENVIRONMENT = environment.capture()
 
 
-@dataclass(frozen=True)
-class Cell:
-    name: str
-
-
-CELLS = [Cell("LM"), Cell("kNN-LM")]
+LM = Cell(
+    recipe="demo", row="LM", column="", scale="small", kind="pair", method=Named("m"), task=Named("t"),
+    speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True, seed=1,
+)  # fmt: skip
+CELLS = [LM, replace(LM, row="kNN-LM", speed_baseline=Named("lm", {"sizes": (1, 2)}))]
 
 
 def row(name, *, shape=(10, 3), dirty=False, revision="r1", machine="CPU", **known):
@@ -29,10 +29,10 @@ def row(name, *, shape=(10, 3), dirty=False, revision="r1", machine="CPU", **kno
     before = ENVIRONMENT | {"cpu": {"model": machine}}
     compared = name != "LM"
     return new_row(**({
-        "recipe": "demo", "row": name, "scale": "small", "method": "m", "task": "t",
+        "recipe": "demo", "row": name, "scale": "small", "method": "m", "task": "t", "seed": 1,
         "code": {"revision": revision, "dirty": dirty}, "environment": {"before": before, "after": before},
         "timing": {"processes": processes}, "metrics": {"speedup": 2.0} if compared else {},
-        "speed_baseline": {"method": "lm", "params": {}} if compared else None,
+        "speed_baseline": {"method": "lm", "params": {"sizes": [1, 2]}} if compared else None,
     } | known))  # fmt: skip
 
 
@@ -40,23 +40,22 @@ def row(name, *, shape=(10, 3), dirty=False, revision="r1", machine="CPU", **kno
 def run(tmp_path):
     """Write rows as a run and try to keep it."""
 
-    def attempt(*rows, files=("table.md", "table.csv", "figure.svg")):
+    def attempt(*rows, recipe=RECIPE, cells=CELLS):
         folder = tmp_path / "results" / "runs" / "demo" / "small"
         folder.mkdir(parents=True, exist_ok=True)
         store = RowStore(folder / "rows.jsonl")
         for one in rows:
             store.append(one)
-        for name in files:
-            (folder / name).write_text(f"{name} from {folder}")
+        (folder / "table.md").write_text("a table of an earlier run")
         results = tmp_path / "results"
-        return keep(RECIPE, "small", results / "runs", results / "measured", CELLS)
+        return keep(recipe, "small", results / "runs", results / "measured", cells)
 
     return attempt
 
 
-def test_the_newest_row_of_each_cell_is_kept_with_table_and_figure(run):
+def test_the_newest_row_of_each_cell_is_kept_with_a_table(run):
     target = run(row("LM"), row("kNN-LM", status="failed"), row("gone"), row("kNN-LM", shape=(6, 4)))
-    assert sorted(path.name for path in target.iterdir()) == ["figure.svg", "rows.jsonl", "table.csv", "table.md"]
+    assert sorted(path.name for path in target.iterdir()) == ["rows.jsonl", "table.csv", "table.md"]
     kept = RowStore(target / "rows.jsonl").rows()
     assert [(one["cell"], one["status"]) for one in kept] == [("LM", "ok"), ("kNN-LM", "ok")]
     again = run(row("LM", seconds=9.0), row("kNN-LM"))
@@ -85,9 +84,34 @@ def test_what_may_not_be_kept_is_refused_with_the_reason(run, tmp_path, rows, re
     assert not (tmp_path / "results" / "measured").exists()
 
 
-def test_a_run_without_its_table_is_refused(run):
-    with pytest.raises(RequestError, match=r"table\.csv missing"):
-        run(row("LM"), row("kNN-LM"), files=("table.md",))
+def test_the_kept_table_and_figure_show_the_kept_rows(run):
+    figure = RECIPE.model_copy(update={"figure": {"x": "foss", "y": "speedup"}})
+    target = run(row("LM"), row("kNN-LM", metrics={"speedup": 3.75, "foss": 0.5}), recipe=figure)
+    table = (target / "table.md").read_text()
+    assert "3.75" in table and "earlier" not in table
+    assert (target / "figure.svg").stat().st_size and (target / "figure.png").stat().st_size
+
+
+def test_a_later_run_with_overrides_does_not_hide_the_rows_that_may_be_kept(run):
+    target = run(row("LM"), row("kNN-LM"), row("kNN-LM", params={"method": {"k": 9}, "task": {}}))
+    assert RowStore(target / "rows.jsonl").latest()["kNN-LM"]["params"]["method"] == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "difference"),
+    [
+        ({"params": {"method": {"k": 9}, "task": {}}}, "kNN-LM: method's k 9 instead of not given"),
+        ({"params": {"method": {}, "task": {"model": "gpt2"}}}, "task's model gpt2 instead of not given"),
+        ({"method": "other"}, "method other instead of m"),
+        ({"speed_baseline": {"method": "lm", "params": {"sizes": [3]}}}, r"sizes \[3\] instead of \[1, 2\]"),
+        ({"speed_baseline": None}, "speed baseline none instead of lm"),
+        ({"fidelity_baseline": {"method": "lm", "params": {}}}, "fidelity baseline lm instead of none"),
+        ({"seed": 2}, "seed 2 instead of 1"),
+    ],
+)
+def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, difference):
+    with pytest.raises(RequestError, match=f"other settings than the recipe's.*{difference}"):
+        run(row("LM"), row("kNN-LM", **known))
 
 
 def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkeypatch):
@@ -95,7 +119,8 @@ def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkey
     monkeypatch.setenv("HARNESS_CACHE", str(Path.home() / "cache"))
     params = {"method": {"k": 8}, "task": {"model": "/srv/models/gpt2", "index": str(Path.home() / "cache" / "x")}}
     facts = {"corpus": str(tmp_path / "data" / "wikitext-2"), "home": str(Path.home() / "notes"), "ratio": "a/b, 1/2/3"}
-    target = run(row("LM", params=params, facts=facts), row("kNN-LM"))
+    cells = [replace(LM, method=Named("m", params["method"]), task=Named("t", params["task"])), CELLS[1]]
+    target = run(row("LM", params=params, facts=facts), row("kNN-LM"), cells=cells)
     content = "".join(path.read_text() for path in target.iterdir() if path.suffix != ".svg")
     assert str(tmp_path) not in content and str(Path.home()) not in content and "/srv" not in content
     kept = json.loads((target / "rows.jsonl").read_text().splitlines()[0])
