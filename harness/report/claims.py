@@ -1,8 +1,9 @@
 """A paper's claims judged by rows: holds, does not hold, or says honestly that the rows cannot tell.
 
-Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval where
-there is one, and for speed only with a decision of `harness.timing` that allows it. Whatever is missing, unfinished,
-not finite or exploratory leads to another verdict, with the command that would settle it.
+Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
+metric (a counter is exact and needs none), and for speed only with a decision of `harness.timing` that allows it.
+Whatever is missing, unfinished, not finite or exploratory leads to another verdict, with the command that would settle
+it.
 """
 
 from __future__ import annotations
@@ -127,13 +128,15 @@ class _Judge:
         return value
 
     def _interval(self, row: Row, value: float) -> Interval:
-        """The metric's interval; its value alone where the metric is exact and needs none."""
+        """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
         interval = interval_of(row, self.claim.metric)
         if interval is None:
-            if self.claim.metric == "speedup" or self.claim.metric.endswith("_s"):
-                message = f"{self.claim.metric} of {row['cell']} has no interval"
-                raise _UndecidedError("not settled", message, self._larger_sample())
-            return value, value
+            name, timed = self.claim.metric, self.claim.metric == "speedup" or self.claim.metric.endswith("_s")
+            if row["metrics"].get(name) is None and not timed:
+                return value, value
+            few = "too few processes or pairs" if timed else "too few items"
+            command = self._larger_sample() if timed else self._larger_set()
+            raise _UndecidedError("not settled", f"{name} of {row['cell']} has no interval ({few} for one)", command)
         low, high = interval
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             message = f"the interval of {self.claim.metric} of {row['cell']} is broken"
@@ -183,6 +186,11 @@ class _Judge:
         if self.scale == "mini" and len(self.claim.scales) > 1:
             return self._command_at([s for s in self.claim.scales if s != "mini"])
         return f"{self._command_at([self.scale])} --processes 10 --pairs 3"
+
+    def _larger_set(self) -> str | None:
+        """The command that evaluates more items, where the claim stands at a larger scale."""
+        larger = [s for s in self.claim.scales if SCALES.index(s) > SCALES.index(self.scale)]
+        return self._command_at(larger) if larger else None
 
     def _command_at(self, scales: Sequence[Scale]) -> str:
         """The command for the next larger of these scales."""

@@ -221,3 +221,23 @@ def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
     assert outcomes.count("holds") <= 1
     if outcomes[0] == "holds":
         assert outcomes[1] == "does not hold"
+
+
+@pytest.mark.parametrize(("metric", "outcome"), [("bleu", "not settled"), ("fit_s", "not settled")])
+def test_a_metric_without_an_interval_settles_nothing(metric, outcome):
+    claim = f"row: kNN-LM, metric: {metric}, is: above, than: 1, scales: [small, paper]"
+    verdict = judge(claim, [row(KNN, {metric: 30.0})])
+    assert verdict.outcome == outcome
+    assert "has no interval (too few" in verdict.detail
+    assert verdict.command == "harness reproduce demo --scale " + (
+        "paper" if metric == "bleu" else "small --processes 10 --pairs 3"
+    )
+
+
+def test_a_row_compared_with_one_that_has_no_interval_settles_nothing():
+    rows = [row(KNN, {"perplexity": 5.0}, {"perplexity": [4.0, 6.0]}), row(LM, {"perplexity": 92.0})]
+    assert judge(BELOW_LM, rows).outcome == "not settled"
+
+
+def test_a_counter_is_exact_and_needs_no_interval():
+    assert judge("row: kNN-LM, metric: searches, is: below, than: 10", [row(KNN, counters={"searches": 9})]).holds

@@ -11,6 +11,7 @@ from harness.contracts import OutputLayer
 from harness.errors import RequestError
 from harness.registry import task
 from harness.settings import DecodingSetting, Measure, RetrievalSetting, SoftmaxSetting, Task, TokenScoringSetting
+from harness.statistics import block_bootstrap, mean_interval
 
 
 @dataclass
@@ -52,7 +53,8 @@ class ToyText(Task):
 
     def metrics(self, setting, answers):
         log_probs = np.concatenate([a.log_probs for a in answers])
-        return {"perplexity": Measure(float(np.exp(-log_probs.mean())))}
+        low, high = block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
+        return {"perplexity": Measure(float(np.exp(-log_probs.mean())), low, high)}
 
 
 @task("toy-layer", contract="softmax-screening", summary="a random output layer")
@@ -73,7 +75,7 @@ class ToyLayer(Task):
         )
 
     def metrics(self, setting, answers):
-        return {"log_normalizer": Measure(float(np.mean([a.log_normalizer for a in answers])))}
+        return {"log_normalizer": _mean([a.log_normalizer for a in answers])}
 
 
 @task("toy-successors", contract="sequence-decoding", provides=("causal",), summary="count down to the end token")
@@ -90,7 +92,7 @@ class ToySuccessors(Task):
         )
 
     def metrics(self, setting, answers):
-        return {"length": Measure(float(np.mean([len(a.ids) for a in answers])))}
+        return {"length": _mean([len(a.ids) for a in answers])}
 
 
 @task("toy-questions", contract="retrieval-generation", provides=("passages",), summary="passages by number")
@@ -107,4 +109,9 @@ class ToyQuestions(Task):
         )
 
     def metrics(self, setting, answers):
-        return {"length": Measure(float(np.mean([len(a.ids) for a in answers])))}
+        return {"length": _mean([len(a.ids) for a in answers])}
+
+
+def _mean(values):
+    low, high = mean_interval(np.asarray(values)) or (None, None)
+    return Measure(float(np.mean(values)), low, high)
