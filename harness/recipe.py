@@ -182,15 +182,24 @@ def folders(registry: Registry) -> list[Path]:
 
     found = [Path(__file__).parent / "recipes"]
     for package in registry.packages:
-        spec = find_spec(package)
+        try:
+            spec = find_spec(package)
+        except (ImportError, ValueError):  # a broken plug-in: the registry has warned
+            continue
         for root in (spec.submodule_search_locations if spec else None) or ():
             found.append(Path(root) / "recipes")
     return [folder for folder in found if folder.is_dir()]
 
 
 def files(registry: Registry) -> dict[str, Path]:
-    """Recipe name -> file, by file stem."""
-    return {file.stem: file for folder in folders(registry) for file in sorted(folder.glob("*.yaml"))}
+    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name."""
+    found: dict[str, Path] = {}
+    for folder in folders(registry):
+        for file in sorted(folder.glob("*.yaml")):
+            other = found.setdefault(file.stem, file)
+            if other != file:
+                raise RequestError(f"two recipes are called {file.stem!r}: {other} and {file}; rename one")
+    return found
 
 
 def load(name: str, registry: Registry) -> Recipe:

@@ -21,7 +21,7 @@ import keyword
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -48,7 +48,6 @@ class Entry:
     needs: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
     baseline: str = ""  # the method that answers exactly, for a method whose contract has several
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 _declared_at_run_time: dict[tuple[Kind, str], tuple[Entry, Any]] = {}
@@ -77,14 +76,18 @@ class Registry:
 
     @cached_property
     def entries(self) -> dict[tuple[Kind, str], Entry]:
-        """(kind, name) -> entry. Raises `RequestError` when two objects claim one name."""
+        """(kind, name) -> entry. Raises `RequestError` for a fault of the built-in packages; a plug-in with a fault (a
+        package that is not there, a syntax error, a decorator that cannot be read, a name that is taken) is a warning
+        and left out as a whole.
+        """
         found: dict[tuple[Kind, str], Entry] = {}
-        for entry in self._scan():
-            other = found.setdefault((entry.kind, entry.name), entry)
-            if other.target != entry.target:
-                raise RequestError(
-                    f"two objects are called {entry.kind} {entry.name!r}: {other.target} and {entry.target}; rename one"
-                )
+        for package in self.packages:
+            try:
+                found |= _declared_in(package, found)
+            except Exception as error:
+                if package in PACKAGES:
+                    raise
+                warnings.warn(f"plug-in {package!r} ignored: {error}", stacklevel=2)
         for key, (entry, _) in _declared_at_run_time.items():
             found.setdefault(key, entry)
         return found
@@ -124,15 +127,19 @@ class Registry:
         installed = [point.value for point in entry_points(group=PLUGINS)]
         return list(dict.fromkeys([*PACKAGES, *installed, *named]))
 
-    def _scan(self) -> Iterator[Entry]:
-        for package in self.packages:
-            try:
-                files = list(_sources(package))
-            except Exception as error:  # a broken plug-in must not take the harness with it
-                warnings.warn(f"plug-in {package!r} ignored: {error}", stacklevel=2)
-                continue
-            for module, file in files:
-                yield from _declarations(module, file)
+
+def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:
+    """What one package declares. Raises when a name is taken, by another package or twice in this one."""
+    found: dict[tuple[Kind, str], Entry] = {}
+    for module, file in _sources(package):
+        for entry in _declarations(module, file):
+            key = entry.kind, entry.name
+            other = taken.get(key) or found.setdefault(key, entry)
+            if other.target != entry.target:
+                raise RequestError(
+                    f"two objects are called {entry.kind} {entry.name!r}: {other.target} and {entry.target}; rename one"
+                )
+    return found
 
 
 def construct(target: type[T], parameters: Mapping[str, Any]) -> T:
@@ -166,7 +173,11 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
     text = file.read_text(encoding="utf-8")
     if not any(f"@{kind}(" in text for kind in KINDS):
         return
-    for node in ast.parse(text, str(file)).body:
+    try:
+        tree = ast.parse(text, str(file))
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
+        raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
+    for node in tree.body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef):
             continue
         for call in node.decorator_list:
@@ -174,6 +185,8 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
                 kind: Any = call.func.id
                 try:
                     name = ast.literal_eval(call.args[0])
+                    if not isinstance(name, str):
+                        raise TypeError(f"{name!r} is not a name")
                     details = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
                     yield Entry(kind, name, f"{module}:{node.name}", **details)
                 except (ValueError, TypeError, IndexError) as error:

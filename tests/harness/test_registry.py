@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from harness import recipe, registry
 from harness.errors import RequestError
 from harness.registry import Registry, construct, method, refusal
 
@@ -32,30 +33,51 @@ def test_a_plug_in_is_found_and_resolved(toys):
 
 
 def test_a_broken_plug_in_is_a_warning(monkeypatch):
-    monkeypatch.setenv("HARNESS_PLUGINS", "no_such_package_anywhere")
+    monkeypatch.setenv("HARNESS_PLUGINS", "no_such_package_anywhere, no_such.package")
     with pytest.warns(UserWarning, match="no_such_package_anywhere"):
-        assert "lm" in Registry().names("method")
+        assert "lm" in (found := Registry()).names("method")
+    assert "knnlm-wikitext" in recipe.files(found)
 
 
-def test_two_objects_cannot_share_a_name(tmp_path, monkeypatch):
-    package = tmp_path / "twice"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    for name in ("a", "b"):
-        (package / f"{name}.py").write_text('@method("same", contract="token-scoring")\nclass M: ...\n')
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Write a package of these modules where Python finds it."""
+
+    def write(name, **modules):
+        (tmp_path / name).mkdir()
+        for module, text in {"__init__": "", **modules}.items():
+            (tmp_path / name / f"{module}.py").write_text(text)
+        return name
+
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("HARNESS_PLUGINS", "twice")
-    with pytest.raises(RequestError, match=r"two objects are called method 'same': twice\.a:M and twice\.b:M"):
-        Registry().entries  # noqa: B018
+    return write
 
 
-def test_a_decorator_with_a_computed_argument_is_refused_with_its_place(tmp_path, monkeypatch):
-    package = tmp_path / "computed"
-    package.mkdir()
-    (package / "__init__.py").write_text('NAME = "x"\n@method(NAME, contract="token-scoring")\nclass M: ...\n')
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("HARNESS_PLUGINS", "computed")
-    with pytest.raises(RequestError, match=r"__init__\.py:2: @method takes a name and literal keywords"):
+METHOD = '@method("{}", contract="token-scoring")\nclass M: ...\n'
+FAULTS = [
+    ({"a": METHOD.format("same"), "b": METHOD.format("same")}, r"two objects are called method 'same': \w+\.a:M and"),
+    ({"a": METHOD.format("lm")}, r"two objects are called method 'lm': methods\.\S+ and \w+\.a:M; rename one"),
+    ({"a": 'NAME = "x"\n@method(NAME, contract="c")\nclass M: ...\n'}, r"a\.py:2: @method takes a name and literal"),
+    ({"a": '@method(3, contract="c")\nclass M: ...\n'}, r"a\.py:1: @method takes .*: 3 is not a name"),
+    ({"a": METHOD.format("x") + "def broken(:\n"}, r"a\.py:3: invalid syntax"),
+]
+
+
+@pytest.mark.parametrize(("modules", "fault"), FAULTS, ids=["twice", "taken", "computed", "number", "syntax"])
+def test_a_plug_in_with_a_fault_is_left_out_with_a_warning(package, monkeypatch, modules, fault):
+    faulty = package("faulty", good=METHOD.format("of-the-faulty"), **modules)
+    sound = package("sound", good=METHOD.format("of-the-sound"))
+    monkeypatch.setenv("HARNESS_PLUGINS", f"{faulty},{sound}")
+    with pytest.warns(UserWarning, match=f"'faulty' ignored: .*{fault}"):
+        names = Registry().names("method")
+    assert {"lm", "of-the-sound"} <= set(names)
+    assert not {"of-the-faulty", "same", "x"} & set(names)
+
+
+@pytest.mark.parametrize(("modules", "fault"), FAULTS[::2], ids=["twice", "computed"])
+def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch, modules, fault):
+    monkeypatch.setattr(registry, "PACKAGES", (package("builtin", **modules),))
+    with pytest.raises(RequestError, match=fault):
         Registry().entries  # noqa: B018
 
 
@@ -77,3 +99,12 @@ def test_pairs_are_refused_with_the_reason(toys):
 
 def test_construct_reaches_arguments_named_after_keywords(toys):
     assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
+
+
+def test_two_recipes_cannot_share_a_name(package, tmp_path, monkeypatch):
+    (tmp_path / package("more") / "recipes").mkdir()
+    file = tmp_path / "more" / "recipes" / "knnlm-wikitext.yaml"
+    file.write_text("name: knnlm-wikitext")
+    monkeypatch.setenv("HARNESS_PLUGINS", "more")
+    with pytest.raises(RequestError, match=r"two recipes are called 'knnlm-wikitext': .*harness/recipes.* and .*more"):
+        recipe.files(Registry())
