@@ -14,6 +14,7 @@ from harness.artifacts import Cache
 from harness.errors import RequestError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt")
+_SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _SMALL_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
 
 
@@ -66,10 +67,14 @@ def weights_hash(folder: Path, cache: Cache | None = None) -> str:
 
 
 def tokenizer_hash(folder: Path) -> str:
-    """SHA-256 (20 hex digits) over the tokenizer's vocabulary and merges; empty when the folder has no tokenizer."""
+    """SHA-256 (20 hex digits) over the tokenizer's vocabulary, merges, options and special tokens (which begin every
+    stream); empty when the folder has no tokenizer."""
     files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
-    # tokenizer.json alone says everything; the older files beside it may or may not have been downloaded
-    return _content_hash(files[:1] if files and files[0].name == "tokenizer.json" else files) if files else ""
+    if not files:
+        return ""
+    # tokenizer.json alone has vocabulary and merges; the older files beside it may or may not have been downloaded
+    files = files[:1] if files[0].name == "tokenizer.json" else files
+    return _content_hash([*files, *(folder / name for name in _SPECIAL_TOKEN_FILES if (folder / name).exists())])
 
 
 def _download(hub_id: str) -> Path:

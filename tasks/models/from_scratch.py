@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from harness.artifacts import Cache
-from harness.errors import unknown
+from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import History, Plan, train, warmup_cosine
 from tasks.sources import Source, split_hash
@@ -63,7 +63,8 @@ def trained_model(
 ) -> Path:
     """Folder of the model of a size, trained on the source's train split unless the cache has it.
 
-    An interrupted training resumes from its last checkpoint. Raises `RequestError` for an unknown size or missing data.
+    An interrupted training resumes from its last checkpoint. Raises `RequestError` for an unknown size, missing data
+    or too little of it.
     """
     if size_name not in sizes:
         raise unknown("model size", f"train:{size_name}", [f"train:{name}" for name in sizes], "task.model")
@@ -155,7 +156,13 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
         [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
         lr=size.learning_rate, betas=(0.9, 0.95), fused=True,
     )  # fmt: skip
-    windows = training_windows(tokens, size.window, size.batch, seed)
+    try:
+        windows = training_windows(tokens, size.window, size.batch, seed)
+    except ValueError as error:
+        raise RequestError(
+            f"the train split of {source.name} is too small for the model train:{name}: {error}; "
+            "give more text, or a ready model by --set task.model=PATH"
+        ) from error
 
     def loss(model: Any, batch: torch.Tensor) -> torch.Tensor:
         logits = model(input_ids=batch[:, :-1], use_cache=False).logits

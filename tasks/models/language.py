@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cached_property
@@ -30,7 +31,8 @@ class CausalLM:
 
     `window` is the longest input in tokens; windows start every `stride` tokens, so all but the first `window`
     tokens of a stream are predicted from at least `window - stride` and at most `window` tokens. `hash` covers
-    everything the answers depend on: weights, dtype, window and stride; `weights_hash` covers the weights alone.
+    everything the answers depend on: weights, configuration, dtype, window and stride; `weights_hash` covers the
+    weights alone.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class CausalLM:
         self.weights_hash = weights_hash
         self.tokenizer_hash = tokenizer_hash
         dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
-        self.hash = digest([weights_hash, dtype, self.window, self.stride])
+        self.hash = digest([weights_hash, _settings(config), dtype, self.window, self.stride])
         self._check_head()
 
     @classmethod
@@ -258,6 +260,14 @@ class _Block(EncodedBlock):
     def _distribution(self, rows: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._head(self._hidden[rows.to(self._hidden.device)])
         return logits.float().log_softmax(-1)
+
+
+def _settings(config: Any) -> str:
+    """What config.json says beside the weights (activation, heads, rope, norms, scaling), defaults filled in; not where
+    the model lies, who wrote it, or in which precision it was stored."""
+    left_out = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
+    said = {name: value for name, value in config.to_dict().items() if name not in left_out}
+    return json.dumps(said, sort_keys=True, default=str)
 
 
 def windows(length: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:

@@ -125,3 +125,12 @@ def test_training_windows_depend_on_seed_and_step_alone_and_cover_an_epoch() -> 
 def test_an_unknown_size_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"did you mean 'train:mini'"):
         trained_model("miny", Counting(), Cache(tmp_path))
+
+
+def test_too_little_text_is_named_with_the_size(tmp_path: Path) -> None:
+    class Short(Counting):
+        def documents(self, split: Split) -> Sequence[str]:
+            return ["one two three"]
+
+    with pytest.raises(RequestError, match=r"split of counting is too small for the model train:tiny: \d+ tok"):
+        make(Short(), Cache(tmp_path))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
+import shutil
 import weakref
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from transformers import (
 from harness.artifacts import Cache
 from harness.contracts import LanguageModel
 from harness.errors import MachineError, RequestError
-from tasks.models.checkpoints import weight_files
+from tasks.models.checkpoints import tokenizer_hash, weight_files
 from tasks.models.language import CausalLM, windows
 
 SMALL = {"vocab_size": 61, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -167,6 +169,32 @@ def test_load_reads_a_folder_and_tells_models_apart_by_content(tmp_path: Path) -
     stream = text(20)
     expected = torch.cat([x.log_prob for x in wrapped("gpt2", window=8).encode(stream)])
     torch.testing.assert_close(torch.cat([x.log_prob for x in a.encode(stream)]), expected)
+
+
+def test_the_hash_covers_what_the_configuration_changes_and_nothing_else(tmp_path: Path) -> None:
+    random_module("gpt2").save_pretrained(tmp_path / "a")
+
+    def with_config(name: str, **changes: object) -> CausalLM:
+        folder = tmp_path / name
+        shutil.copytree(tmp_path / "a", folder)
+        config = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps(config))
+        return CausalLM.load(str(folder), window=8, cache=Cache(tmp_path / "cache"))
+
+    same = with_config("same", transformers_version="0.0.1")
+    assert same.hash == CausalLM.load(str(tmp_path / "a"), window=8, cache=Cache(tmp_path / "cache")).hash
+    other = with_config("relu", activation_function="relu")
+    assert other.weights_hash == same.weights_hash and other.hash != same.hash
+    assert with_config("heads", n_head=4).hash not in (same.hash, other.hash)
+
+
+def test_the_tokenizer_hash_covers_special_tokens(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    assert tokenizer_hash(tmp_path) == ""
+    (tmp_path / "tokenizer.json").write_text("{}")
+    before = tokenizer_hash(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "</s>"}')
+    assert len({"", before, tokenizer_hash(tmp_path)}) == 3
 
 
 def test_load_reads_older_bin_weights_and_shards(tmp_path: Path) -> None:
