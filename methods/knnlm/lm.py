@@ -31,5 +31,6 @@ class Lm(TokenScoring):
             with phases("lm"):
                 parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
             log_probs = np.concatenate(parts) if parts else np.empty(0)
-            answers.append(TokenScores(log_probs, {"tokens": len(log_probs), "searches": 0}))
+            # no count of searches: the LM is not a method that saved all of them
+            answers.append(TokenScores(log_probs, {"tokens": len(log_probs)}))
         return answers
