@@ -23,9 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OPTIONAL = {  # import name -> what its absence means; the distribution may require it all the same
     "faiss": "no approximate indexes (IVF, PQ, HNSW): exact search still works; pip install faiss-cpu",
     "mlflow": "no tracking: use --tracking none, or pip install mlflow",
-    "ray": "no --executor ray: cells run in local processes; pip install ray",
 }
-_DISTRIBUTIONS = {"faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"), "mlflow": ("mlflow",), "ray": ("ray",)}
+_DISTRIBUTIONS = {"faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"), "mlflow": ("mlflow",)}
 ROOM = 10 * 2**30  # bytes free below which datastores of scale small may not fit
 
 
@@ -209,7 +208,7 @@ def _optional(installed: Callable[[str], bool]) -> list[Check]:
     return [
         Check(name, "ok", f"{name} {_version_of_any(name) or 'installed'}")
         if installed(name)
-        else Check(name, "ok" if name == "ray" else "warn", f"not installed: {meaning}")
+        else Check(name, "warn", f"not installed: {meaning}")
         for name, meaning in OPTIONAL.items()
     ]
 

@@ -26,8 +26,8 @@ THREAD_VARIABLES = (
     "NUMBA_THREADING_LAYER", "TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 LIBRARIES = (
-    "torch", "transformers", "tokenizers", "datasets", "faiss-cpu", "faiss-gpu", "numpy", "numba", "scipy",
-    "scikit-learn", "bm25s", "infini-gram", "ray",
+    "torch", "transformers", "tokenizers", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "numpy",
+    "numba", "scipy", "scikit-learn", "bm25s", "infini-gram", "ray",
 )  # fmt: skip
 
 
@@ -48,10 +48,15 @@ def capture(device: str = "cpu") -> dict[str, Any]:
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.machine()}",
         "kernel": platform.release(),
-        "libraries": dict(_libraries()),
+        "libraries": libraries(),
         "gpus": _gpus() if on_gpu else [],
         "gpu_processes": _foreign_gpu_processes() if on_gpu else [],
     }
+
+
+def libraries() -> dict[str, str]:
+    """Name -> version of the installed distributions that can change a number."""
+    return dict(_versions())
 
 
 def usable_cores() -> int:
@@ -113,12 +118,16 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def code_version(root: Path) -> dict[str, Any]:
-    """{"version", "revision", "dirty", "digest"} of the checkout at `root`; revision and dirty are None without git.
+    """{"version", "revision", "dirty", "digest"} of the checkout at `root`; revision and dirty are None where `root`
+    is not the top of a git work tree.
 
     Dirty means that a file which can change a number (sources, dependencies) differs from the revision or is new;
     results and notes do not count.
     """
-    revision = _output("git", "-C", str(root), "rev-parse", "HEAD")
+    top = _output("git", "-C", str(root), "rev-parse", "--show-toplevel")
+    # An installation inside another repository is not that repository's code.
+    ours = top is not None and Path(top).resolve() == root.resolve()
+    revision = _output("git", "-C", str(root), "rev-parse", "HEAD") if ours else None
     watched = [name for name in (*SOURCES, "pyproject.toml", "constraints.txt") if (root / name).exists()]
     status = _output("git", "-C", str(root), "status", "--porcelain", "--", *watched) if revision and watched else None
     try:
@@ -171,7 +180,7 @@ def _memory() -> dict[str, int | None]:
 
 
 @cache
-def _libraries() -> tuple[tuple[str, str], ...]:
+def _versions() -> tuple[tuple[str, str], ...]:
     found = []
     for name in LIBRARIES:
         try:

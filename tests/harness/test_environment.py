@@ -140,3 +140,19 @@ def test_dirty_means_that_sources_differ_from_the_revision(tmp_path):
     assert version["revision"] == git("rev-parse", "HEAD") and version["dirty"] is False
     (tmp_path / "harness" / "new.py").write_text("")
     assert environment.code_version(tmp_path)["dirty"] is True
+
+
+def test_an_installation_inside_another_repository_has_no_revision(tmp_path):
+    subprocess.check_call(["git", "init", "-q", str(tmp_path)])
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.check_call(["git", "-C", str(tmp_path), *identity, "commit", "-q", "--allow-empty", "-m", "first"])
+    inside = tmp_path / "site-packages"
+    (inside / "harness").mkdir(parents=True)
+    found = environment.code_version(inside)
+    assert found["revision"] is None and found["dirty"] is None
+    assert environment.code_version(tmp_path)["revision"]
+
+
+def test_libraries_name_installed_versions_and_cannot_be_changed_by_a_caller():
+    environment.libraries().clear()
+    assert environment.libraries()["numpy"] == environment.capture()["libraries"]["numpy"]
