@@ -8,8 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 venv=.venv
-stamp=$venv/.installed
-wanted=$(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)
+stamp=$venv/.installed # what the environment was installed from, word for word: no hash that a system may lack
 
 fail() { echo "reproduce.sh: $1" >&2; exit "${2:-3}"; }
 
@@ -25,9 +24,14 @@ find_python() {
 }
 
 install() {
-  local python
+  local python reason="first start"
+  [ ! -f $stamp ] || reason="dependencies changed"
   python=$(find_python) || fail "Python 3.11 or newer is needed; install it or set PYTHON=/path/to/python3"
-  echo "First start: installing into $venv (about 2.3 GB with the CPU build of torch, two to three minutes) ..." >&2
+  echo "Installing into $venv ($reason): 2.3 GB with the CPU build of torch, two to three minutes." >&2
+  if [ "$(uname -s)" = Linux ] && [ -z "${PIP_EXTRA_INDEX_URL:-}${PIP_INDEX_URL:-}${PIP_FIND_LINKS:-}" ]; then
+    echo "On Linux the default index carries torch's CUDA build, several GB more;" \
+      "for the CPU build point PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS at it." >&2
+  fi
   if [ ! -x $venv/bin/pip ]; then # absent, or left half-made by a Python without ensurepip
     rm -rf $venv
     "$python" -m venv $venv ||
@@ -37,10 +41,10 @@ install() {
     fail "torch could not be installed; is a package index reachable?"
   $venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' ||
     fail "the packages could not be installed; the lines above say which"
-  echo "$wanted" >$stamp
+  cat pyproject.toml constraints.txt >$stamp
 }
 
-[ -f $stamp ] && [ "$(cat $stamp)" = "$wanted" ] || install
+[ "$(cat pyproject.toml constraints.txt)" = "$(cat $stamp 2>/dev/null)" ] || install
 
 if [ "${1:-}" = test ]; then
   shift

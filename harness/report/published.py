@@ -81,18 +81,17 @@ def comparable(metric: str, data_of_paper: bool) -> bool:
 
 
 def published_folder() -> Path:
-    """`results/published` of the checkout, of the working folder, or as shipped inside the package.
+    """`results/published` of the checkout, or of the working folder.
 
-    Raises `RequestError` naming every place looked at.
+    An installed wheel carries the recipes but not these files. Raises `RequestError` naming the places looked at.
     """
-    package = Path(__file__).resolve().parents[1]
-    places = [package.parent / "results" / "published", Path("results/published").absolute(), package / "published"]
+    places = [Path(__file__).resolve().parents[2] / "results" / "published", Path("results/published").absolute()]
     for place in places:
         if place.is_dir():
             return place
     raise RequestError(
-        f"the published numbers are in none of {', '.join(map(str, dict.fromkeys(places)))}: "
-        "run from a checkout of the repository"
+        f"the published numbers are in neither {' nor '.join(map(str, dict.fromkeys(places)))}: an installed package "
+        "does not carry them, so a recipe needs a checkout; run the command from its top folder"
     )
 
 

@@ -75,6 +75,13 @@ def test_a_broken_line_is_named(folder, line):
         published.load(["paper/bad"], folder)
 
 
+def test_without_a_checkout_the_error_says_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "__file__", str(tmp_path / "site-packages" / "harness" / "report" / "published.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match="an installed package does not carry them, so a recipe needs a checkout"):
+        published.load(["l2s/table1"])
+
+
 def test_every_file_of_the_repository_loads_and_says_what_it_printed():
     root = published.published_folder()
     files = sorted(f.relative_to(root).as_posix() for f in root.rglob("*.csv"))
