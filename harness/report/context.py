@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ from harness.environment import describe
 from harness.recipe import Recipe, ScaleSpec
 from harness.report.formats import number
 from harness.report.published import Number
+from harness.report.selection import value_of
 from harness.settings import Scale
+from harness.statistics import geometric_mean
 from harness.store import Row
 
 
@@ -54,7 +57,31 @@ def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparab
     for row in rows:
         if row["status"] != "ok":
             lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
-    return lines + _reasons(rows)
+    return lines + _across_settings(rows) + _reasons(rows)
+
+
+def _across_settings(rows: Sequence[Row]) -> list[str]:
+    """One sentence for each row label whose columns are speedups on different task settings against one baseline.
+
+    Columns of one setting (a sweep of a method's parameter) are alternatives, and no mean of them says anything.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["status"] == "ok" and row["metrics"].get("speedup"):
+            groups.setdefault(row["row"], []).append(row)
+    lines = []
+    for label, group in groups.items():
+        settings = {json.dumps([row["task"], row["params"]["task"]], sort_keys=True) for row in group}
+        baselines = {(row["speed_baseline"] or {}).get("method") for row in group}
+        if len(group) < 2 or len(settings) < len(group) or len(baselines) > 1:
+            continue
+        speedups = {row["column"]: value for row in group if (value := value_of(row, "speedup")) is not None}
+        mean, worst = geometric_mean(list(speedups.values())), min(speedups, key=lambda column: speedups[column])
+        lines.append(
+            f"{label}, speedup over {len(group)} settings: geometric mean {number(mean)}, "
+            f"worst {number(speedups[worst])} ({worst})."
+        )
+    return lines
 
 
 def machine_line(rows: Sequence[Row]) -> str:

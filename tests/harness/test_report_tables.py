@@ -114,6 +114,16 @@ def test_ratios_where_they_mean_something_and_units_converted():
     assert table.sections[0].lines[0][3] == "16.650 (×5)"
 
 
+def test_speedups_over_settings_are_summed_up_by_geometric_mean_and_worst():
+    tasks = [{"method": {}, "task": {"domain": name}} for name in ("law", "wiki")]
+    law = row(("kNN-LM", "law"), 85.0, speedup=4.0, params=tasks[0])
+    wiki = row(("kNN-LM", "wiki"), 85.0, speedup=0.25, params=tasks[1])
+    sentence = "kNN-LM, speedup over 2 settings: geometric mean 1, worst 0.25 (wiki)."
+    assert sentence in build([law, wiki]).notes
+    sweep = build([law, wiki | {"params": tasks[0]}])  # one setting twice: alternatives, not settings
+    assert not any("geometric" in note for note in sweep.notes)
+
+
 def test_a_bound_is_not_shown_as_a_plain_number():
     table = build(numbers=[published(note="lower bound: more than")])
     assert any("lower bound: more than" in note for note in table.notes)
