@@ -1,0 +1,75 @@
+"""Parameters of methods and tasks: public names, types, and the nearest name for a wrong one."""
+
+from typing import Literal
+
+import pytest
+
+from harness.errors import RequestError
+from harness.parameters import declared, group, instantiate, parse_overrides, private, public, validate
+
+
+class Method:
+    def __init__(self, *, lambda_: float = 0.25, k: int = 8, index: Literal["flat", "ivf"] = "flat", path: str = ""):
+        self.weight, self.k = lambda_, k
+
+
+class Demanding:
+    def __init__(self, *, model: str):
+        self.model = model
+
+
+def test_a_name_that_is_a_python_keyword_loses_its_underscore_and_gets_it_back():
+    assert [public(name) for name in ("lambda_", "k", "k_", "_")] == ["lambda", "k", "k_", "_"]
+    assert [private(name) for name in ("lambda", "k")] == ["lambda_", "k"]
+    assert list(declared(Method)) == ["lambda", "k", "index", "path"]
+
+
+def test_defaults_fill_what_was_not_given():
+    assert validate(Method, {"lambda": 0.5}, "method m") == {"lambda": 0.5, "k": 8, "index": "flat", "path": ""}
+
+
+def test_functions_are_read_like_classes():
+    def overlap(setting, artifacts, progress, *, n: int = 3): ...
+
+    assert validate(overlap, {}, "analysis overlap") == {"n": 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"lamda": 1.0}, "unknown parameter 'lamda' in method m: did you mean 'lambda'"),
+        ({"lambda_": 1.0}, "unknown parameter 'lambda_' in method m: did you mean 'lambda'"),
+        ({"lambda": "high"}, r"parameter 'lambda' of method m: .*number.*given: 'high'"),
+        ({"k": 1.5}, "parameter 'k' of method m: .*integer"),
+        ({"index": "pq"}, "parameter 'index' of method m: .*'flat' or 'ivf'"),
+        ({"path": None}, "parameter 'path' of method m: .*string"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_public_name(given, message):
+    with pytest.raises(RequestError, match=message):
+        validate(Method, given, "method m")
+
+
+def test_an_integer_is_a_number_and_a_missing_value_is_named():
+    assert validate(Method, {"lambda": 1}, "method m")["lambda"] == 1.0
+    with pytest.raises(RequestError, match="parameter 'model' of method d: Field required"):
+        validate(Demanding, {}, "method d")
+
+
+def test_a_method_is_made_with_validated_parameters(toys):
+    assert instantiate("method", "toy-unigram", {"lambda": 0.5}, toys).weight == 0.5
+    with pytest.raises(RequestError, match="did you mean 'pause'"):
+        instantiate("method", "toy-unigram", {"pauze": 1}, toys)
+
+
+def test_overrides_are_yaml_scalars_by_group():
+    given = parse_overrides(["method.k=64", "task.model=a=b", "method.flag=true", "timing.pairs=3", "method.tau=1e-2"])
+    assert group(given, "method")["k"] == 64 and group(given, "method")["flag"] is True
+    assert group(given, "task") == {"model": "a=b"}
+    assert group(given, "timing") == {"pairs": 3}
+
+
+def test_an_override_that_is_no_yaml_is_refused_in_one_line():
+    with pytest.raises(RequestError, match="is not a YAML value") as refused:
+        parse_overrides(["method.k=[1"])
+    assert "\n" not in str(refused.value)
