@@ -15,6 +15,7 @@ from harness.registry import Registry, command
 from harness.settings import SCALES, Scale
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
+SEED = 1  # what recipes use unless they say otherwise, so that a run finds the datastore built here
 Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
 
 
@@ -35,7 +36,7 @@ def build(
     scale: Annotated[str, typer.Option(help="mini, small or paper.")] = "mini",
     key: Annotated[str, typer.Option(help=f"What is stored: {', '.join(get_args(KeyKind))}.")] = "last_ffn_input",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="As in recipes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the task's choice of text; recipes use 1.")] = SEED,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the task, e.g. task.model=gpt2. Repeatable.")
     ] = None,
@@ -44,7 +45,7 @@ def build(
     """Build the datastore of a task's reference text and print its folder.
 
     Interrupted, it goes on where it stopped when the same command is given again. In the cache (the default), a later
-    run of the same task finds it.
+    run of the same task at the same scale, seed and task parameters finds it.
 
     Examples:
 
@@ -52,7 +53,8 @@ def build(
 
     harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
     """
-    from harness.artifacts import Cache
+    from harness import environment
+    from harness.artifacts import Cache, CellArtifacts
     from harness.progress import Progress
     from methods.knnlm.builder import build_datastore
     from methods.knnlm.datastore import datastore_key
@@ -68,7 +70,11 @@ def build(
     def fill(folder: Path) -> None:
         build_datastore(folder, setting.model, setting.reference, kind, progress=progress)
 
-    folder = Cache().build("datastore", identity, fill) if output is None else _build_at(output, identity, fill)
+    if output is None:  # where the cells of a run look for it
+        salt = {"device": device, "libraries": environment.libraries()}
+        folder = CellArtifacts(Cache(), salt=salt).build("datastore", identity, fill)
+    else:
+        folder = _build_at(output, identity, fill)
     _print(_described(folder), as_json=False)
 
 
@@ -112,21 +118,25 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
 
 
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
-    """Build aside and rename; the same datastore already there is left alone, anything else is refused."""
+    """Build aside and rename; the same datastore already there is left alone, anything else is refused. Two builds of
+    one output at once would write into the same files: the second waits for the first."""
+    from harness.artifacts import _exclusive as exclusive
     from methods.knnlm.datastore import Datastore
 
-    if output.exists():
+    partial, lock = (output.with_name(output.name + ending) for ending in (".partial", ".lock"))
+    try:
+        if not output.exists():
+            with exclusive(lock):
+                if not output.exists():
+                    partial.mkdir(parents=True, exist_ok=True)
+                    fill(partial)
+                    partial.rename(output)
+                lock.unlink(missing_ok=True)  # whoever still waits for it finds the output
         Datastore.open(output, identity)
         return output
-    partial = output.with_name(output.name + ".partial")
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
-        fill(partial)
-        partial.rename(output)
     except OSError as error:
         reason = error.strerror or str(error)
         raise MachineError(f"cannot write {partial}: {reason}; free space or choose another --output") from error
-    return output
 
 
 def _described(folder: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILES = ("keys.npy", "values.npy", "offsets.npy")
 DTYPES = {"keys": np.float16, "values": np.int32, "offsets": np.int64}
+METADATA = ("built_from", "model_name", "vocabulary_size", "entries", "dimension", "streams", "largest_norm", "bytes")
 CHUNK = 1 << 24  # bytes read at once when checking
 
 
@@ -125,14 +126,20 @@ class Datastore:
                     done += len(part)
                     progress.update("verify", done / 1e6, total / 1e6, "MB", name)
             if checksum != self.metadata["crc32"][name]:
-                raise RequestError(f"{self.folder / name}: its content changed since it was built; build it again")
+                raise RequestError(
+                    f"{self.folder / name}: its content changed since it was built; {_anew(self.folder)}"
+                )
         words = self.metadata["vocabulary_size"]
         for start in range(0, self.entries, CHUNK):
             some = self.values[start : start + CHUNK]
             if some.min() < 0 or some.max() >= words:
-                raise RequestError(f"{self.folder}: values outside the vocabulary of {words} tokens; build it again")
+                raise RequestError(
+                    f"{self.folder}: values outside the vocabulary of {words} tokens; {_anew(self.folder)}"
+                )
         if self.offsets[0] != 0 or self.offsets[-1] != self.entries or np.any(np.diff(self.offsets) < 0):
-            raise RequestError(f"{self.folder}: stream offsets do not cover the {self.entries} entries; build it again")
+            raise RequestError(
+                f"{self.folder}: stream offsets do not cover the {self.entries} entries; {_anew(self.folder)}"
+            )
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
@@ -140,15 +147,23 @@ def _metadata(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise RequestError(f"no datastore at {folder}: no such folder; make one with `harness datastore build`")
     if not path.exists():
-        raise RequestError(f"{folder} holds no complete datastore (no metadata.json); build it again to finish it")
+        raise RequestError(f"{folder} holds no complete datastore (no metadata.json); {_anew(folder)}")
     try:
         metadata: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         found = metadata["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{path} cannot be read as a datastore's metadata ({error}); build it again") from error
+        lacking = [name for name in METADATA if name not in metadata] if found == FORMAT else []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{path} cannot be read as a datastore's metadata ({error}); {_anew(folder)}") from error
     if found != FORMAT:
-        raise RequestError(f"{folder}: datastore format {found}, this version reads format {FORMAT}; build it again")
+        raise RequestError(f"{folder}: datastore format {found}, this version reads format {FORMAT}; {_anew(folder)}")
+    if lacking:
+        raise RequestError(f"{path} lacks {', '.join(lacking)}; {_anew(folder)}")
     return metadata
+
+
+def _anew(folder: Path) -> str:
+    """What to do about a damaged datastore. A folder in the cache counts as built for as long as it exists."""
+    return f"delete the folder {folder} and run again to build it anew"
 
 
 def _label(metadata: Mapping[str, Any], name: str) -> str:
@@ -159,13 +174,16 @@ def _map(path: Path, shape: tuple[int, ...], dtype: Any, metadata: Mapping[str, 
     size = path.stat().st_size if path.exists() else 0
     expected = metadata["bytes"][path.name]
     if size != expected:
-        raise RequestError(f"{path}: {size:,} bytes where its metadata says {expected:,}; truncated, build it again")
+        raise RequestError(
+            f"{path}: {size:,} bytes where its metadata says {expected:,}; truncated; {_anew(path.parent)}"
+        )
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r")
     except (ValueError, OSError) as error:
-        raise RequestError(f"{path} is not a readable array ({error}); build it again") from error
+        raise RequestError(f"{path} is not a readable array ({error}); {_anew(path.parent)}") from error
     if array.shape != shape or array.dtype != dtype:
         raise RequestError(
-            f"{path}: {array.dtype} {array.shape} where its metadata says {np.dtype(dtype)} {shape}; build it again"
+            f"{path}: {array.dtype} {array.shape} where its metadata says {np.dtype(dtype)} {shape}; "
+            f"{_anew(path.parent)}"
         )
     return array

@@ -112,11 +112,14 @@ class FaissIndex(NeighborIndex):
         try:
             self.index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except (RuntimeError, OSError) as error:
-            raise RequestError(f"{path} is not a readable faiss index ({_last_line(error)}); rebuild it") from error
+            raise RequestError(
+                f"{path} is not a readable faiss index ({_last_line(error)}); "
+                f"delete the folder {folder} and run again to build it anew"
+            ) from error
         if self.index.d != store.dimension or self.index.ntotal != store.entries:
             raise RequestError(
                 f"{path} holds {self.index.ntotal} entries of width {self.index.d}, the datastore {store.folder} "
-                f"{store.entries} of width {store.dimension}; build the index again"
+                f"{store.entries} of width {store.dimension}; delete the folder {folder} and run again"
             )
         self.bytes = path.stat().st_size
         if options.backend == "hnsw":

@@ -12,7 +12,7 @@ from numba import njit
 BLOCK = 64  # scores compared with the bound at once: small, so that few are looked at one by one
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True)  # no fastmath: the limit starts at infinity, and nothing here would be faster with it
 def _below(scores, norms, limit):  # type: ignore[no-untyped-def]
     # counting vectorises; a minimum, or leaving at the first hit, does not and takes five times as long
     found = np.int32(0)

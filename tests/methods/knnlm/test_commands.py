@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from harness.cli import main
 from harness.registry import task
 from harness.settings import Task, TokenScoringSetting
+from methods.knnlm.commands import _build_at
 from methods.knnlm.datastore import Datastore
 
-from .conftest import save_gpt2, text
+from .conftest import save_gpt2, store_of, text
 
 
 @task("two-phrases", contract="token-scoring", provides=("reference-text",))
@@ -81,6 +86,25 @@ def test_build_writes_where_it_is_told_and_refuses_to_replace_another(gpt2, tmp_
     assert harness(*given, "--set", "task.length=30") == 2
     assert "built with corpus" in capsys.readouterr().err
     assert [p.name for p in place.parent.iterdir()] == ["one"]
+
+
+def test_a_second_build_of_an_output_waits_for_the_first(tmp_path):
+    """Both would write into the same files; the second finds the first one's store and builds nothing."""
+    place, begun, built = tmp_path / "store", threading.Event(), []
+
+    def slow(folder: Path) -> None:
+        built.append(folder)
+        begun.set()
+        time.sleep(0.3)
+        store_of(folder, np.eye(4))
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(_build_at, place, {}, slow)
+        assert begun.wait(10)
+        second = pool.submit(_build_at, place, {}, slow)
+        assert first.result() == second.result() == place
+    assert len(built) == 1 and Datastore.open(place).entries == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["store"]
 
 
 @pytest.mark.parametrize(
