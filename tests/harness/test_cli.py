@@ -124,6 +124,13 @@ def test_missing_data_ends_with_code_two_and_the_way_out(recipe_file, tmp_path, 
     assert "set HARNESS_DATA" in capsys.readouterr().err
 
 
+def test_a_results_folder_that_cannot_be_written_ends_with_code_three(recipe_file, tmp_path, capsys):
+    (tmp_path / "results").write_text("a file where the folder should be")
+    assert reproduce(recipe_file, tmp_path) == 3
+    error = capsys.readouterr().err
+    assert str(tmp_path / "results") in error and "Traceback" not in error
+
+
 def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--set", "method.fault=bug") == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
