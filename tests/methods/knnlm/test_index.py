@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
-from methods.knnlm import flat
+from methods.knnlm import flat, tiled
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
 from methods.knnlm.index import IndexOptions, build_index, open_index
@@ -49,8 +49,7 @@ def test_flat_equals_a_naive_scan_with_many_duplicates(tmp_path, monkeypatch, en
         distances, ids = index.search(queries, k)
         assert distances.dtype == np.float32 and ids.dtype == np.int64
         np.testing.assert_array_equal(distances, expected_distances)
-        if isinstance(index, FlatIndex):
-            np.testing.assert_array_equal(ids, expected_ids)
+        np.testing.assert_array_equal(ids, expected_ids)
 
 
 def test_flat_survives_more_equal_keys_than_its_pool_holds(tmp_path):
@@ -63,6 +62,29 @@ def test_flat_survives_more_equal_keys_than_its_pool_holds(tmp_path):
         distances, ids = FlatIndex(store, memory, dtype).search(query, 40)
         np.testing.assert_array_equal(ids, expected[1])
         np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("memory", [8.0, 0.0])
+def test_tiles_lose_no_neighbour_to_ties_or_cancellation(tmp_path, monkeypatch, memory):
+    monkeypatch.setattr(tiled, "TILE_BYTES", 1 << 14)  # many tiles
+    rng = np.random.default_rng(0)
+    ties = np.full((3000, 3), 0.1, np.float16)
+    ties[2500:2510] += np.float16(0.001)
+    far = (100 + rng.normal(size=(3000, 32))).astype(np.float16)
+    apart = far.copy()
+    apart[:10] *= -1  # no mean helps: the expansion cancels
+    for number, (keys, center) in enumerate(((ties, 0.3), (far, 100.0), (apart, 100.0))):
+        queries = (center + rng.normal(size=(7, keys.shape[1]))).astype(np.float32)
+        distances, ids = TiledIndex(store_of(tmp_path / str(number), keys), "cpu", memory).search(queries, 40)
+        expected = naive(keys, queries, 40)
+        np.testing.assert_array_equal(ids, expected[1])
+        np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
+
+
+def test_a_tile_is_bounded_by_its_keys_and_by_its_scores(tmp_path):
+    index = TiledIndex(store_of(tmp_path, np.zeros((4, 4096))), "cpu")
+    for queries in (1, 1024, 8192):
+        assert index._tile(queries) * 4 * max(queries, 4096) <= tiled.TILE_BYTES < 2**30
 
 
 @pytest.mark.parametrize("memory", [8.0, 0.0])
