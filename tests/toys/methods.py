@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -66,7 +67,8 @@ class Unigram(TokenScoring):
                     counts[token] += count
             np.save(folder / "log_probs.npy", np.log(counts / counts.sum()))
 
-        artifacts.build("unigram", {"model": model.hash, "sizes": [len(s) for s in reference]}, build)
+        text = hashlib.sha256(b"".join(len(s).to_bytes(8, "little") + s.tobytes() for s in reference))
+        artifacts.build("unigram", {"model": model.hash, "text": text.hexdigest()}, build)
         artifacts.values["streams"] = len(reference)
 
     def open(self, subject, artifacts):
