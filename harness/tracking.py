@@ -137,9 +137,7 @@ class MlflowTracker:
 class MlflowInvocation:
     """A parent run, and the nested runs of its cells."""
 
-    def __init__(
-        self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str, folder: Path
-    ) -> None:
+    def __init__(self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str, folder: Path) -> None:
         self._client = tracker.client
         self._uri = tracker.uri
         self._unsent = RowStore(folder / UNSENT)

@@ -191,4 +191,3 @@ def _token_counter(tokenizer: Any) -> Callable[[Sequence[str]], list[int]]:
         return [known[word] for word in words]
 
     return lengths
-

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tasks.models.language import CausalLM
 
-_PIECE_WINDOWS = 4  # evaluation pieces: long enough that most tokens have full context, short enough to sample widely
-
 
 @task(
     "wikitext-perplexity",
@@ -38,16 +36,22 @@ class WikitextPerplexity(Task):
     source, dataset: `embedded`, a `folder` under HARNESS_DATA, or a `hub` id with an optional config after a colon.
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: of the weights.
-    *_tokens: null for all. Evaluation and validation are seeded pieces of four windows, cut at word boundaries; the
-    reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed until they hold
-    `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of four windows of these.
+    *_tokens: null for all. Evaluation and validation are seeded pieces of `piece_windows` windows, cut at word
+    boundaries; the reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed until they hold
+    `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of so many windows of these.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
     contract: ClassVar[Contract] = "token-scoring"
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 2048},
-        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small", "timed_tokens": 512},
+        "small": {
+            "source": "folder",
+            "dataset": "wikitext-2",
+            "model": "train:small",
+            "piece_windows": 2,
+            "timed_tokens": 256,
+        },
         "paper": {
             "source": "hub",
             "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
@@ -67,10 +71,19 @@ class WikitextPerplexity(Task):
     evaluation_tokens: int | None = 20480
     validation_tokens: int | None = 4096
     reference_tokens: int | None = None
+    piece_windows: int = 4  # long enough that most tokens have full context, short enough to sample widely
     timed_tokens: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("window", "stride", "evaluation_tokens", "validation_tokens", "reference_tokens", "timed_tokens"):
+        for name in (
+            "window",
+            "stride",
+            "evaluation_tokens",
+            "validation_tokens",
+            "reference_tokens",
+            "piece_windows",
+            "timed_tokens",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"wikitext-perplexity: {name}={value} is not at least 1")
@@ -84,7 +97,7 @@ class WikitextPerplexity(Task):
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         model = self._load(source, context, cache, progress)
-        piece = _PIECE_WINDOWS * model.window
+        piece = self.piece_windows * model.window
         seed = context.seed
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
         validation = streams(source, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)

@@ -58,9 +58,7 @@ class NeighborIndex(ABC):
         """Bring into memory what searching reads; the first search does it otherwise."""
 
     @abstractmethod
-    def search(
-        self, queries: NDArray[np.float32], k: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Neighbours of queries [n, d]: squared L2 distances float32 [n, k'], ascending, and entry ids int64 [n, k'],
         where k' = min(k, N). Exact backends break ties by lowest id and answer a query alike in any batch. An
         approximate backend that reaches fewer entries ends the row with distance inf and id -1."""

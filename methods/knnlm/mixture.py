@@ -55,9 +55,7 @@ def knn_distribution(
     return flat.reshape(n, vocabulary_size)
 
 
-def interpolate(
-    log_lm: NDArray[np.floating], log_knn_: NDArray[np.floating], lambda_: float
-) -> NDArray[np.float64]:
+def interpolate(log_lm: NDArray[np.floating], log_knn_: NDArray[np.floating], lambda_: float) -> NDArray[np.float64]:
     """log(lambda p_kNN + (1 - lambda) p_LM), elementwise (Eq. 3); log p_LM where log p_kNN is NaN (no entries)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mixed = np.logaddexp(np.log(lambda_) + log_knn_, np.log1p(-lambda_) + log_lm)

@@ -48,9 +48,7 @@ class Retriever:
         self.index = index
         self.options = options
 
-    def search(
-        self, queries: NDArray[np.float32], phases: Phases
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending, ids int64 [n, k'],
         k' = min(k, N); distance inf and id -1 where an approximate index found fewer.
 

@@ -88,9 +88,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
         parts = arrays.load(artifacts.path("adaptive-softmax"))
         self._order, self._cut = parts["order"].astype(np.int64), parts["cuts"]
         self._rows, self._bias = parts["head"], parts["head_bias"]
-        self._tail = [
-            (parts[f"left{i}"], parts.get(f"right{i}"), parts[f"bias{i}"]) for i in range(len(self._cut) - 1)
-        ]
+        self._tail = [(parts[f"left{i}"], parts.get(f"right{i}"), parts[f"bias{i}"]) for i in range(len(self._cut) - 1)]
         self._parts, self._values = parts, artifacts.values
         self._logits = np.empty(len(self._rows), np.float32)
         self._select = kernels.select

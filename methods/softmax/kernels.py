@@ -243,9 +243,7 @@ def screened_topk_many(  # type: ignore[no-untyped-def]
 ):
     """`screened_topk` for contexts float32 [n, d]: out_ids int64 [n, k], out_logits [n, k], out_normalizers [n]."""
     for i in range(len(contexts)):
-        out_normalizers[i] = screened_topk(
-            clusters, rows, index, scratch, contexts[i], out_ids[i], out_logits[i]
-        )
+        out_normalizers[i] = screened_topk(clusters, rows, index, scratch, contexts[i], out_ids[i], out_logits[i])
 
 
 @compiled

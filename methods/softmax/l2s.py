@@ -58,9 +58,7 @@ class L2S(ClusterScreen):
         start = {"iterations": self.iterations, "sample": self.sample}
         return {"method": "l2s", "gamma": self.gamma, **start, **asdict(self.schedule)}
 
-    def _learn(
-        self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int
-    ) -> NDArray[np.float32]:
+    def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
         rng = np.random.default_rng(self.seed)
         start = spherical_kmeans(contexts, self.clusters, self.iterations, self.sample, rng)
         objective = Objective(self.budget, self.lambda_, self.gamma)

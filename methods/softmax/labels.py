@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 TOGETHER = 256  # contexts of one matrix-matrix product; their logits are all that is held
 
 
-def exact_top(
-    layer: OutputLayer, contexts: NDArray[np.float32], k: int, progress: Progress
-) -> NDArray[np.int32]:
+def exact_top(layer: OutputLayer, contexts: NDArray[np.float32], k: int, progress: Progress) -> NDArray[np.int32]:
     """Ids int32 [n, k] of the k largest logits of contexts [n, d], best first. Raises `RequestError` for NaN logits."""
     from methods.softmax import kernels
 

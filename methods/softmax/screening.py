@@ -63,9 +63,7 @@ class ClusterScreen(CandidateSets):
         self.completion_rank = completion_rank
 
     @abstractmethod
-    def _learn(
-        self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int
-    ) -> NDArray[np.float32]:
+    def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
         """Clusters float32 [r, d] from contexts [n, d] and labels int32 [n, 5]."""
 
     @abstractmethod
@@ -116,9 +114,7 @@ class ClusterScreen(CandidateSets):
         self._clusters, self._starts, self._members = screen["clusters"], screen["starts"], screen["members"]
         self._mean = float(screen["mean_candidates"])
         if self._clusters.shape[1] != self._dimension or self._members.max(initial=0) >= self._words:
-            raise RequestError(
-                f"the screen was not learned for a layer [{self._words}, {self._dimension}]; fit again"
-            )
+            raise RequestError(f"the screen was not learned for a layer [{self._words}, {self._dimension}]; fit again")
         self._layer, self._shape = layer, (self._dimension,)
         self._packed = pack(layer, self._clusters, self._starts, self._members)
         self._topk, self._topk_many = kernels.screened_topk, kernels.screened_topk_many

@@ -40,8 +40,6 @@ class SphericalKMeans(ClusterScreen):
     def _key(self) -> dict[str, Any]:
         return {"method": "spherical-kmeans", "iterations": self.iterations, "sample": self.sample}
 
-    def _learn(
-        self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int
-    ) -> NDArray[np.float32]:
+    def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
         rng = np.random.default_rng(self.seed)
         return spherical_kmeans(contexts, self.clusters, self.iterations, self.sample, rng)

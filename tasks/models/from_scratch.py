@@ -184,9 +184,7 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
         autocast=fast_precision(device), seed=seed, tokens_per_step=size.batch * size.window,
         evaluate_every=max(1, size.steps // 10), stage=f"training the {name} language model",
     )  # fmt: skip
-    history = train(
-        module, loss, batches, optimizer, plan, evaluate=evaluate, checkpoint=checkpoint, progress=progress
-    )
+    history = train(module, loss, batches, optimizer, plan, evaluate=evaluate, checkpoint=checkpoint, progress=progress)
     module.save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps(_record(size, source, tokens, history, plan, device), indent=1))
     checkpoint.unlink(missing_ok=True)

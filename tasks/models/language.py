@@ -280,5 +280,3 @@ def windows(length: int, window: int, stride: int) -> Iterator[tuple[int, int, i
         yield begin, done + 1, end
         done = end
         begin += stride
-
-

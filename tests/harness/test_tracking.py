@@ -56,8 +56,9 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
         invocation.files([table, tmp_path / "absent.svg"])
     experiment = tracker.client.get_experiment_by_name("demo")
     runs = {run.info.run_name: run for run in tracker.client.search_runs([experiment.experiment_id])}
-    parent, good, bad = runs.pop(next(n for n in runs if n.startswith("mini cpu"))), *map(
-        runs.get, ("kNN-LM / FoSS=0", "AdaptRet / FoSS=0")
+    parent, good, bad = (
+        runs.pop(next(n for n in runs if n.startswith("mini cpu"))),
+        *map(runs.get, ("kNN-LM / FoSS=0", "AdaptRet / FoSS=0")),
     )
     assert (parent.info.status, good.info.status, bad.info.status) == ("FAILED", "FINISHED", "KILLED")
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}

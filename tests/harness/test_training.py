@@ -64,8 +64,7 @@ def run(checkpoint: Path | None = None, stop_at: int | None = None, seconds: flo
 def test_a_killed_run_resumes_to_the_same_weights_and_history(tmp_path: Path) -> None:
     file = tmp_path / "training.pt"
     code = (
-        f"import runpy; from pathlib import Path; "
-        f"runpy.run_path({__file__!r})['run'](Path({str(file)!r}), stop_at=37)"
+        f"import runpy; from pathlib import Path; runpy.run_path({__file__!r})['run'](Path({str(file)!r}), stop_at=37)"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=100)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
