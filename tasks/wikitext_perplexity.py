@@ -37,8 +37,8 @@ class WikitextPerplexity(Task):
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: of the weights.
     *_tokens: null for all. Evaluation and validation are seeded pieces of `piece_windows` windows, cut at word
-    boundaries; the reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed until they hold
-    `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of so many windows of these.
+    boundaries; the reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed
+    until they hold `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of these.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
