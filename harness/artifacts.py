@@ -73,7 +73,7 @@ class Cache:
         if (final / "key.json").exists():
             return final
         try:
-            with _exclusive(final.with_suffix(".lock")):
+            with exclusive(final.with_suffix(".lock")):
                 if (final / "key.json").exists():  # another process was first
                     return final
                 partial = final.with_suffix(".partial")
@@ -110,7 +110,8 @@ def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
 
 
 @contextmanager
-def _exclusive(lock: Path) -> Iterator[None]:
+def exclusive(lock: Path) -> Iterator[None]:
+    """Hold a lock file; processes that ask for it meanwhile wait."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -120,7 +120,7 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
     """Build aside and rename; the same datastore already there is left alone, anything else is refused. Two builds of
     one output at once would write into the same files: the second waits for the first."""
-    from harness.artifacts import _exclusive as exclusive
+    from harness.artifacts import exclusive
     from methods.knnlm.datastore import Datastore
 
     partial, lock = (output.with_name(output.name + ending) for ending in (".partial", ".lock"))
