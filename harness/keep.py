@@ -82,7 +82,7 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
     clean: list[Row] = [scrub.value(row) for row in rows]
-    numbers = published.load(recipe.published)
+    numbers = published.of(recipe)
     labels = [(cell.row, cell.column) for cell in cells]
     judged = claims.verdicts(recipe, clean, scale)
     table = tables.build(recipe, scale, clean, numbers, cells=labels, verdicts=judged)
