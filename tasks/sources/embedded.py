@@ -36,10 +36,10 @@ class EmbeddedDocumentation(Source):
 
     def __init__(self, cache: Cache, library: Path | None = None) -> None:
         self.cache = cache
-        self.library = library or Path(sysconfig.get_paths()["stdlib"])
+        self.folder = library or Path(sysconfig.get_paths()["stdlib"])
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        return {"source": "embedded", "python": sys.version, "system": platform.system(), "library": str(self.library)}
+        return {"source": "embedded", "python": sys.version, "system": platform.system(), "library": str(self.folder)}
 
     def documents(self, split: Split) -> Sequence[str]:
         return self._splits[split]
@@ -48,11 +48,11 @@ class EmbeddedDocumentation(Source):
     def _splits(self) -> dict[str, list[str]]:
         def build(folder: Path) -> None:
             splits: dict[str, list[str]] = {split: [] for split in SPLITS}
-            for name, text in unique(gather(self.library)):
+            for name, text in unique(gather(self.folder)):
                 splits[split_of(name)].append(text)
             if not all(splits.values()):
                 raise RequestError(
-                    f"the Python installation in {self.library} carries too little documentation (a stripped build?); "
+                    f"the Python installation in {self.folder} carries too little documentation (a stripped build?); "
                     "use --set task.source=folder with HARNESS_DATA"
                 )
             (folder / "splits.json").write_text(json.dumps(splits))
