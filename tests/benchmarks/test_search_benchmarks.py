@@ -1,7 +1,7 @@
 """Exact search against one BLAS product of the same shape and a selection.
 
-Quick by default; SEARCH_BENCHMARK_ENTRIES=1000000 measures the size that the target is stated for. The bound asserted
-is loose because machines are noisy; the ratio itself is in `extra_info`.
+Quick by default, with a loose bound because machines are noisy; SEARCH_BENCHMARK_ENTRIES=1000000 measures the size that
+the target is stated for and asserts the target. The ratio itself is in `extra_info`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_exact_search_keeps_up_with_one_product_and_selection(benchmark, keys, i
     benchmark.pedantic(search, rounds=3)
     figures = {"ms_per_query": 1e3 * ours / batch, "ratio": ours / theirs}
     benchmark.extra_info.update(entries=ENTRIES, batch=batch, dtype=str(index.scores.dtype), **figures)
-    assert ours / theirs < 3
+    assert ours / theirs < (1.5 if ENTRIES >= 1_000_000 else 3)
 
 
 def _fastest(call) -> float:
