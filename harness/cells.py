@@ -76,10 +76,8 @@ class _Expansion:
         self.stated: set[str] = set()
 
     def cells(self) -> list[Cell]:
-        timing = _timing(self.recipe, self.at_scale, parameters.group(self.overrides, "timing"))
-        cells = [
-            cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec, timing)
-        ]
+        _timing(self.recipe, self.at_scale, {}, parameters.group(self.overrides, "timing"))
+        cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
         known = {f"method.{n}" for c in cells for n in c.method.params} | {
@@ -97,12 +95,13 @@ class _Expansion:
             raise RequestError(f"recipe {self.recipe.name}: two cells are both called {twice[0]!r}")
         return cells
 
-    def _cells_of(self, spec: CellSpec, timing: Timing) -> Iterator[Cell]:
+    def _cells_of(self, spec: CellSpec) -> Iterator[Cell]:
         where = f"recipe {self.recipe.name}, row {spec.row!r}"
         if (spec.method is None) == (spec.analysis is None):
             raise RequestError(f"{where}: give either `method` or `analysis`")
         kind: Kind = "analysis" if spec.analysis else "method"
         task = self._task(spec)
+        timing = _timing(self.recipe, self.at_scale, spec.timing, parameters.group(self.overrides, "timing"))
         speed, fidelity = (self._baseline(b, task, where) for b in (spec.speed_baseline, spec.fidelity_baseline))
         sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
         for values in itertools.product(*sweep.values()):
@@ -164,8 +163,9 @@ class _Expansion:
         return self._method("method", full.method, full.params, task, where)
 
 
-def _timing(recipe: Recipe, at_scale: ScaleSpec, overrides: Mapping[str, Any]) -> Timing:
-    given = {**recipe.timing, **at_scale.timing, **overrides}
+def _timing(recipe: Recipe, at_scale: ScaleSpec, of_cell: Mapping[str, Any], overrides: Mapping[str, Any]) -> Timing:
+    # what a cell states is what its labels promise, so it wins over `--set` as parameters do
+    given = {**recipe.timing, **at_scale.timing, **overrides, **of_cell}
     try:
         return Timing.model_validate(given)
     except ValidationError as error:

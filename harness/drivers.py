@@ -24,6 +24,7 @@ from harness.settings import Context, Measure, Scale
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
 Essence = dict[str, "NDArray[Any]"]
 
 
@@ -48,6 +49,10 @@ class Driver(ABC):
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
         """Answers to items: `setting.evaluation` in the quality pass, `setting.timed` in the timed one."""
 
+    def timed(self, method: Any, setting: Any, phases: Phases) -> Any:
+        """The call that is timed: the work of the quality pass on the timed items."""
+        return self.answer(method, setting, setting.timed, phases)
+
     @abstractmethod
     def essence(self, answers: Any) -> Essence:
         """What fidelity needs of the answers."""
@@ -62,6 +67,10 @@ class Driver(ABC):
 
     def timing_counters(self, answers: Any) -> dict[str, float]:
         """Totals of the counters that depend on timing by design; they never gate."""
+        return {}
+
+    def series(self, answers: Any) -> dict[str, list[float]]:
+        """Figures of each item, or along the items, by name."""
         return {}
 
 
@@ -100,6 +109,10 @@ class TokenScoringDriver(Driver):
             totals["foss"] = 1 - totals["searches"] / totals["tokens"]
         return totals
 
+    def series(self, answers: Sequence[TokenScores]) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for a in answers for name in a.series)
+        return {name: _thinned([float(v) for a in answers for v in a.series.get(name, ())]) for name in names}
+
 
 class SoftmaxDriver(Driver):
     """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts."""
@@ -111,8 +124,25 @@ class SoftmaxDriver(Driver):
         method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
 
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
-        k = setting.k
-        return [method.topk(context, k) for context in items]
+        k, size = setting.k, setting.batch
+        if size == 1:
+            return [method.topk(context, k) for context in items]
+        batches = (method.topk_many(items[start : start + size], k) for start in range(0, len(items), size))
+        return [
+            TopK(ids, logits, float(normalizer))
+            for batch in batches
+            for ids, logits, normalizer in zip(batch.ids, batch.logits, batch.log_normalizer, strict=True)
+        ]
+
+    def timed(self, method: Any, setting: Any, phases: Phases) -> Any:
+        """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
+        k, size = setting.k, setting.batch
+        if setting.timed_targets is not None:
+            return [method.log_prob(c, t) for c, t in zip(setting.timed, setting.timed_targets.tolist(), strict=True)]
+        if size == 1:
+            return [method.topk(context, k) for context in setting.timed]
+        starts = range(0, len(setting.timed), size)
+        return [method.topk_many(setting.timed[start : start + size], k) for start in starts]
 
     def essence(self, answers: Sequence[TopK]) -> Essence:
         return {"ids": np.stack([a.ids for a in answers])}
@@ -163,6 +193,12 @@ class DecodingDriver(Driver):
     def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         return _totals([a.trace.timing_counters for a in answers])
 
+    def series(self, answers: Sequence[Decoded]) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for a in answers for name in a.trace.series)
+        along = {name: _thinned([v for a in answers for v in a.trace.series.get(name, ())]) for name in names}
+        items = {"tokens": [len(a.ids) for a in answers], "iterations": [a.trace.iterations for a in answers]}
+        return {**{name: [float(v) for v in values] for name, values in items.items()}, **along}
+
 
 class RetrievalDriver(DecodingDriver):
     """As for sequence decoding, one prompt at a time."""
@@ -187,6 +223,13 @@ DRIVERS: dict[str, Driver] = {
 def quality(driver: Driver, method: Any, setting: Any, shared: Shared | None) -> Any:
     """Answers to the whole evaluation set, with the results that cells share."""
     return driver.answer(method, setting, setting.evaluation, NoPhases(), shared)
+
+
+def _thinned(values: list[float]) -> list[float]:
+    """A long series as the means of equal stretches."""
+    if len(values) <= LONGEST_SERIES:
+        return values
+    return [float(part.mean()) for part in np.array_split(np.asarray(values), LONGEST_SERIES)]
 
 
 def _split(essence: Essence) -> list[NDArray[Any]]:

@@ -102,6 +102,7 @@ class CellSpec(_Strict):
     fidelity_baseline: Reference | str | None = None
     fidelity: Ordered | None = None
     timed: bool = True
+    timing: dict[str, Any] = {}  # changes the recipe's and the scale's for this cell
     scales: list[Scale] = list(SCALES)
 
 

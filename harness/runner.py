@@ -162,6 +162,7 @@ class Runner:
         row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"], "fit_memory_mib": answer["memory_mib"]}
         row["intervals"] = answer["intervals"]
         row["counters"] = answer["counters"]
+        row["series"], row["examples"] = answer["series"], answer["examples"]
         row["fidelity"] = _fidelity(cell, answer["metrics"])
         if not cell.timed:
             return fitted
@@ -261,8 +262,13 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     if cell.speed_baseline is not None:
         metrics["baseline_wall_clock_s"] = summary.baseline_s
         metrics["speedup"] = summary.speedup
+        limit = row["counters"].get("limit")
+        if limit:
+            metrics["share_of_limit"] = summary.speedup / limit
         if summary.interval is not None:
             row["intervals"]["speedup"] = list(summary.interval)
+            if limit:
+                row["intervals"]["share_of_limit"] = [bound / limit for bound in summary.interval]
         record |= {"decision": summary.decision, "reason": summary.reason}
     row["timing"] = record
 

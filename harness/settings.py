@@ -66,7 +66,11 @@ class TokenScoringSetting(Setting):
 
 @dataclass(slots=True, kw_only=True)
 class SoftmaxSetting(Setting):
-    """contexts float32 [n, d] and targets int64 [n] of training text; evaluation and timed contexts of test text."""
+    """contexts float32 [n, d] and targets int64 [n] of training text; evaluation and timed contexts of test text.
+
+    batch: contexts asked at a time; 1 calls `topk`, more `topk_many`. timed_targets int64, one for each timed context:
+    when given, the timed pass asks `log_prob` of them instead of the top-k.
+    """
 
     layer: OutputLayer
     contexts: NDArray[np.float32]
@@ -74,7 +78,9 @@ class SoftmaxSetting(Setting):
     evaluation: NDArray[np.float32]
     evaluation_targets: NDArray[np.int64]
     timed: NDArray[np.float32]
+    timed_targets: NDArray[np.int64] | None = None
     k: int = 5
+    batch: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,4 +128,17 @@ class Task(ABC):
     def evaluate(self, setting: Any, method: Any) -> dict[str, Measure]:
         """Metrics that need the fitted method at work rather than its answers: BLEU of a beam search whose softmax
         layer it is, perplexity by its `log_prob`. None by default; part of the quality pass."""
+        return {}
+
+    def examples(self, setting: Any, method: Any, answers: Sequence[Any]) -> list[dict[str, str]]:
+        """A few worked examples, each an ordered label -> text, printed under the table. None by default.
+
+        `output` is what this method made of it; the other labels say what it was made of, and examples of several rows
+        that agree in them are shown together. Called after `evaluate` in the same process, so that what it decoded
+        need not be decoded again.
+        """
+        return []
+
+    def series(self, setting: Any, answers: Sequence[Any]) -> dict[str, list[float]]:
+        """Figures of each item by name, in the items' order (edit ratios, ...). None by default."""
         return {}

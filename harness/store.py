@@ -19,11 +19,11 @@ from typing import Any, Literal, TypedDict, cast
 
 from harness.errors import MachineError, RequestError
 
-SCHEMA = 1
+SCHEMA = 2
 Status = Literal["ok", "failed", "timeout", "killed"]
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
-MIGRATIONS: Mapping[int, Migration] = {}
+MIGRATIONS: Mapping[int, Migration] = {1: lambda row: {**row, "series": {}, "examples": []}}
 """Schema n -> the function that turns a row of schema n into one of schema n + 1."""
 
 
@@ -46,6 +46,8 @@ class Row(TypedDict):
     metrics: dict[str, float | None]  # None: not a finite number
     intervals: dict[str, list[float]]  # metric -> [low, high], 95%
     counters: dict[str, float | None]
+    series: dict[str, list[float | None]]  # figures of each item, or along the items
+    examples: list[dict[str, str]]  # worked examples: label -> text
     timing: dict[str, Any] | None  # processes, decision, reason, noise_floor, spreads (s), outliers
     speed_baseline: dict[str, Any] | None  # {"method", "params"}
     fidelity_baseline: dict[str, Any] | None
@@ -60,7 +62,8 @@ class Row(TypedDict):
 
 _EMPTY: dict[str, Callable[[], Any]] = {
     "schema": lambda: SCHEMA, "column": str, "params": lambda: {"method": {}, "task": {}}, "status": lambda: "ok",
-    "metrics": dict, "intervals": dict, "counters": dict, "facts": dict, "hashes": dict, "code": dict,
+    "metrics": dict, "intervals": dict, "counters": dict, "series": dict, "examples": list,
+    "facts": dict, "hashes": dict, "code": dict,
     "environment": lambda: {"before": {}, "after": {}},
 }  # fmt: skip
 

@@ -50,6 +50,7 @@ def metrics(row: Row, time_ms: int) -> list[Metric]:
     numbers |= phases(timing)
     numbers["cell_s"] = row["seconds"]
     series = {name: [(0, value)] for name, value in numbers.items()} | samples(timing)
+    series |= {f"series.{name}": list(enumerate(values)) for name, values in (row["series"] or {}).items()}
     return [
         Metric(_name(name), float(value), time_ms, step)
         for name, steps in series.items()

@@ -102,10 +102,21 @@ def fit(request: Request) -> Response:
         "fit_s": seconds["method"],
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
-        "counters": cell.driver.counters(answers) | method.counters(),
+        "counters": cell.driver.counters(answers) | method.counters() | _limit(cell, method, manifests),
+        "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
+        "examples": cell.task.examples(cell.setting, method, answers),
         "timing_counters": cell.driver.timing_counters(answers),
         "memory_mib": _peak_memory(),
     }
+
+
+def _limit(cell: _Cell, method: Any, manifests: dict[str, Any]) -> dict[str, float]:
+    """`limit`, the speedup if time were multiply-adds, where both the method and its baseline count them."""
+    ours = method.counters().get("multiply_adds")
+    if not ours or "speed_baseline" not in manifests:
+        return {}
+    theirs = cell.opened("speed_baseline", manifests["speed_baseline"]).counters().get("multiply_adds")
+    return {"limit": theirs / ours} if theirs else {}
 
 
 def timed(request: Request) -> Response:
@@ -121,7 +132,7 @@ def timed(request: Request) -> Response:
         def once() -> object:
             timer = PhaseTimer(synchronise)
             phases[role].append(timer)
-            return cell.driver.answer(method, cell.setting, cell.setting.timed, timer)
+            return cell.driver.timed(method, cell.setting, timer)
 
         return once
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness.artifacts import write_atomically
 from harness.report.claims import Outcome, Verdict
-from harness.report.tables import SETTING, Table
+from harness.report.tables import SETTING, Example, Table
 
 COLOURS: dict[Outcome, str] = {
     "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
@@ -40,6 +40,8 @@ def show(table: Table, console: Console) -> None:
         console.print(Text(f"Not enough room for: {', '.join(dropped)}; table.md has every column.", "bright_black"))
     for note in table.notes:
         console.print(Text(note, style="bright_black"))
+    for place, example in enumerate(table.examples, 1):
+        _show_example(place, example, console)
     if table.published_only:
         _show_published_only(table, console)
     show_verdicts(table.verdicts, console)
@@ -69,6 +71,11 @@ def markdown(table: Table) -> str:
         parts.append(_markdown_table(table.header, section.lines))
     if table.notes:
         parts.append("\n".join(f"- {note}" for note in table.notes))
+    if table.examples:
+        parts.append("## Examples")
+    for place, example in enumerate(table.examples, 1):
+        lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
+        parts.append(_markdown_table([str(place), ""], lines))
     if table.verdicts:
         lines = [[v.outcome, v.sentence] for v in table.verdicts]
         parts += ["## Claims of the paper", _markdown_table(["verdict", "claim"], lines)]
@@ -136,6 +143,16 @@ def _rich(table: Table, columns: list[int], broken: bool) -> RichTable:
 
 def _coloured(cell: str) -> Text:
     return Text(cell, style=CELL_COLOURS.get(cell, ""))
+
+
+def _show_example(place: int, example: Example, console: Console) -> None:
+    grid = RichTable(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="bright_black", no_wrap=True)
+    grid.add_column()
+    for label, text in (*example.given.items(), *example.outputs.items()):
+        grid.add_row(Text(label), Text(text))
+    console.print(Text(f"\nExample {place}", style="bold"))
+    console.print(grid)
 
 
 def _show_published_only(table: Table, console: Console) -> None:

@@ -21,6 +21,7 @@ from harness.store import Row
 TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
+OUTPUT = "output"  # the label of a worked example's text that is the row's own
 
 Labels = tuple[str, str]  # row, column
 
@@ -34,6 +35,14 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """One worked example: what it is about (label -> text), and what each row made of it (cell -> text)."""
+
+    given: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A finished table. `facts` and `notes` are sentences for above and below it."""
 
@@ -44,6 +53,7 @@ class Table:
     notes: list[str]
     published_only: list[list[str]]  # row, column, metric, value, source
     verdicts: list[Verdict]
+    examples: list[Example]
     records: list[dict[str, Any]] = field(repr=False)  # raw numbers, one record per line, for the CSV
 
 
@@ -77,6 +87,7 @@ def build(
         notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper),
         published_only=layout.unmatched(),
         verdicts=list(verdicts),
+        examples=_examples(ours),
         records=[layout.record(row) for group in machines for row in group],
     )
 
@@ -214,6 +225,18 @@ def _wall_clock(row: Row) -> str:
     spread = (row["timing"] or {}).get("spread_method")
     shown = duration(row["metrics"].get("wall_clock_s"))
     return shown if spread is None or shown == NOTHING else f"{shown} ± {duration(spread)}"
+
+
+def _examples(rows: Sequence[Row]) -> list[Example]:
+    """The rows' worked examples, those of the same matter together."""
+    found: dict[tuple[tuple[str, str], ...], Example] = {}
+    for row in rows:
+        for example in row["examples"] or ():
+            given = {label: text for label, text in example.items() if label != OUTPUT}
+            together = found.setdefault(tuple(given.items()), Example(given, {}))
+            if OUTPUT in example:
+                together.outputs[row["cell"]] = example[OUTPUT]
+    return list(found.values())
 
 
 def _in_order(rows: Sequence[Row], cells: Sequence[Labels]) -> list[Row]:

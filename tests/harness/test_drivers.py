@@ -8,6 +8,7 @@ import pytest
 from harness.contracts import Decoded, TokenScores, TopK, Trace
 from harness.drivers import DRIVERS
 from harness.errors import RequestError
+from harness.settings import SoftmaxSetting
 
 
 def essence(contract, answers):
@@ -81,3 +82,55 @@ def test_a_method_that_skips_a_token_is_refused():
     setting = type("Setting", (), {"model": None})()
     with pytest.raises(RequestError, match="Short scored 3 of 4 tokens"):
         DRIVERS["token-scoring"].answer(Short(), setting, [np.arange(5)], None)
+
+
+class Asked:
+    """A softmax method that remembers how it was asked and answers 0, 1, ..."""
+
+    def __init__(self):
+        self.calls = []
+
+    def topk(self, context, k):
+        self.calls.append(("topk", 1, k))
+        return topk(*range(k))
+
+    def topk_many(self, contexts, k):
+        self.calls.append(("topk_many", len(contexts), k))
+        ids = np.tile(np.arange(k), (len(contexts), 1))
+        return TopK(ids, ids.astype(np.float32), np.arange(len(contexts), dtype=np.float32))
+
+    def log_prob(self, context, target):
+        self.calls.append(("log_prob", 1, target))
+        return -1.0
+
+
+def softmax_setting(**known):
+    contexts = np.zeros((5, 2), np.float32)
+    given = {"layer": None, "contexts": contexts, "targets": np.zeros(5, np.int64), "evaluation": contexts}
+    given |= {"evaluation_targets": np.zeros(5, np.int64), "timed": contexts, "hashes": {}}
+    return SoftmaxSetting(**(given | known))
+
+
+def test_contexts_are_asked_in_batches_in_both_passes_where_the_setting_says_so():
+    method, setting, driver = Asked(), softmax_setting(batch=2, k=3), DRIVERS["softmax-screening"]
+    answers = driver.answer(method, setting, setting.evaluation, None)
+    assert [a.ids.tolist() for a in answers] == [[0, 1, 2]] * 5
+    assert [a.log_normalizer for a in answers] == [0, 1, 0, 1, 0]
+    driver.timed(method, setting, None)
+    assert method.calls == [("topk_many", 2, 3), ("topk_many", 2, 3), ("topk_many", 1, 3)] * 2
+
+
+def test_the_timed_pass_asks_for_probabilities_where_the_setting_names_words():
+    method, setting = Asked(), softmax_setting(timed_targets=np.arange(5))
+    assert DRIVERS["softmax-screening"].timed(method, setting, None) == [-1.0] * 5
+    assert method.calls == [("log_prob", 1, word) for word in range(5)]
+
+
+def test_long_series_are_thinned_to_means_of_equal_stretches():
+    scores = [TokenScores(np.zeros(1), series={"lambda": np.arange(2000.0)})] * 2
+    series = DRIVERS["token-scoring"].series(scores)["lambda"]
+    assert len(series) == 1000 and series[:2] == [1.5, 5.5]
+    decoded = [Decoded([1, 2], Trace(1, series={"strides": [1.0, 3.0]})), Decoded([4], Trace(1))]
+    assert DRIVERS["sequence-decoding"].series(decoded) == {
+        "tokens": [2, 1], "iterations": [1, 1], "strides": [1, 3],
+    }  # fmt: skip

@@ -52,6 +52,17 @@ def test_overrides_reach_methods_and_baselines_but_not_what_a_baseline_states(to
     assert unigram.speed_baseline.params == {"pause": 0.1, "fault": "none", "lambda": 0.1}
 
 
+def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it_states(toys):
+    text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, timing: {threads: 1}}")
+    assert text != TEXT
+    overrides = parse_overrides(["timing.threads=4", "timing.pairs=9"])
+    uniform, other, _ = cells.expand(recipe.parse(text, "toy.yaml"), "small", toys, overrides)
+    assert (uniform.timing.threads, uniform.timing.pairs, uniform.timing.processes) == (1, 9, 2)
+    assert other.timing.threads == 4
+    with pytest.raises(RequestError, match=r"unknown parameter 'thread'.*did you mean 'threads'"):
+        cells.expand(recipe.parse(text.replace("threads", "thread"), "toy.yaml"), "small", toys)
+
+
 def test_an_override_of_what_every_cell_states_is_refused(toys):
     with pytest.raises(RequestError, match=r"method\.pause: every cell of toy states it itself"):
         cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": 2.0})

@@ -186,6 +186,22 @@ def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
     assert not list(markdown.parent.glob("*.partial"))
 
 
+def test_worked_examples_of_the_same_matter_stand_together():
+    given = [
+        row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}]),
+        row(
+            CELLS[1],
+            85.0,
+            examples=[{"source": "ein Haus", "output": "one | house"}, {"source": "ja", "output": "yes"}],
+        ),
+    ]
+    table = build(given)
+    assert [example.given for example in table.examples] == [{"source": "ein Haus"}, {"source": "ja"}]
+    assert table.examples[0].outputs == {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}
+    assert "| kNN-LM / FoSS=0 | one \\| house |" in render.markdown(table)
+    assert "Example 2" in text(table)
+
+
 def test_a_recipe_without_named_metrics_shows_the_first_few():
     recipe = parse(RECIPE.replace("metrics: [perplexity, foss]\n", ""), "demo.yaml")
     table = tables.build(recipe, "small", rows(), Published([]))

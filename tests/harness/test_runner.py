@@ -88,9 +88,15 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
     assert row["metrics"]["speedup"] > 0
     if task == "toy-layer":
         assert row["metrics"]["precision_at_1"] == pytest.approx(1, abs=0.15)
+        limit = row["counters"]["limit"]  # all 100 words against the ones seen
+        assert limit > 1
+        assert row["metrics"]["share_of_limit"] == pytest.approx(row["metrics"]["speedup"] / limit)
     if task == "toy-successors":
         assert row["counters"]["accepted_tokens"] == pytest.approx(2, rel=0.1)
         assert row["metrics"]["exact_match"] == 1
+        assert row["series"]["source"] == list(range(3, 25))  # what the task says of each item
+        assert row["series"]["tokens"] == [*range(3, 20), *[20] * 5]  # what the driver says: cut at the limit
+        assert row["examples"] == [{"source": "[3]", "output": "[2, 1, 0]"}]
 
 
 @pytest.mark.parametrize(

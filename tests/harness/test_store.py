@@ -111,6 +111,11 @@ def test_rows_of_older_schemas_are_migrated_step_by_step_and_newer_ones_refused(
         migrate({}, "f")
 
 
+def test_a_row_of_the_first_schema_gets_empty_series_and_examples():
+    old = {name: value for name, value in row().items() if name not in ("series", "examples")} | {"schema": 1}
+    assert migrate(old, "f") == row()
+
+
 def test_a_full_disk_ends_in_one_line_and_loses_no_row(store):
     store.append(row("a"))
     limit = store.path.stat().st_size + 50  # room for a part of the next row: a torn write for real

@@ -42,7 +42,8 @@ def row(name: str = "kNN-LM", **known) -> Row:
         "metrics": {"perplexity": 12.5, "speedup": 2.5, "broken": float("nan")}, "intervals": {"speedup": [2.0, 3.0]},
         "counters": {"searches": 7.0}, "timing": {"processes": [process], "decision": "faster", "noise_floor": 1.1},
         "hashes": {"data": "d" * 64, "model": "m" * 20, "key": "k"}, "facts": {"corpus": "wiki", "tokens": 10},
-        "code": {"revision": "abc"}, "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
+        "code": {"revision": "abc"}, "series": {"edit_ratio": [0.1, 0.3]},
+        "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
     }  # fmt: skip
     return new_row(**(values | known))
 
@@ -71,6 +72,8 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
     assert {"decision": "faster", "status": "ok", "revision": "abc"}.items() <= good.data.tags.items()
     history = tracker.client.get_metric_history(good.info.run_id, "pair_speedup")
     assert [(point.step, point.value) for point in history] == [(0, 2.0), (1, 3.0)]
+    history = tracker.client.get_metric_history(good.info.run_id, "series.edit_ratio")
+    assert [(point.step, point.value) for point in history] == [(0, 0.1), (1, 0.3)]
     inputs = tracker.client.get_run(good.info.run_id).inputs
     assert [d.dataset.name for d in inputs.dataset_inputs] == ["wiki"] and len(inputs.model_inputs) == 1
     assert [f.path for f in tracker.client.list_artifacts(parent.info.run_id)] == ["table.md"]

@@ -98,6 +98,9 @@ class Exact(SoftmaxScreening):
         logits = self.layer.weight @ context + self.layer.bias
         return float(logits[target] - np.log(np.exp(logits).sum()))
 
+    def counters(self):
+        return {"multiply_adds": self.layer.weight.size}
+
 
 @method("toy-frequent", contract="softmax-screening", baseline="toy-exact", summary="only the words seen in training")
 class Frequent(Exact):
@@ -112,6 +115,9 @@ class Frequent(Exact):
         logits = self.layer.weight[self.candidates] @ context + self.layer.bias[self.candidates]
         best = np.argsort(-logits, kind="stable")[:k]
         return TopK(self.candidates[best], logits[best], float(np.log(np.exp(logits).sum())))
+
+    def counters(self):
+        return {"multiply_adds": len(self.candidates) * self.layer.weight.shape[1]}
 
 
 @method("toy-greedy", contract="sequence-decoding", needs=("causal",), summary="one successor per step")

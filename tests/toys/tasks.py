@@ -94,6 +94,12 @@ class ToySuccessors(Task):
     def metrics(self, setting, answers):
         return {"length": _mean([len(a.ids) for a in answers])}
 
+    def examples(self, setting, method, answers):
+        return [{"source": str(setting.evaluation[0]), "output": str(answers[0].ids)}]
+
+    def series(self, setting, answers):
+        return {"source": [float(source[0]) for source in setting.evaluation]}
+
 
 @task("toy-questions", contract="retrieval-generation", provides=("passages",), summary="passages by number")
 class ToyQuestions(Task):
