@@ -249,7 +249,11 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     )
     metrics = row["metrics"]
     metrics["wall_clock_s"] = summary.method_s
-    metrics["memory_mib"] = max(r["memory_mib"] for r in responses)
+    memory = responses[0]["memory_mib"]
+    if memory["method"] is not None:
+        metrics["memory_mib"] = memory["method"]
+        if cell.speed_baseline is not None:
+            metrics["baseline_memory_mib"] = memory["baseline"]
     record: dict[str, Any] = {
         "processes": responses,
         "noise_floor": summary.noise_floor,

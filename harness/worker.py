@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import Any
 from harness.artifacts import Cache, CellArtifacts, SharedResults, write_atomically
 from harness.drivers import DRIVERS, Driver, context, quality
 from harness.errors import HarnessError
+from harness.memory import peak_of, peak_resident
 from harness.phases import PhaseTimer
 from harness.progress import Progress
 from harness.registry import Registry, construct
@@ -106,7 +106,7 @@ def fit(request: Request) -> Response:
         "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
         "examples": cell.task.examples(cell.setting, method, answers),
         "timing_counters": cell.driver.timing_counters(answers),
-        "memory_mib": _peak_memory(),
+        "memory_mib": peak_resident(),
     }
 
 
@@ -149,11 +149,15 @@ def timed(request: Request) -> Response:
         synchronise=synchronise,
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
-    return sample.as_dict() | {
+    answer = {
         "phases": {role: _phases(timers) for role, timers in phases.items()},
         "threads": _threads(),
-        "memory_mib": _peak_memory(),
+        "memory_mib": {},
     }
+    if request["process"] == 0:  # memory hardly varies: one process tells
+        sides = {"method": method, "baseline": baseline}
+        answer["memory_mib"] = {side: peak_of(side_call, request["device"]) for side, side_call in sides.items()}
+    return sample.as_dict() | answer
 
 
 def analysis(request: Request) -> Response:
@@ -204,12 +208,6 @@ def _threads() -> dict[str, int]:
         if library in sys.modules:
             counts[library] = int(getattr(sys.modules[library], function)())
     return counts
-
-
-def _peak_memory() -> float:
-    """Peak resident memory of this process in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def _die_with(runner: int) -> None:

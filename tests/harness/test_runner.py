@@ -62,6 +62,7 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert row["fidelity"]["holds"] is True
     assert row["metrics"]["speedup"] < 0.5
     assert row["timing"]["decision"] == "exploratory"
+    assert 0 < row["metrics"]["memory_mib"] < 4000
     assert len(row["timing"]["processes"]) == 2
     assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] == pytest.approx(0.01, rel=0.5)
     assert row["counters"]["tokens"] == 2999
