@@ -140,5 +140,8 @@ def _capitalised(
     clean = [word for correction in leading for word in correction.words]
     if end == 0:  # only deletions: the word that moved to the front was given the capital
         end, clean = 1, [*clean, spoiled[0]]
-    first = Correction(0, end, leading[0].kind, (tokens[0], *clean[1:]))
-    return result, [first, *corrections[len(leading) :]]
+    restored = (tokens[0], *clean[1:])
+    rest = corrections[len(leading) :]
+    if restored == tuple(result[:end]):  # the capital undid the error
+        return result, rest
+    return result, [Correction(0, end, leading[0].kind, restored), *rest]
