@@ -1,0 +1,70 @@
+"""Corpus BLEU and chrF by sacrebleu, with intervals over sentences.
+
+BLEU is a function of counts summed over sentences, so that its interval, and that of the difference of two systems on
+the same sentences, is a bootstrap over sentences (Koehn, 2004) of those counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+from harness import statistics
+from harness.settings import Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ORDERS = 4
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
+    """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval."""
+    low, high = statistics.block_bootstrap(_columns(hypotheses, references), _score, block=1) or (None, None)
+    return Measure(float(BLEU().corpus_score(list(hypotheses), [list(references)]).score), low, high)
+
+
+def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]) -> Measure:
+    """BLEU of the hypotheses minus BLEU of the baseline's, with the interval of the paired bootstrap."""
+    ours, theirs = (BLEU().corpus_score(list(h), [list(references)]).score for h in (hypotheses, baseline))
+    columns = [*_columns(hypotheses, references), *_columns(baseline, references)]
+    half = len(columns) // 2
+    interval = statistics.block_bootstrap(columns, lambda *m: _score(*m[:half]) - _score(*m[half:]), block=1)
+    low, high = interval or (None, None)
+    return Measure(float(ours - theirs), low, high)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
+    """Corpus chrF2 (0-100)."""
+    return Measure(float(CHRF().corpus_score(list(hypotheses), [list(references)]).score))
+
+
+def signature() -> str:
+    """What a BLEU number needs beside it to be compared: sacrebleu's signature for one reference."""
+    metric = BLEU()
+    metric.corpus_score(["a"], [["a"]])
+    return str(metric.get_signature())
+
+
+def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArray[np.float64]]:
+    """Per sentence: lengths of hypothesis and reference, matches and n-grams of each order; ten columns [n]."""
+    sentence = BLEU(effective_order=True)
+    rows = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        found = sentence.sentence_score(hypothesis, [reference])
+        rows.append([found.sys_len, found.ref_len, *found.counts, *found.totals])
+    return list(np.asarray(rows, np.float64).reshape(-1, 2 + 2 * _ORDERS).T)
+
+
+def _score(*means: NDArray[Any]) -> NDArray[np.float64]:
+    """BLEU (0-100) from the means of `_columns`; 0 where an order has no match (sacrebleu's smoothing matters for sets
+    of a few sentences only)."""
+    system, reference = means[0], means[1]
+    matches, totals = np.stack(means[2 : 2 + _ORDERS]), np.stack(means[2 + _ORDERS :])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.exp(np.log(matches / totals).mean(axis=0))
+        brevity = np.minimum(1.0, np.exp(1 - reference / system))
+    return np.asarray(np.nan_to_num(100 * brevity * precision), np.float64)

@@ -1,0 +1,143 @@
+"""Beam search whose softmax is handed in, so that any top-k method can stand in for the full one.
+
+Every step each live hypothesis asks the softmax for its best `beam` words; a word's log-probability is its logit minus
+the log-normaliser of the answer, that is the log-softmax over the method's candidate set, and a word outside of it has
+probability 0 (Chen et al., 2019, section 4). Of all continuations of a sentence the best are kept, as many as the beam
+has places. An end mark among them closes its hypothesis and takes the place away, so that a beam of 1 is greedy
+decoding; the search of a sentence ends when no place is left or at the limit, where open hypotheses are taken as they
+stand. The answer is the hypothesis with the highest log-probability / length ** length_penalty (end mark counted),
+and the first found of equal ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from harness.contracts import TopK
+from harness.errors import RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Softmax = Callable[["NDArray[np.float32]", int], TopK]  # (context [d], k) -> top-k, as `SoftmaxScreening.topk`
+
+
+class Decoder(Protocol):
+    """A model that continues sentences by one word at a time. A state is its own affair; it holds one row for every
+    hypothesis."""
+
+    def start(self, sources: Sequence[Sequence[int]]) -> Any:
+        """State with one row for each source, nothing said yet."""
+
+    def step(self, state: Any, rows: NDArray[np.int64], words: NDArray[np.int64]) -> tuple[NDArray[np.float32], Any]:
+        """Contexts [n, d] and state of n hypotheses, each continuing a row of `state` by a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """Words without the end mark, their natural-log probability (that of the end mark included where there is one)."""
+
+    words: tuple[int, ...]
+    log_prob: float
+    ended: bool = False
+
+    def score(self, length_penalty: float) -> float:
+        """log_prob / length ** length_penalty, the end mark counted."""
+        return self.log_prob / float(max(1, len(self.words) + self.ended) ** length_penalty)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Wall-clock seconds inside the softmax and inside the model, and how often each hypothesis asked the softmax."""
+
+    softmax_s: float = 0.0
+    model_s: float = 0.0
+    contexts: int = 0
+
+
+@dataclass(slots=True)
+class _Search:
+    """One sentence on its way: live hypotheses with their rows of the decoder's state, and closed ones."""
+
+    live: list[tuple[Hypothesis, int]]
+    closed: list[Hypothesis] = field(default_factory=list)
+
+    def extend(self, answers: Sequence[TopK], beam: int, end: int) -> list[tuple[Hypothesis, int]]:
+        """Closed and continued hypotheses from one answer for each live one; returns those that go on, each with the
+        place of the one it continues."""
+        found: list[tuple[float, int, int]] = []
+        for place, ((hypothesis, _), answer) in enumerate(zip(self.live, answers, strict=True)):
+            log_probs = hypothesis.log_prob + (answer.logits.astype(np.float64) - float(answer.log_normalizer))
+            found += [(-p, place, int(w)) for p, w in zip(log_probs, answer.ids, strict=True) if p > -np.inf]
+        found.sort(key=lambda continuation: continuation[0])  # stable: equal ones stay in the order found
+        onward: list[tuple[Hypothesis, int]] = []
+        for negative, place, word in found[: beam - len(self.closed)]:
+            words = self.live[place][0].words
+            if word == end:
+                self.closed.append(Hypothesis(words, -negative, ended=True))
+            else:
+                onward.append((Hypothesis((*words, word), -negative), place))
+        if not found:  # nothing has a probability: what stands is all there is
+            self.closed += [hypothesis for hypothesis, _ in self.live]
+        return onward
+
+
+def beam_search(
+    decoder: Decoder,
+    sources: Sequence[Sequence[int]],
+    softmax: Softmax,
+    *,
+    beam: int,
+    limit: int,
+    end: int,
+    length_penalty: float = 1.0,
+    clock: Clock | None = None,
+) -> list[Hypothesis]:
+    """The best hypothesis of each source, at most `limit` words long; all sources are searched side by side.
+
+    `end` is both the decoder's first input and the mark that closes a hypothesis. Raises `RequestError` for a beam
+    below 1 or a negative limit.
+    """
+    if beam < 1 or limit < 0:
+        raise RequestError(f"beam must be at least 1 and the limit not negative, given {beam} and {limit}")
+    if not sources:
+        return []
+    clock = clock or Clock()
+    started = time.perf_counter()
+    state = decoder.start(sources)
+    clock.model_s += time.perf_counter() - started
+    searches = [_Search([(Hypothesis((), 0.0), row)]) for row in range(len(sources))]
+    for _ in range(limit):
+        live = [alive for search in searches for alive in search.live]
+        if not live:
+            break
+        rows = np.asarray([row for _, row in live], np.int64)
+        words = np.asarray([hypothesis.words[-1] if hypothesis.words else end for hypothesis, _ in live], np.int64)
+        started = time.perf_counter()
+        contexts, state = decoder.step(state, rows, words)
+        between = time.perf_counter()
+        answers = [softmax(context, beam) for context in contexts]
+        clock.softmax_s += time.perf_counter() - between
+        clock.model_s += between - started
+        clock.contexts += len(contexts)
+        _advance(searches, answers, beam, end)
+    return [_best(search, length_penalty) for search in searches]
+
+
+def _advance(searches: Sequence[_Search], answers: Sequence[TopK], beam: int, end: int) -> None:
+    """Hand every search its answers, which stand in the order of the live hypotheses."""
+    first = 0
+    for search in searches:
+        count = len(search.live)
+        onward = search.extend(answers[first : first + count], beam, end)
+        search.live = [(hypothesis, first + place) for hypothesis, place in onward]
+        first += count
+
+
+def _best(search: _Search, length_penalty: float) -> Hypothesis:
+    return max([*search.closed, *(h for h, _ in search.live)], key=lambda h: h.score(length_penalty))

@@ -1,0 +1,161 @@
+"""Parallel text: sentence pairs per split, from local folders, the Hugging Face hub, or a seeded generator.
+
+Layout of a folder, under each data root in order (`HARNESS_DATA`; the first that has the data set wins), one sentence
+a line, both sides of equal length:
+
+    <root>/<dataset>/train.<language>      valid | validation | val | dev .<language>      <test>.<language>
+
+each plain or with `.gz`. A data set may have several test sets; `test` names the one meant (`test_2016_flickr`,
+`newstest2015`), and any split may be missing until it is asked for.
+"""
+
+from __future__ import annotations
+
+import gzip
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.artifacts import Cache
+from harness.errors import RequestError
+from tasks.sources import Split, content_hash
+
+ParallelKind = Literal["generated", "folder", "hub"]
+Pair = tuple[str, str]  # a sentence and its translation
+
+
+class ParallelSource(ABC):
+    """Pairs per split. `source` and `target` are language codes."""
+
+    name: str
+    source: str
+    target: str
+
+    @abstractmethod
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        """What determines the split's pairs, JSON-able and found without reading them."""
+
+    @abstractmethod
+    def pairs(self, split: Split) -> list[Pair]:
+        """The split's pairs in a fixed order. Raises `RequestError` when they are missing or unreadable."""
+
+
+def open_parallel(
+    kind: ParallelKind, dataset: str, source: str, target: str, data: Sequence[Path], test: str = "test"
+) -> ParallelSource:
+    """The source of a kind. `dataset` is a folder's name under one of `data`, or a hub id or `id:config`."""
+    if kind == "generated":
+        from tasks.sources.invented_language import InventedLanguage
+
+        return InventedLanguage()
+    if kind == "folder":
+        return ParallelFolder(dataset, source, target, data, test)
+    return ParallelHub(dataset, source, target, test)
+
+
+def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
+    """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint."""
+
+    def build(folder: Path) -> None:
+        (folder / "hash.txt").write_text(content_hash(side for pair in source.pairs(split) for side in pair))
+
+    key = {**source.fingerprint(split), "split": split}
+    return (cache.build("pairs-hash", key, build) / "hash.txt").read_text()
+
+
+class ParallelFolder(ParallelSource):
+    """A parallel data set found by name under the data roots. Raises `RequestError` naming the paths tried."""
+
+    def __init__(self, dataset: str, source: str, target: str, roots: Sequence[Path], test: str = "test") -> None:
+        self.name, self.source, self.target = dataset, source, target
+        self._stems: dict[Split, tuple[str, ...]] = {
+            "train": ("train",),
+            "validation": ("valid", "validation", "val", "dev"),
+            "test": (test,),
+        }
+        tried = [root / dataset for root in roots]
+        found = next((path for path in tried if dataset and path.is_dir()), None)
+        if found is None:
+            places = ", ".join(map(str, tried)) or "no folder, because HARNESS_DATA is not set"
+            raise RequestError(
+                f"no parallel data set {dataset!r}; tried {places}; point HARNESS_DATA at the folder that holds "
+                f"{dataset or 'it'}/, or use --set task.source=generated"
+            )
+        self.path = found
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        files = self._files(split)
+        stats = [(str(file.resolve()), file.stat()) for file in files]
+        return {"files": [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats], "format": 1}
+
+    def pairs(self, split: Split) -> list[Pair]:
+        files = self._files(split)
+        left, right = map(_lines, files)
+        if len(left) != len(right):
+            raise RequestError(
+                f"{files[0]} has {len(left)} lines and {files[1]} {len(right)}; they are not parallel, fetch them again"
+            )
+        if not left:
+            raise RequestError(f"{files[0]} is empty; fetch it again")
+        return list(zip(left, right, strict=True))
+
+    def _files(self, split: Split) -> tuple[Path, Path]:
+        for stem in self._stems[split]:
+            for ending in ("", ".gz"):
+                names = [f"{stem}.{language}{ending}" for language in (self.source, self.target)]
+                left, right = (self.path / name for name in names)
+                if left.is_file() and right.is_file():
+                    return left, right
+        stems = " or ".join(self._stems[split])
+        raise RequestError(
+            f"{self.path} has no {split} split for {self.source}-{self.target}; expected {stems} with .{self.source} "
+            f"and .{self.target} (or .gz)"
+        )
+
+
+class ParallelHub(ParallelSource):
+    """A data set of the hub (`id` or `id:config`, or a local folder in the hub's layout) whose column `translation`
+    holds a sentence by language, or whose columns are the languages. `test` names its test split."""
+
+    def __init__(self, dataset: str, source: str, target: str, test: str = "test") -> None:
+        if not dataset:
+            raise RequestError("source hub needs an id; give --set task.dataset=wmt/wmt14:de-en")
+        self.name, self.source, self.target, self.test = dataset, source, target, test
+        self.identity, _, self.config = dataset.partition(":")
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        return {
+            "hub": self.identity, "config": self.config, "languages": [self.source, self.target], "test": self.test,
+            "format": 1,
+        }  # fmt: skip
+
+    def pairs(self, split: Split) -> list[Pair]:
+        import datasets
+
+        datasets.disable_progress_bars()
+        name = self.test if split == "test" else split
+        try:
+            rows = datasets.load_dataset(*filter(None, (self.identity, self.config)), split=name)
+        except Exception as error:  # no network, no such id, config or split: too many classes to list
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise RequestError(
+                f"no {name} split of the data set {self.name}: {reason}; check the id and the network, or use a folder"
+            ) from error
+        found = [row.get("translation", row) for row in rows]
+        missing = {self.source, self.target} - set(found[0] if found else ())
+        if missing:
+            raise RequestError(
+                f"the data set {self.name} has no {' and no '.join(sorted(missing))}; columns: "
+                f"{', '.join(rows.column_names)}"
+            )
+        return [(pair[self.source].strip(), pair[self.target].strip()) for pair in found]
+
+
+def _lines(file: Path) -> list[str]:
+    opened = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
+        raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error
