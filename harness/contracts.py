@@ -111,6 +111,9 @@ class LanguageModel(Protocol):
         """Predict tokens 1..T-1 of one stream of ids [T], each once, with the longest left context that the
         sliding window allows. `statistics` asks for `max_log_prob` and `entropy`. Bounded memory per block."""
 
+    def capture(self, key: KeyKind) -> AbstractContextManager[list[torch.Tensor]]:
+        """Collect the keys [1, t, d] or [t, d] of every forward pass that others make of the module meanwhile."""
+
 
 class GenerationModel(Protocol):
     """An encoder-decoder or causal Transformer as decoding and retrieval generation see it."""

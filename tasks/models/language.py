@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,12 @@ class CausalLM:
             pending.append((begin, first, end))
         if pending:
             yield from self._encode_windows(ids, pending, key, parts, statistics)
+
+    def capture(self, key: KeyKind) -> AbstractContextManager[list[torch.Tensor]]:
+        """Collect the keys of every forward pass of `module` made inside: see `harness.contracts.LanguageModel`."""
+        if key == "last_hidden":
+            return captured((self._head, self._head), "last_ffn_input")  # what enters the output layer
+        return captured(last_feed_forward(self.module.base_model, self.model_type), key)
 
     def _encode_windows(
         self,

@@ -1,0 +1,130 @@
+"""Iterative RaLM as a process: every k tokens the best passage for the latest context is put before the prompt
+(Ram et al., 2023; section 5.3 of Zhang et al., 2024, naive iterative RaLM serving)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts import GenerationModel, Phases
+from methods.ralmspec.passages import PassageCache, Passages
+from methods.ralmspec.reader import Mark, Reader
+from methods.ralmspec.retrievers import Retriever
+from methods.ralmspec.speculation import Process, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NOT_ASKED = -2
+UNREAD = -2  # no passage is in the key-value cache yet
+
+
+@dataclass(slots=True)
+class PassageStep(Step):
+    """A step of k tokens. guess: the speculated passage. The rest is where it began: the reader's place, the passage
+    read there, tokens of the context read, tokens of output."""
+
+    guess: int
+    mark: Mark
+    passage: int
+    read: int
+    length: int
+
+
+class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
+    """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
+    last `query_tokens` of the context as text. A new passage means that the prompt is encoded again."""
+
+    redo = True
+
+    def __init__(
+        self,
+        model: GenerationModel,
+        retriever: Retriever,
+        passages: Passages,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        *,
+        interval: int,
+        prefetch: int,
+        query_tokens: int,
+    ) -> None:
+        self.model = model
+        self.retriever = retriever
+        self.passages = passages
+        self.phases = phases
+        self.interval = interval
+        self.prefetch = prefetch
+        self.query_tokens = query_tokens
+        self.limit = limit
+        self.context = list(prompt) or [model.start_id]
+        self.prompt_length = len(self.context)
+        self.ends = frozenset(model.eos_ids)
+        self.cache = PassageCache(retriever)
+        self.reader = Reader(model)
+        self.passage = UNREAD  # what the reader has before the context
+        self.read = 0  # tokens of the context that the reader has
+
+    @property
+    def output(self) -> list[int]:
+        """The tokens generated so far."""
+        return self.context[self.prompt_length :]
+
+    @property
+    def finished(self) -> bool:
+        length = len(self.context) - self.prompt_length
+        return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
+
+    def begin(self) -> PassageStep:
+        with self.phases("encode"):
+            text = self.model.tokenizer.decode(self.context[-self.query_tokens :], skip_special_tokens=True)
+            query = self.retriever.encode(text)
+        return PassageStep(query, NOT_ASKED, self.reader.mark(), self.passage, self.read, len(self.context))
+
+    def guess(self, step: PassageStep) -> None:
+        with self.phases("speculate"):
+            step.guess = self.cache.best(step.query)
+        self._generate(step.guess)
+
+    def resolve(self, step: PassageStep, truth: NDArray[np.int64]) -> None:
+        self._generate(_first(truth))
+
+    def search(self, queries: Sequence[Any], aside: bool) -> list[NDArray[np.int64]]:
+        return self.retriever.search(queries, self.prefetch, aside)
+
+    def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
+        if step.guess == NOT_ASKED:
+            step.guess = self.cache.best(step.query)
+        return step.guess == _first(truth)
+
+    def learn(self, truths: Sequence[NDArray[np.int64]]) -> None:
+        for ids in truths:
+            self.cache.insert(ids)
+
+    def rewind(self, step: PassageStep) -> None:
+        self.reader.rewind(step.mark)
+        self.passage, self.read = step.passage, step.read
+        del self.context[step.length :]
+
+    def _generate(self, passage: int) -> None:
+        """At most `interval` tokens, fewer at the end of the text or at the limit."""
+        with self.phases("generate"):
+            unread = self.context[self.read :]
+            if passage != self.passage:
+                self.reader.clear()
+                self.passage = passage
+                unread = self.passages.tokens(passage) + self.context
+            for _ in range(self.interval):
+                token = int(self.reader.read(unread).argmax())
+                self.read = len(self.context)
+                self.context.append(token)
+                unread = [token]
+                if self.finished:
+                    return
+
+
+def _first(found: NDArray[np.int64]) -> int:
+    return int(found[0]) if len(found) else -1

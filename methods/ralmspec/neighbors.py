@@ -1,0 +1,169 @@
+"""kNN-LM serving as a process: a search before every token (section 5.3 of Zhang et al., 2024).
+
+A guess counts as right when its token is the one that the true neighbours give; other neighbours may lead there.
+A wrong one costs no generation: the model's answer for the step is kept, and the true neighbours are mixed into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import GenerationModel, Phases
+from harness.phases import NoPhases
+from methods.knnlm.distances import exact_distances, ranked
+from methods.knnlm.mixture import log_weights
+from methods.knnlm.retrieval import Retriever
+from methods.ralmspec.reader import Mark, Reader
+from methods.ralmspec.sources import SpeculationSource
+from methods.ralmspec.speculation import Process, Step
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """What was found for one query: squared L2 distances float32 [k] ascending, ids int64 [k], -1 for none."""
+
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Eq. 2 and 3 of Alon et al. (2022), for the most probable token only."""
+
+    values: NDArray[np.int32]  # of the datastore's entries
+    lambda_: float
+    temperature: float
+
+    def best(self, log_lm: NDArray[np.floating], found: Neighbors) -> int:
+        """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and the
+        LM's own best one can be it."""
+        alone = int(log_lm.argmax())
+        near = found.ids >= 0
+        if not near.any() or self.lambda_ == 0:
+            return alone
+        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
+        tokens, place = np.unique(self.values[found.ids[near]], return_inverse=True)
+        tokens = np.append(tokens, alone)
+        mass = np.append(np.bincount(place, weights), 0.0)
+        if len(same := np.flatnonzero(tokens[:-1] == alone)):
+            mass[-1] = mass[same[0]]
+        mixed = self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm[tokens].astype(np.float64))
+        return int(tokens[mixed == mixed.max()].min())
+
+
+@dataclass(slots=True)
+class TokenStep(Step):
+    """A step of one token. log_lm float [V]: the model's log-probabilities. token: the guess, -1 before it. The rest is
+    where it began: the reader's place, tokens of context, the source's state."""
+
+    log_lm: NDArray[np.floating]
+    token: int
+    mark: Mark
+    length: int
+    source: Any
+
+
+class KnnGeneration(Process[TokenStep, Neighbors]):
+    """One request. `keys` receives the model's keys while it reads (`LanguageModel.capture`)."""
+
+    redo = False
+
+    def __init__(
+        self,
+        model: GenerationModel,
+        retriever: Retriever,
+        aside: Retriever,
+        mixture: Mixture,
+        source: SpeculationSource | None,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        keys: list[torch.Tensor],
+    ) -> None:
+        """aside: the retriever for a worker thread. source: None for the baseline."""
+        self.retriever = retriever
+        self.aside = aside
+        self.mixture = mixture
+        self.source = source
+        self.phases = phases
+        self.keys = keys
+        self.limit = limit
+        self.context = list(prompt) or [model.start_id]
+        self.prompt_length = len(self.context)
+        self.ends = frozenset(model.eos_ids)
+        self.reader = Reader(model)
+
+    @property
+    def output(self) -> list[int]:
+        """The tokens generated so far."""
+        return self.context[self.prompt_length :]
+
+    @property
+    def finished(self) -> bool:
+        length = len(self.context) - self.prompt_length
+        return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
+
+    def begin(self) -> TokenStep:
+        with self.phases("generate"):
+            self.keys.clear()
+            logits = self.reader.read(self.context[self.reader.length :])
+            log_lm = (
+                logits if logits.is_floating_point() and logits.element_size() > 2 else logits.float()
+            ).log_softmax(-1)
+            query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
+            state = self.source.state() if self.source is not None else None
+            return TokenStep(query, log_lm.cpu().numpy(), -1, self.reader.mark(), len(self.context), state)
+
+    def guess(self, step: TokenStep) -> None:
+        found = self._speculated(step)
+        step.token = self.mixture.best(step.log_lm, found)
+        self._append(step.token, found)
+
+    def resolve(self, step: TokenStep, truth: Neighbors) -> None:
+        self._append(self.mixture.best(step.log_lm, truth), truth)
+
+    def search(self, queries: Sequence[Any], aside: bool) -> list[Neighbors]:
+        distances, ids = (self.aside if aside else self.retriever).search(np.stack(queries), NoPhases())
+        return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
+
+    def agrees(self, step: TokenStep, truth: Neighbors) -> bool:
+        if step.token < 0:
+            step.token = self.mixture.best(step.log_lm, self._speculated(step))
+        return step.token == self.mixture.best(step.log_lm, truth)
+
+    def learn(self, truths: Sequence[Neighbors]) -> None:
+        if self.source is not None:
+            for truth in truths:
+                self.source.searched(truth.ids)
+
+    def rewind(self, step: TokenStep) -> None:
+        self.reader.rewind(step.mark)
+        del self.context[step.length :]
+        if self.source is not None:
+            self.source.restore(step.source)
+
+    def _append(self, token: int, found: Neighbors) -> None:
+        self.context.append(token)
+        if self.source is not None:
+            self.source.followed(found.ids, token)
+
+    def _speculated(self, step: TokenStep) -> Neighbors:
+        """The k nearest of the source's entries."""
+        if self.source is None:
+            raise RuntimeError("a process without a source cannot guess")
+        with self.phases("speculate"):
+            ids = self.source.entries()
+            distances = exact_distances(self.retriever.store, step.query[None], ids[None])[0]
+            if len(ids) > (k := self.retriever.options.k):
+                nearest = np.sort(np.argpartition(distances, k - 1)[:k])
+                distances, ids = distances[nearest], ids[nearest]
+            ordered = ranked(distances[None], ids[None])
+            return Neighbors(ordered[0][0], ordered[1][0])

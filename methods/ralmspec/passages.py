@@ -1,0 +1,73 @@
+"""Passages as token ids, cut to what is prepended to a prompt, and the cache of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, GenerationModel
+from harness.progress import Progress
+from methods.ralmspec.retrievers import Retriever, passages_hash
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHUNK = 1024  # passages tokenised at once
+
+
+class Passages:
+    """Token ids of each passage, its first `longest` ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ids = np.load(folder / "ids.npy", mmap_mode="r")
+        self.offsets = np.load(folder / "offsets.npy")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def tokens(self, passage: int) -> list[int]:
+        """Of one passage; none for -1, which stands for no passage."""
+        if passage < 0:
+            return []
+        ids: list[int] = self.ids[self.offsets[passage] : self.offsets[passage + 1]].tolist()
+        return ids
+
+
+def build_passages(model: GenerationModel, texts: Sequence[str], longest: int, artifacts: Artifacts) -> None:
+    """Make the artifact `passage-tokens`."""
+
+    def build(folder: Path) -> None:
+        progress = Progress()
+        parts: list[list[int]] = []
+        for start in range(0, len(texts), CHUNK):
+            encoded = model.tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False)["input_ids"]
+            parts += [ids[:longest] for ids in encoded]
+            progress.update("tokenizing passages", len(parts), len(texts), "passages")
+        np.save(folder / "ids.npy", np.asarray([token for part in parts for token in part], np.int32))
+        np.save(folder / "offsets.npy", np.cumsum([0, *map(len, parts)], dtype=np.int64))
+
+    key = {"passages": passages_hash(texts), "model": model.hash, "longest": longest}
+    artifacts.build("passage-tokens", key, build)
+
+
+class PassageCache:
+    """The passages that this request has met, ranked as the retriever ranks (section 3, Figure 2)."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self.retriever = retriever
+        self.ids: NDArray[np.int64] = np.empty(0, np.int64)  # ascending: the first of equal scores has the lowest id
+
+    def insert(self, ids: NDArray[np.int64]) -> None:
+        """Remember passages."""
+        self.ids = np.union1d(self.ids, ids)
+
+    def best(self, query: Any) -> int:
+        """The best cached passage, -1 where none matches."""
+        if not len(self.ids):
+            return -1
+        scores = self.retriever.score(query, self.ids)
+        best = int(scores.argmax())
+        return int(self.ids[best]) if scores[best] > -np.inf else -1

@@ -1,0 +1,58 @@
+"""How a method serves its requests: which stride scheduler, synchronous or not, and what the formula allowed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from harness.contracts import Phases, Trace
+from harness.errors import RequestError
+from methods.ralmspec.scheduler import OS3, Fixed, Strides
+from methods.ralmspec.speculation import Process, Record, speculate
+from methods.ralmspec.worker import Worker
+
+Scheduling = Literal["fixed", "os3"]
+
+
+class Service:
+    """Serves processes speculatively. `limit`, over the requests served so far, is the speedup that the paper's
+    formula allows for the a, b and gamma measured in them and the strides taken."""
+
+    def __init__(self, scheduler: Scheduling, stride: int, window: int, gamma_max: float, asynchronous: bool) -> None:
+        """Raises `RequestError` for a value out of range."""
+        if stride < 0:
+            raise RequestError(f"stride={stride} is negative; 0 never speculates, 3 is the paper's")
+        if window < 1:
+            raise RequestError(f"window={window} is not at least 1")
+        if not 0 <= gamma_max < 1:
+            raise RequestError(f"gamma_max={gamma_max} is not within 0 and 1 (1 excluded)")
+        self.scheduler = scheduler
+        self.stride = stride
+        self.window = window
+        self.gamma_max = gamma_max
+        self.asynchronous = asynchronous
+        self._modelled = {"formula_s": 0.0, "formula_sequential_s": 0.0}
+
+    def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
+        """One request, to its end. The worker thread, where there is one, ends with it."""
+        if self.asynchronous:
+            with Worker() as worker:
+                record = speculate(process, self._strides(process), phases, worker)
+        else:
+            record = speculate(process, self._strides(process), phases)
+        for name, seconds in record.formula(self.asynchronous).items():
+            self._modelled[name] += seconds
+        return record
+
+    def trace(self, record: Record) -> Trace:
+        """The request's trace; strides of OS3 and what overlaps depend on timing by design."""
+        return record.trace(self.asynchronous, by_time=self.asynchronous or self.scheduler == "os3")
+
+    def counters(self) -> dict[str, float]:
+        """`limit` once something was served."""
+        spent = self._modelled["formula_s"]
+        return {"limit": self._modelled["formula_sequential_s"] / spent} if spent else {}
+
+    def _strides(self, process: Process[Any, Any]) -> Strides:
+        if self.scheduler == "fixed":
+            return Fixed(self.stride)
+        return OS3(asynchronous=self.asynchronous, redo=process.redo, window=self.window, gamma_max=self.gamma_max)

@@ -1,0 +1,72 @@
+"""Where speculated neighbours of kNN-LM come from: entries that are at hand without a search of the datastore.
+
+A source names entries; how near they are to a query is computed from the stored keys by whoever asks, as for entries
+that a search found. Guesses may be taken back, so a source that follows the output can return to an earlier state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from methods.knnlm.datastore import Datastore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class SpeculationSource(ABC):
+    """Entries of a datastore that may be neighbours of the next query."""
+
+    @abstractmethod
+    def entries(self) -> NDArray[np.int64]:
+        """Ids [m], ascending and each once; none where nothing is known."""
+
+    @abstractmethod
+    def searched(self, ids: NDArray[np.int64]) -> None:
+        """Neighbours [k] that a search of the datastore found, nearest first, -1 where it found fewer."""
+
+    def followed(self, ids: NDArray[np.int64], token: int) -> None:  # noqa: B027 - a cache does not follow the output
+        """The output went on with `token`, for which neighbours `ids` [k] were used."""
+
+    def state(self) -> Any:
+        """What `restore` needs to undo every `followed` from here on."""
+        return None
+
+    def restore(self, state: Any) -> None:  # noqa: B027
+        """Return to a state; what was learnt from searches stays."""
+
+
+class LocalityCache(SpeculationSource):
+    """Entries found by earlier searches of this request and the `following` ones after each in the text (section 5.3,
+    kNN-LM serving: n = 10): if a phrase is being retold, its next words lie there.
+
+    nearest: so many of a search's neighbours are remembered; searches: so many of the last searches are. Without the
+    two bounds a request with k = 1024 would soon rank more cached entries than a search looks at.
+    """
+
+    def __init__(self, store: Datastore, following: int = 10, nearest: int = 128, searches: int = 64) -> None:
+        self.store = store
+        self.following = following
+        self.nearest = nearest
+        self.found: deque[NDArray[np.int64]] = deque(maxlen=searches)
+        self._entries: NDArray[np.int64] | None = np.empty(0, np.int64)
+
+    def entries(self) -> NDArray[np.int64]:
+        if self._entries is None:
+            self._entries = np.unique(np.concatenate(self.found))
+        return self._entries
+
+    def searched(self, ids: NDArray[np.int64]) -> None:
+        current = ids[: self.nearest]
+        current = current[current >= 0].astype(np.int64)
+        reached = [current]
+        for _ in range(self.following):
+            current = self.store.successors(current)
+            current = current[current >= 0]
+            reached.append(current)
+        self.found.append(np.concatenate(reached))
+        self._entries = None

@@ -1,0 +1,205 @@
+"""Speculative iterative RaLM against its sequential baseline, token for token."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.artifacts import CellArtifacts
+from harness.errors import RequestError
+from harness.phases import NoPhases, PhaseTimer
+from methods.ralmspec.ralm import RalmSeq, RalmSpec
+
+from .conftest import make_model, make_passages
+
+SMALL = {"passage_tokens": 10, "query_tokens": 6, "dimension": 8}
+KINDS = ("exact", "hnsw", "bm25")
+MODELS = {seed: make_model(seed) for seed in range(3)}
+PROMPTS = [[5, 9, 14], [1], [60, 3, 3, 3, 22, 7, 8]]
+
+
+def plain(model, retriever, passages, prompt, limit, interval, query_tokens):
+    """Iterative RaLM without a cache of any kind: every token from a fresh pass over passage and context."""
+    import torch
+
+    output = []
+    while len(output) < limit and (not output or output[-1] not in model.eos_ids):
+        if len(output) % interval == 0:
+            text = model.tokenizer.decode([*prompt, *output][-query_tokens:], skip_special_tokens=True)
+            (found,) = retriever.search([retriever.encode(text)], 1)
+            passage = passages.tokens(int(found[0])) if len(found) else []
+        with torch.no_grad():
+            logits = model.module(input_ids=torch.tensor([[*passage, *prompt, *output]])).logits[0, -1]
+        output.append(int(logits.argmax()))
+    return output
+
+
+def fitted(cls, model, passages, root, **parameters):
+    method = cls(**SMALL, **parameters)
+    method.fit(model, passages, [], CellArtifacts(root))
+    return method
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_baseline_is_iterative_ralm_without_any_cache(model, artifacts_root, kind):
+    method = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root, retriever=kind)
+    for prompt in PROMPTS:
+        expected = plain(model, method.retriever, method.passages, prompt, 21, 4, 6)
+        answer = method.generate(model, prompt, 21, NoPhases())
+        assert answer.ids == expected
+        assert answer.trace.counters["searches"] == -(-len(expected) // 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kind=st.sampled_from(KINDS),
+    weights=st.sampled_from(sorted(MODELS)),
+    seed=st.integers(0, 4),
+    number=st.sampled_from([1, 2, 30]),
+    repeats=st.sampled_from([0, 2]),
+    prompt=st.lists(st.integers(1, 60), max_size=12),
+    limit=st.integers(0, 40),
+    interval=st.sampled_from([1, 3, 4]),
+    prefetch=st.sampled_from([1, 5, 50]),
+    scheduling=st.one_of(
+        st.builds(lambda s: {"scheduler": "fixed", "stride": s}, st.integers(0, 9)),
+        st.builds(lambda g: {"scheduler": "os3", "gamma_max": g}, st.sampled_from([0.0, 0.6, 0.99])),
+    ),
+    asynchronous=st.booleans(),
+)
+def test_speculation_never_changes_a_token(
+    artifacts_root, kind, weights, seed, number, repeats, prompt, limit, interval, prefetch, scheduling, asynchronous
+):
+    model, passages = MODELS[weights], make_passages(seed, number, repeats)
+    common = {"retriever": kind, "interval": interval}
+    sequential = fitted(RalmSeq, model, passages, artifacts_root, **common)
+    speculative = fitted(
+        RalmSpec, model, passages, artifacts_root, **common, **scheduling, prefetch=prefetch, asynchronous=asynchronous
+    )
+    assert (
+        speculative.generate(model, prompt, limit, NoPhases()).ids
+        == sequential.generate(model, prompt, limit, NoPhases()).ids
+    )
+
+
+def test_mismatches_are_rolled_back_and_matches_saved(artifacts_root, model):
+    passages = make_passages(1, 40)
+    method = fitted(RalmSpec, model, passages, artifacts_root, stride=3, prefetch=5)
+    baseline = fitted(RalmSeq, model, passages, artifacts_root)
+    counters = [method.generate(model, prompt, 40, NoPhases()).trace.counters for prompt in PROMPTS]
+    searches = sum(baseline.generate(model, prompt, 40, NoPhases()).trace.counters["searches"] for prompt in PROMPTS)
+    assert sum(c["rollbacks"] for c in counters) > 0
+    assert sum(c["matched"] for c in counters) > 0
+    assert sum(c["searches"] for c in counters) < searches
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("eos", range(1, 61, 7))
+def test_the_end_token_inside_a_speculative_step_ends_the_output(artifacts_root, model, eos, asynchronous):
+    from dataclasses import replace
+
+    ending = replace(model, eos_ids=(eos, eos + 1, eos + 2))
+    passages = make_passages(2, 30)
+    spec = fitted(RalmSpec, ending, passages, artifacts_root, asynchronous=asynchronous, prefetch=9, stride=4)
+    seq = fitted(RalmSeq, ending, passages, artifacts_root)
+    for prompt in PROMPTS:
+        assert spec.generate(ending, prompt, 40, NoPhases()).ids == seq.generate(ending, prompt, 40, NoPhases()).ids
+
+
+def test_a_query_that_matches_nothing_generates_without_a_passage(artifacts_root, model):
+    passages = ["zzz yyy", "xxx zzz"]  # words that no context can hold
+    seq = fitted(RalmSeq, model, passages, artifacts_root, retriever="bm25")
+    spec = fitted(RalmSpec, model, passages, artifacts_root, retriever="bm25")
+    expected = plain(model, seq.retriever, seq.passages, PROMPTS[0], 12, 4, 6)
+    assert seq.generate(model, PROMPTS[0], 12, NoPhases()).ids == expected
+    assert spec.generate(model, PROMPTS[0], 12, NoPhases()).ids == expected
+
+
+def test_no_thread_outlives_its_request(artifacts_root, model):
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=True, scheduler="os3")
+    method.generate(model, PROMPTS[0], 20, NoPhases())
+    before = set(threading.enumerate())
+    timer = PhaseTimer()
+    method.generate(model, PROMPTS[0], 40, timer)
+    assert set(threading.enumerate()) == before
+    assert timer.seconds["generate"] > 0
+
+
+class Failing:
+    """A retriever whose index is lost after the first search."""
+
+    def __init__(self, inner):
+        self.inner, self.searches = inner, 0
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def search(self, queries, k, aside=False):
+        self.searches += 1
+        if self.searches > 1:
+            raise OSError(f"the index is gone, aside={aside}")
+        return self.inner.search(queries, k, aside)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_error_of_the_retriever_reaches_the_caller_and_leaves_no_thread(artifacts_root, model, asynchronous):
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=asynchronous)
+    method.retriever = Failing(method.retriever)
+    before = threading.active_count()
+    with pytest.raises(OSError, match=f"the index is gone, aside={asynchronous}"):
+        method.generate(model, PROMPTS[0], 40, NoPhases())
+    assert threading.active_count() == before
+
+
+def test_asynchronous_verification_runs_beside_generation(artifacts_root, model):
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=True, prefetch=5)
+    inner, seen = method.retriever.search, []
+
+    def search(queries, k, aside=False):
+        seen.append((aside, threading.current_thread() is threading.main_thread()))
+        return inner(queries, k, aside)
+
+    method.retriever.search = search
+    method.generate(model, PROMPTS[0], 40, NoPhases())
+    assert (True, False) in seen and (True, True) not in seen and (False, False) not in seen
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"prefetch": 0}, "prefetch=0"),
+        ({"stride": -1}, "stride=-1"),
+        ({"gamma_max": 1.0}, "gamma_max=1.0"),
+        ({"interval": 0}, "interval=0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters, message):
+    with pytest.raises(RequestError, match=message):
+        RalmSpec(**parameters)
+
+
+def test_bad_requests_are_refused(artifacts_root, model):
+    with pytest.raises(RequestError, match="knowledge base is empty"):
+        fitted(RalmSeq, model, [], artifacts_root)
+    with pytest.raises(RequestError, match="streams of token ids"):
+        fitted(RalmSeq, model, [np.arange(5)], artifacts_root)
+    for kind in KINDS:
+        with pytest.raises(RequestError, match="no passage holds a word"):
+            fitted(RalmSeq, model, ["?!", "."], artifacts_root, retriever=kind)
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root)
+    with pytest.raises(RequestError, match="a prompt of 80 tokens does not fit the window of 96"):
+        method.generate(model, [1] * 80, 20, NoPhases())
+
+
+def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):
+    passages = make_passages(1, 40)
+    fixed = fitted(RalmSpec, model, passages, artifacts_root).generate(model, PROMPTS[0], 40, NoPhases()).trace
+    timed = fitted(RalmSpec, model, passages, artifacts_root, scheduler="os3").generate(
+        model, PROMPTS[0], 40, NoPhases()
+    )
+    assert {"searches", "rollbacks", "matched"} <= set(fixed.counters)
+    assert not timed.trace.counters and {"searches", "rollbacks"} <= set(timed.trace.timing_counters)
