@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,7 @@ class PtbNextWord(Task):
         given = Path(self.model).expanduser() / "config.json"
         model: dict[str, Any]
         if self.model in SIZES:
-            model = {"size": asdict(SIZES[self.model]), "seed": context.seed}
+            model = {"size": SIZES[self.model].stated(), "seed": context.seed}
         elif not given.is_file():
             raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
         else:  # another model under the same path is another model

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,9 @@ from torch import nn
 from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
-from harness.training import Plan, train
+from harness.training import Plan, train, warmup_cosine
 from tasks.models.lstm_sizes import SIZES, Size
+from tasks.models.recurrence import unrolled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +32,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 _FORMAT = 1  # raise when a change below changes the weights
 _STREAMS = 20  # streams read side by side when hidden states are written
 _CHUNK = 200  # words of each stream at a time
+_WARMUP = 100  # steps of Adam
 
 
 class WordLSTM(nn.Module):
@@ -43,10 +44,21 @@ class WordLSTM(nn.Module):
         self.lstm = nn.LSTM(size.width, size.width, size.layers, dropout=size.dropout)
         self.output = nn.Linear(size.width, words)
         self.dropout = nn.Dropout(size.dropout)
+        if size.tied:
+            self.output.weight = self.embedding.weight
 
-    def forward(self, words: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor, State]:
-        """Top hidden states [t, b, d] after each of words int64 [t, b], and the state to go on from."""
-        hidden, state = self.lstm(self.dropout(self.embedding(words)), state)
+    def forward(
+        self, words: torch.Tensor, state: State | None = None, precision: torch.dtype | None = None
+    ) -> tuple[torch.Tensor, State]:
+        """Top hidden states [t, b, d] after each of words int64 [t, b], and the state to go on from.
+
+        precision: of products and hidden states where it is not that of the weights; it needs a state to start from.
+        """
+        inputs = self.dropout(self.embedding(words))
+        if precision is None or state is None:
+            hidden, state = self.lstm(inputs, state)
+        else:
+            hidden, state = unrolled(self.lstm, inputs, state, precision)
         return self.dropout(hidden), state
 
     def zero_state(self, batch: int) -> torch.Tensor:
@@ -89,7 +101,7 @@ def trained_lstm(
             f"{len(training)} words, {len(validation)} held out, are too few to train {size_name}; give more text"
         )
     key = {
-        "training": _hash(training), "validation": _hash(validation), "types": list(types), "size": asdict(size),
+        "training": _hash(training), "validation": _hash(validation), "types": list(types), "size": size.stated(),
         "seed": seed, "format": _FORMAT,
     }  # fmt: skip
 
@@ -168,6 +180,8 @@ def _train(
     columns = side_by_side(training, size.batch).to(device)
     per_epoch = -(-(len(columns) - 1) // size.bptt)
     precision = fast_precision(device)
+    recurrence = precision if size.peak and columns.device.type == "cpu" else None
+    optimizer, schedule, clip = _optimiser(model, size, per_epoch)
 
     def batches(step: int) -> tuple[torch.Tensor, torch.Tensor]:
         start = step % per_epoch * size.bptt
@@ -179,23 +193,25 @@ def _train(
     def loss(_: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         inputs, targets = batch
         begin = module.state.clone()  # the graph keeps its input; the buffer moves on
-        hidden, state = model(inputs, (begin[0], begin[1]))
+        hidden, state = model(inputs, (begin[0], begin[1]), recurrence)
         module.state.copy_(torch.stack(state).detach())
-        # the recurrence stays in float32; the output layer is most of the work
+        # under SGD the recurrence stays in float32; the output layer is most of the work
         with torch.autocast(columns.device.type, precision, enabled=precision is not None):
             logits = model.output(hidden)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
+    def held_out() -> float:
+        with torch.autocast(columns.device.type, precision, enabled=recurrence is not None):
+            return mean_loss(model, validation, _STREAMS)
+
     plan = Plan(
-        steps=size.epochs * per_epoch,
-        schedule=lambda step: size.decay ** -max(0, step // per_epoch - size.steady + 1),
-        clip=size.clip / size.bptt,  # the loss here is a mean over words: rate and clip move by `bptt`
-        seed=seed, tokens_per_step=size.batch * size.bptt, evaluate_every=per_epoch, stage=f"training the LSTM {name}",
+        steps=size.epochs * per_epoch, schedule=schedule, clip=clip, seed=seed, evaluate_every=per_epoch,
+        tokens_per_step=size.batch * size.bptt, stage=f"training the LSTM {name}",
     )  # fmt: skip
     checkpoint = folder / "training.pt"
     history = train(
-        module, loss, batches, torch.optim.SGD(model.parameters(), lr=float(size.bptt)), plan,
-        evaluate=lambda _: mean_loss(model, validation, _STREAMS), checkpoint=checkpoint, progress=progress,
+        module, loss, batches, optimizer, plan,
+        evaluate=lambda _: held_out(), checkpoint=checkpoint, progress=progress,
     )  # fmt: skip
     record = {
         "size": name, "train_words": len(training), "seconds": round(history.seconds, 1), "device": device,
@@ -203,11 +219,27 @@ def _train(
         "validation_perplexity": [[step // per_epoch, math.exp(value)] for step, value in history.evaluations],
         "losses": history.losses[:: max(1, len(history.losses) // 200)],
     }  # fmt: skip
-    save_file(model.state_dict(), folder / "model.safetensors")
+    # a tied weight is written twice: the format knows no sharing
+    save_file({name: weight.clone() for name, weight in model.state_dict().items()}, folder / "model.safetensors")
     (folder / "vocabulary.json").write_text(json.dumps(list(types)))
-    (folder / "config.json").write_text(json.dumps(asdict(size)))
+    (folder / "config.json").write_text(json.dumps(size.stated()))
     (folder / "training.json").write_text(json.dumps(record, indent=1))
     checkpoint.unlink(missing_ok=True)
+
+
+def _optimiser(
+    model: WordLSTM, size: Size, per_epoch: int
+) -> tuple[torch.optim.Optimizer, Callable[[int], float], float]:
+    """Optimiser, multiple of its rate by step, and largest norm of the gradient of the mean loss over words."""
+    if size.peak:
+        adam = torch.optim.Adam(model.parameters(), lr=size.peak, fused=True)
+        return adam, warmup_cosine(size.epochs * per_epoch, _WARMUP, floor=0.02), size.clip
+    if size.steady is None or size.decay is None:
+        raise RequestError("a size of LSTM needs either `peak` or both `steady` and `decay`")
+    steady, decay = size.steady, size.decay
+    # the paper's loss is a sum over `bptt` words, ours a mean: rate and clip move by `bptt`
+    sgd = torch.optim.SGD(model.parameters(), lr=float(size.bptt))
+    return sgd, lambda step: decay ** -max(0, step // per_epoch - steady + 1), size.clip / size.bptt
 
 
 def _hash(ids: NDArray[Any]) -> str:

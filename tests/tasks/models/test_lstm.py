@@ -14,8 +14,11 @@ from harness.artifacts import Cache
 from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.models import lstm
+from tasks.models.lstm_sizes import SIZES
+from tasks.models.recurrence import unrolled
 
 TINY = lstm.Size(width=16, dropout=0.1, initial=0.1, batch=4, bptt=8, epochs=2, steady=1, decay=2, clip=5)
+SHORT = lstm.Size(width=16, dropout=0.1, initial=0.1, batch=4, bptt=8, epochs=2, clip=0.5, peak=0.01, tied=True)
 TYPES = [f"w{i}" for i in range(20)]
 
 
@@ -52,9 +55,10 @@ def test_mean_loss_is_that_of_the_output_layer_on_the_hidden_states(model):
     assert lstm.mean_loss(model, ids, 1) == pytest.approx(expected, abs=1e-4)
 
 
-def test_training_learns_and_the_folder_gives_the_model_back(tmp_path):
+@pytest.mark.parametrize("size", [replace(TINY, steady=5), SHORT], ids=["sgd", "adam"])
+def test_training_learns_and_the_folder_gives_the_model_back(tmp_path, size):
     cache = Cache(tmp_path)
-    sizes = {"tiny": replace(TINY, dropout=0.0, epochs=6, steady=5)}
+    sizes = {"tiny": replace(size, dropout=0.0, epochs=6)}
     folder = lstm.trained_lstm("tiny", TYPES, text(4000), text(800, 1), cache, sizes=sizes)
     model, types = lstm.load_lstm(folder)
     assert types == TYPES
@@ -65,9 +69,10 @@ def test_training_learns_and_the_folder_gives_the_model_back(tmp_path):
     assert lstm.trained_lstm("tiny", TYPES, text(4000), text(800, 1), cache, sizes=sizes) == folder
 
 
-def test_an_interrupted_training_ends_in_the_same_weights(tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [TINY, SHORT], ids=["sgd", "adam"])
+def test_an_interrupted_training_ends_in_the_same_weights(tmp_path, monkeypatch, size):
     arguments = ("tiny", TYPES, text(2000), text(400, 1))
-    whole, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "a"), sizes={"tiny": TINY}))
+    whole, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "a"), sizes={"tiny": size}))
 
     original = lstm.train
 
@@ -85,11 +90,41 @@ def test_an_interrupted_training_ends_in_the_same_weights(tmp_path, monkeypatch)
 
     monkeypatch.setattr(lstm, "train", killed)
     with pytest.raises(KilledError):
-        lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": TINY})
+        lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": size})
     monkeypatch.setattr(lstm, "train", original)
-    resumed, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": TINY}))
+    resumed, _ = lstm.load_lstm(lstm.trained_lstm(*arguments, Cache(tmp_path / "b"), sizes={"tiny": size}))
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_the_layer_unrolled_by_hand_has_the_values_and_gradients_of_the_library_s():
+    torch.manual_seed(0)
+    layers = torch.nn.LSTM(6, 6, 2).double()
+    words = torch.randn(5, 3, 6, dtype=torch.double, requires_grad=True)
+    state = (torch.randn(2, 3, 6, dtype=torch.double), torch.randn(2, 3, 6, dtype=torch.double))
+
+    def values(output, reached):
+        loss = output.sin().sum() + (reached[1] ** 2).sum() + (reached[0] ** 3).sum()
+        return output, *reached, *torch.autograd.grad(loss, [words, *layers.parameters()])
+
+    by_hand, by_torch = values(*unrolled(layers, words, state, torch.double)), values(*layers(words, state))
+    for ours, theirs in zip(by_hand, by_torch, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_tied_weights_are_tied_again_when_loaded(tmp_path):
+    model, _ = lstm.load_lstm(
+        lstm.trained_lstm("tiny", TYPES, text(2000), text(400, 1), Cache(tmp_path), sizes={"tiny": SHORT})
+    )
+    assert model.output.weight is model.embedding.weight
+
+
+def test_a_size_states_nothing_that_it_has_not_so_that_new_fields_leave_trained_models_valid():
+    assert SIZES["mini"].stated() == {
+        "width": 96, "layers": 2, "dropout": 0.1, "initial": 0.1, "batch": 20, "bptt": 25, "epochs": 2, "steady": 1,
+        "decay": 4, "clip": 5,
+    }  # fmt: skip
+    assert "peak" in SIZES["ptb-large-short"].stated()
 
 
 def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
