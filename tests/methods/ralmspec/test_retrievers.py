@@ -1,0 +1,127 @@
+"""Retrievers against naive ranking: a query's answer is the same alone, in a batch, from the cache and aside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.artifacts import CellArtifacts
+from harness.errors import RequestError
+from methods.ralmspec.bm25 import Bm25Retriever
+from methods.ralmspec.encoders import Pretrained
+from methods.ralmspec.passages import PassageCache
+from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever
+
+from .conftest import WORDS, make_passages
+
+PASSAGES = make_passages(3, 200, repeats=20)
+KINDS = ("exact", "hnsw", "bm25")
+words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
+
+
+def opened(root, kind, passages=PASSAGES, **options):
+    settings = RetrieverOptions(kind, dimension=16, **options)
+    artifacts = CellArtifacts(root)
+    build_retriever(passages, artifacts, settings)
+    return open_retriever(artifacts, settings)
+
+
+@pytest.fixture(scope="module")
+def retrievers(artifacts_root):
+    return {kind: opened(artifacts_root, kind) for kind in KINDS}
+
+
+@settings(deadline=None, max_examples=40)
+@given(kind=st.sampled_from(KINDS), texts=st.lists(words, min_size=1, max_size=6), k=st.sampled_from([1, 7, 500]))
+def test_an_answer_does_not_depend_on_the_batch_or_the_thread(retrievers, kind, texts, k):
+    retriever = retrievers[kind]
+    queries = [retriever.encode(text) for text in texts]
+    together = retriever.search(queries, k)
+    for query, found, aside in zip(queries, together, retriever.search(queries, k, aside=True), strict=True):
+        np.testing.assert_array_equal(found, retriever.search([query], k)[0])
+        np.testing.assert_array_equal(found, aside)
+        assert len(found) <= k
+
+
+@settings(deadline=None, max_examples=60)
+@given(kind=st.sampled_from(["exact", "bm25"]), text=words, k=st.sampled_from([1, 9]))
+def test_exact_search_is_the_ranking_of_all_passages_by_score(retrievers, kind, text, k):
+    retriever = retrievers[kind]
+    query = retriever.encode(text)
+    scores = retriever.score(query, np.arange(len(PASSAGES)))
+    order = [i for i in np.lexsort((np.arange(len(PASSAGES)), -scores)) if scores[i] > -np.inf]
+    assert retriever.search([query], k)[0].tolist() == order[:k]
+
+
+@settings(deadline=None, max_examples=60)
+@given(kind=st.sampled_from(KINDS), text=words, others=st.sets(st.integers(0, 199), max_size=20))
+def test_a_cache_that_holds_the_best_passage_names_it(retrievers, kind, text, others):
+    retriever = retrievers[kind]
+    query = retriever.encode(text)
+    found = retriever.search([query], 1)[0]
+    cache = PassageCache(retriever)
+    assert cache.best(query) == -1
+    cache.insert(found)
+    cache.insert(np.asarray(sorted(others), np.int64))
+    if kind != "hnsw":  # a graph search may miss what the cache ranks higher
+        assert cache.best(query) == (found[0] if len(found) else -1)
+
+
+def test_of_equal_passages_the_first_is_found(retrievers):
+    for kind in ("exact", "bm25"):
+        found = retrievers[kind].search([retrievers[kind].encode(PASSAGES[4])], 2)[0]
+        assert found.tolist() == [4, 204]
+
+
+def test_bm25_weighs_as_bm25s_does(artifacts_root):
+    import bm25s
+
+    ours = opened(artifacts_root, "bm25", stopwords=False)
+    theirs = bm25s.BM25(k1=0.9, b=0.4)
+    theirs.index(bm25s.tokenize(PASSAGES, stopwords=None, show_progress=False), show_progress=False)
+    text = " ".join(WORDS[:6])
+    expected = theirs.get_scores(bm25s.tokenize([text], stopwords=None, return_ids=False, show_progress=False)[0])
+    scores = ours.score(ours.encode(text), np.arange(len(PASSAGES)))
+    np.testing.assert_allclose(np.where(np.isfinite(scores), scores, 0), expected, rtol=1e-5)
+
+
+def test_bm25_shared_among_threads_finds_the_same(artifacts_root, monkeypatch):
+    monkeypatch.setattr("methods.ralmspec.bm25.LEAST", 10)
+    retriever = opened(artifacts_root, "bm25")
+    assert isinstance(retriever, Bm25Retriever)
+    queries = [retriever.encode(text) for text in PASSAGES[:30]]
+    alone = retriever.search(queries, 25, aside=True)
+    retriever.workers.count = 3
+    for ours, theirs in zip(retriever.search(queries, 25), alone, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_latent_encoder_finds_the_passage_with_the_same_words(artifacts_root):
+    retriever = opened(artifacts_root, "exact")
+    found = [int(retriever.search([retriever.encode(text)], 1)[0][0]) for text in PASSAGES[:200]]
+    assert np.mean([PASSAGES[f] == text for f, text in zip(found, PASSAGES, strict=False)]) > 0.9
+
+
+def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_path):
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    config = DPRConfig(
+        vocab_size=len(WORDS) + 2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    for name, cls in (("question", DPRQuestionEncoder), ("passage", DPRContextEncoder)):
+        torch.manual_seed(0)
+        cls(config).save_pretrained(tmp_path / name)
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(tmp_path / name)
+    options = {"encoder": str(tmp_path / "passage"), "query_encoder": str(tmp_path / "question")}
+    retriever = opened(artifacts_root, "exact", **options)
+    assert isinstance(retriever.encoder, Pretrained)
+    alone = np.concatenate([retriever.encoder.passages([text]) for text in PASSAGES[:4]])
+    np.testing.assert_allclose(retriever.store.keys[:4], alone, atol=2e-3)  # padding changes nothing
+    with pytest.raises(RequestError, match="cannot be loaded as an encoder"):
+        Pretrained(str(tmp_path / "nothing"))
