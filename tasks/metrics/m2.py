@@ -1,0 +1,230 @@
+"""MaxMatch (M2) scores of corrected sentences: precision, recall and F0.5 against one or several annotators.
+
+Dahlmeier & Ng 2012, "Better Evaluation for Grammatical Error Correction"; equal to the official scorer of the
+CoNLL-2013/14 shared tasks (release 3.2) in its numbers: the annotator who gives the best cumulative F is taken
+sentence by sentence, `noop` stands for a sentence that is right as it is, `||` parts alternative corrections.
+
+    python -m tasks.metrics.m2 HYPOTHESES GOLD.m2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from harness import statistics
+from harness.errors import HarnessError, RequestError
+from harness.progress import Progress
+from harness.settings import Measure
+from tasks.metrics.m2_lattice import Edit, Gold, Lattice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOTHING = "-NONE-"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """A tokenised source sentence and each annotator's edits; an annotator without edits left it as it is."""
+
+    source: tuple[str, ...]
+    annotators: dict[int, list[Gold]] = field(default_factory=lambda: {0: []})
+
+
+class Score(NamedTuple):
+    """Precision, recall and F, from 0 to 1; no proposed edit makes precision 1, no gold edit recall 1."""
+
+    precision: float
+    recall: float
+    f: float
+
+
+def read(path: Path) -> list[Annotated]:
+    """Sentences of an M2 file. Raises `RequestError` with file and line number at the first broken line."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read the gold edits {path}: {error}; give an M2 file") from error
+    return list(parse(lines, str(path)))
+
+
+def parse(lines: Iterable[str], name: str = "M2") -> Iterable[Annotated]:
+    """Sentences of M2 lines: `S` opens one, `A start end|||type|||correction|||...|||annotator` annotates it."""
+    source: tuple[str, ...] | None = None
+    annotators: dict[int, list[Gold]] = {}
+    for number, line in enumerate([*lines, ""], 1):
+        try:
+            if not line.strip():
+                if source is not None:
+                    yield Annotated(source, dict(sorted(annotators.items())) or {0: []})
+                source, annotators = None, {}
+            elif line.startswith(("S ", "S\t")) or line.rstrip() == "S":
+                if source is not None:
+                    raise ValueError("a second S line before a blank line")
+                source = tuple(line[2:].split())
+            elif line.startswith("A "):
+                if source is None:
+                    raise ValueError("an A line without an S line above it")
+                annotator, edit = _edit(line)
+                edits = annotators.setdefault(annotator, [])
+                if edit is not None and edit.end <= len(source):  # the official scorer, too, passes over the others
+                    edits.append(edit)
+            elif not line.startswith("I "):
+                raise ValueError("expected a line that starts with S or A")
+        except ValueError as error:
+            raise RequestError(f"{name}, line {number}: {error}; found {line[:80]!r}") from None
+
+
+def write(sentences: Iterable[Annotated], kind: str = "Edit") -> str:
+    """The text of an M2 file; every edit gets the type `kind`."""
+    blocks = []
+    for sentence in sentences:
+        lines = [f"S {' '.join(sentence.source)}"]
+        for annotator, edits in sentence.annotators.items():
+            if not edits:
+                lines.append(f"A -1 -1|||noop|||{NOTHING}|||REQUIRED|||{NOTHING}|||{annotator}")
+            for edit in edits:
+                words = "||".join(" ".join(correction) or NOTHING for correction in edit.corrections)
+                lines.append(f"A {edit.start} {edit.end}|||{kind}|||{words}|||REQUIRED|||{NOTHING}|||{annotator}")
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def counts(
+    hypotheses: Sequence[Sequence[str]],
+    gold: Sequence[Annotated],
+    beta: float = 0.5,
+    max_unchanged_words: int = 2,
+    ignore_whitespace_casing: bool = False,
+    progress: Progress | None = None,
+) -> NDArray[np.int64]:
+    """int64 [n, 3]: correct, proposed and gold edits of each sentence, for the annotator who is taken there.
+
+    hypotheses: tokens of each corrected sentence. The annotator who makes F-beta of all sentences so far the largest
+    is taken; ties go to more correct edits, then to fewer proposed and (times beta squared) gold edits, then to the
+    first annotator. Raises `RequestError` when the numbers of hypotheses and sources differ.
+    """
+    if len(hypotheses) != len(gold):
+        raise RequestError(
+            f"{len(hypotheses)} hypotheses for {len(gold)} source sentences; give one line per sentence, in order"
+        )
+    rows = np.zeros((len(gold), 3), np.int64)
+    total = np.zeros(3, np.int64)
+    for number, (hypothesis, sentence) in enumerate(zip(hypotheses, gold, strict=True)):
+        lattice = Lattice(sentence.source, hypothesis, max_unchanged_words)
+        taken: tuple[float, float, float] | None = None
+        for edits in sentence.annotators.values():
+            proposed = lattice.best_edits(edits)
+            if ignore_whitespace_casing:
+                proposed = [edit for edit in proposed if not _same_letters(edit, sentence.source)]
+            row = np.array([_matches(proposed, edits), len(proposed), len(edits)])
+            correct, claimed, wanted = (total + row).tolist()
+            rank = (f_beta(correct, claimed, wanted, beta), correct, -(claimed + beta * beta * wanted))
+            if taken is None or rank > taken:
+                taken, rows[number] = rank, row
+        total += rows[number]
+        if progress:
+            progress.update("M2", number + 1, len(gold), "sentences")
+    return rows
+
+
+def score(table: NDArray[np.int64], beta: float = 0.5) -> Score:
+    """Score of the sentences together, from `counts`."""
+    correct, proposed, gold = table.sum(axis=0).tolist()
+    precision = correct / proposed if proposed else 1.0
+    recall = correct / gold if gold else 1.0
+    weighted = beta * beta * precision + recall
+    return Score(precision, recall, (1 + beta * beta) * precision * recall / weighted if weighted else 0.0)
+
+
+def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
+    """`precision`, `recall` and `f0.5` from 0 to 100, F0.5 with its bootstrap interval over sentences.
+
+    The interval holds fixed which annotator is taken for a sentence.
+    """
+    columns = [column.astype(np.float64) for column in table.T]
+    interval = statistics.block_bootstrap(columns, lambda c, p, g: 100 * 1.25 * c / np.maximum(p + 0.25 * g, 1e-12), 1)
+    precision, recall, f = (100 * value for value in score(table))
+    return {
+        "precision": Measure(precision),
+        "recall": Measure(recall),
+        "f0.5": Measure(f, *(interval or (None, None))),
+    }
+
+
+def f_beta(correct: float, proposed: float, gold: float, beta: float) -> float:
+    """(1 + beta^2) c / (beta^2 g + p); 1 when nothing was proposed and nothing wanted."""
+    below = beta * beta * gold + proposed
+    return (1 + beta * beta) * correct / below if below else 1.0
+
+
+def _edit(line: str) -> tuple[int, Gold | None]:
+    """(annotator, edit) of an A line, no edit for a noop. Raises `ValueError` saying what is wrong with it."""
+    fields = line[2:].rstrip("\r\n").split("|||")
+    if len(fields) < 6:
+        raise ValueError(f"{len(fields)} fields parted by |||, expected 6")
+    span = fields[0].split()
+    if len(span) != 2:
+        raise ValueError("expected two token offsets after A")
+    try:
+        start, end, annotator = int(span[0]), int(span[1]), int(fields[5])
+    except ValueError:
+        raise ValueError("an offset or the annotator is no whole number") from None
+    if fields[1] == "noop" or start < 0:
+        return annotator, None
+    if start > end:
+        raise ValueError(f"an edit from token {start} to token {end}")
+    corrections = ("" if text == NOTHING else text.strip() for text in fields[2].split("||"))
+    return annotator, Gold(start, end, tuple(tuple(text.split()) for text in corrections))
+
+
+def _matches(proposed: Sequence[Edit], gold: Sequence[Gold]) -> int:
+    """How many gold edits are proposed, both sides read in order once (as the official scorer does)."""
+    found = next_gold = 0
+    for edit in proposed:
+        for number in range(next_gold, len(gold)):
+            wanted = gold[number]
+            if edit[:2] == wanted[:2] and edit.words in wanted.corrections:
+                found, next_gold = found + 1, number + 1
+    return found
+
+
+def _same_letters(edit: Edit, source: Sequence[str]) -> bool:
+    return "".join(source[edit.start : edit.end]).lower() == "".join(edit.words).lower()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: prints precision, recall and F as the official scorer does. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.metrics.m2", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("hypotheses", type=Path, metavar="HYPOTHESES", help="one tokenised sentence a line")
+    parser.add_argument("gold", type=Path, metavar="GOLD.m2", help="source sentences with gold edits")
+    parser.add_argument("--beta", type=float, default=0.5, help="weight of recall in F (default 0.5)")
+    parser.add_argument("--max-unchanged-words", type=int, default=2, help="in one edit (default 2)")
+    parser.add_argument("--ignore-whitespace-casing", action="store_true", help="ignore edits of spaces and case only")
+    options = parser.parse_args(arguments)
+    try:
+        try:
+            lines = options.hypotheses.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read the hypotheses {options.hypotheses}: {error}") from error
+        table = counts(
+            [line.split() for line in lines], read(options.gold), options.beta, options.max_unchanged_words,
+            options.ignore_whitespace_casing, Progress(),
+        )  # fmt: skip
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    precision, recall, f = score(table, options.beta)
+    print(f"Precision   : {precision:.4f}\nRecall      : {recall:.4f}\nF_{options.beta:.1f}       : {f:.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
