@@ -35,7 +35,8 @@ class PassageStep(Step):
 
 class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
     """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
-    last `query_tokens` of the context as text. A new passage means that the prompt is encoded again."""
+    last `query_tokens` of the context as text; its first `passage_tokens` stand before the context. A new passage means
+    that the prompt is encoded again."""
 
     redo = True
 
@@ -51,6 +52,7 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         interval: int,
         prefetch: int,
         query_tokens: int,
+        passage_tokens: int,
     ) -> None:
         self.model = model
         self.retriever = retriever
@@ -59,6 +61,7 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         self.interval = interval
         self.prefetch = prefetch
         self.query_tokens = query_tokens
+        self.passage_tokens = passage_tokens
         self.limit = limit
         self.context = list(prompt) or [model.start_id]
         self.prompt_length = len(self.context)
@@ -116,7 +119,7 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
             if passage != self.passage:
                 self.reader.clear()
                 self.passage = passage
-                unread = self.passages.tokens(passage) + self.context
+                unread = self.passages.tokens(passage, self.passage_tokens) + self.context
             for _ in range(self.interval):
                 token = int(self.reader.read(unread).argmax())
                 self.read = len(self.context)

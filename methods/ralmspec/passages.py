@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.contracts import Artifacts, GenerationModel
 from harness.progress import Progress
-from methods.ralmspec.retrievers import Retriever, passages_hash
+from methods.ralmspec.retrievers import Retriever
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,29 +28,33 @@ class Passages:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def tokens(self, passage: int) -> list[int]:
-        """Of one passage; none for -1, which stands for no passage."""
+    def tokens(self, passage: int, room: int | None = None) -> list[int]:
+        """Of one passage, its first `room`; none for -1, which stands for no passage."""
         if passage < 0:
             return []
-        ids: list[int] = self.ids[self.offsets[passage] : self.offsets[passage + 1]].tolist()
+        ids: list[int] = self.ids[self.offsets[passage] : self.offsets[passage + 1]][:room].tolist()
         return ids
 
 
-def build_passages(model: GenerationModel, texts: Sequence[str], longest: int, artifacts: Artifacts) -> None:
-    """Make the artifact `passage-tokens`."""
+def build_passages(
+    model: GenerationModel, texts: Sequence[str], text_hash: str, longest: int, artifacts: Artifacts
+) -> None:
+    """Make the artifact `passage-tokens` of texts with this hash."""
 
     def build(folder: Path) -> None:
         progress = Progress()
-        parts: list[list[int]] = []
+        parts: list[NDArray[np.int32]] = []
+        lengths = [0]
         for start in range(0, len(texts), CHUNK):
             encoded = model.tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False)["input_ids"]
-            parts += [ids[:longest] for ids in encoded]
-            progress.update("tokenizing passages", len(parts), len(texts), "passages")
-        np.save(folder / "ids.npy", np.asarray([token for part in parts for token in part], np.int32))
-        np.save(folder / "offsets.npy", np.cumsum([0, *map(len, parts)], dtype=np.int64))
+            cut = [ids[:longest] for ids in encoded]
+            parts.append(np.asarray([token for ids in cut for token in ids], np.int32))
+            lengths += map(len, cut)
+            progress.update("tokenizing passages", start + len(cut), len(texts), "passages")
+        np.save(folder / "ids.npy", np.concatenate(parts))
+        np.save(folder / "offsets.npy", np.cumsum(lengths, dtype=np.int64))
 
-    key = {"passages": passages_hash(texts), "model": model.hash, "longest": longest}
-    artifacts.build("passage-tokens", key, build)
+    artifacts.build("passage-tokens", {"passages": text_hash, "model": model.hash, "longest": longest}, build)
 
 
 class PassageCache:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, RetrievalGeneration
 from harness.errors import RequestError
 from harness.registry import method
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.passages import Passages, build_passages
-from methods.ralmspec.retrievers import Kind, Retriever, RetrieverOptions, build_retriever, open_retriever
+from methods.ralmspec.retrievers import (
+    Kind,
+    Retriever,
+    RetrieverOptions,
+    build_retriever,
+    open_retriever,
+    passages_hash,
+)
 from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.speculation import follow
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+LEAST = 16  # tokens of a passage that are worth reading
 
 
 class _Iterative(RetrievalGeneration):
@@ -46,11 +56,14 @@ class _Iterative(RetrievalGeneration):
         artifacts: Artifacts,
     ) -> None:
         """Build the retriever over `knowledge`, passages of text. Raises `RequestError` when there are none."""
-        texts = [text for text in knowledge if isinstance(text, str)]
-        if len(texts) < len(knowledge):
+        if not len(knowledge):
+            raise RequestError("the knowledge base is empty; retrieval needs at least one passage")
+        if not isinstance(knowledge[0], str):
             raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
-        build_retriever(texts, artifacts, self.options)
-        build_passages(model, texts, self.passage_tokens, artifacts)
+        texts = cast("Sequence[str]", knowledge)
+        text_hash = passages_hash(texts)
+        build_retriever(texts, text_hash, artifacts, self.options)
+        build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
@@ -63,16 +76,15 @@ class _Iterative(RetrievalGeneration):
         """One request. Raises `RequestError` when the prompt does not fit beside passage and output."""
         if self.retriever is None or self.passages is None:
             raise RuntimeError("a retrieval generation answers after fit or open")
-        room = model.window - self.passage_tokens - limit
-        if len(prompt) > room:
+        room = min(model.window - limit - len(prompt), self.passage_tokens)
+        if room < min(LEAST, self.passage_tokens):
             raise RequestError(
-                f"a prompt of {len(prompt)} tokens does not fit the window of {model.window} beside a passage of "
-                f"{self.passage_tokens} and an output of {limit}: {max(room, 0)} are left; shorten it, or lower "
-                "passage_tokens or the limit"
+                f"a prompt of {len(prompt)} tokens and an output of {limit} leave no room for a passage in the window "
+                f"of {model.window}; shorten the prompt or lower the limit"
             )
         return IterativeRaLM(
-            model, self.retriever, self.passages, prompt, limit, phases,
-            interval=self.interval, prefetch=prefetch, query_tokens=self.query_tokens,
+            model, self.retriever, self.passages, prompt, limit, phases, interval=self.interval, prefetch=prefetch,
+            query_tokens=self.query_tokens, passage_tokens=room,
         )  # fmt: skip
 
     def counters(self) -> dict[str, float]:
@@ -90,7 +102,8 @@ class RalmSeq(_Iterative):
     """Sequential iterative RaLM (section 5.3), greedy.
 
     retriever, and all from encoder to stopwords: see `RetrieverOptions`. interval: tokens between retrievals.
-    query_tokens: the end of the context that is searched by. passage_tokens: a passage is cut to so many.
+    query_tokens: the end of the context that is searched by. passage_tokens: a passage is cut to so many, and to
+    what prompt and output leave of the model's window.
     """
 
     def __init__(

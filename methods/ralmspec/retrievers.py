@@ -14,6 +14,7 @@ distance, which orders them as their inner products do.
 from __future__ import annotations
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.artifacts import digest
 from harness.contracts import Artifacts
-from harness.errors import RequestError
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
@@ -124,15 +123,20 @@ def single_threaded(index: NeighborIndex) -> NeighborIndex:
 
 
 def passages_hash(passages: Sequence[str]) -> str:
-    """Of the passages' texts and order."""
-    return digest(list(passages))
+    """Hex SHA-256 (20 characters) of the passages' texts and their order."""
+    state = hashlib.sha256()
+    for text in passages:
+        encoded = text.encode()
+        state.update(len(encoded).to_bytes(8, "little"))
+        state.update(encoded)
+    return state.hexdigest()[:20]
 
 
-def build_retriever(passages: Sequence[str], artifacts: Artifacts, options: RetrieverOptions) -> None:
-    """Make what the retriever needs. Raises `RequestError` without passages, or without a word in them."""
-    if not passages:
-        raise RequestError("the knowledge base is empty; retrieval needs at least one passage")
-    text = passages_hash(passages)
+def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
+    """Make what the retriever needs over passages whose hash is `text`.
+
+    Raises `RequestError` when there is no word in them.
+    """
     if options.kind == "bm25":
         from methods.ralmspec.bm25 import build_bm25, version
 

@@ -191,7 +191,7 @@ def test_bad_requests_are_refused(artifacts_root, model):
         with pytest.raises(RequestError, match="no passage holds a word"):
             fitted(RalmSeq, model, ["?!", "."], artifacts_root, retriever=kind)
     method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root)
-    with pytest.raises(RequestError, match="a prompt of 80 tokens does not fit the window of 96"):
+    with pytest.raises(RequestError, match=r"a prompt of 80 tokens .* window of 96"):
         method.generate(model, [1] * 80, 20, NoPhases())
 
 

@@ -12,7 +12,7 @@ from harness.errors import RequestError
 from methods.ralmspec.bm25 import Bm25Retriever
 from methods.ralmspec.encoders import Pretrained
 from methods.ralmspec.passages import PassageCache
-from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever
+from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
 from .conftest import WORDS, make_passages
 
@@ -24,7 +24,7 @@ words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
 def opened(root, kind, passages=PASSAGES, **options):
     settings = RetrieverOptions(kind, dimension=16, **options)
     artifacts = CellArtifacts(root)
-    build_retriever(passages, artifacts, settings)
+    build_retriever(passages, passages_hash(passages), artifacts, settings)
     return open_retriever(artifacts, settings)
 
 

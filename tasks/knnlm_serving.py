@@ -1,0 +1,99 @@
+"""Latency of kNN-LM generation: prompts of held-out text continued with a datastore of the training text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.artifacts import Cache
+from harness.contracts import Contract, Decoded
+from harness.errors import RequestError
+from harness.progress import Progress
+from harness.registry import task
+from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
+from tasks.serving import drawn, serving_metrics
+from tasks.sources import Kind, open_source
+from tasks.streams import Selection, streams
+
+
+@task(
+    "knnlm-serving",
+    contract="retrieval-generation",
+    provides=("causal", "reference-text"),
+    summary="Prompts of held-out text continued by kNN-LM, one at a time",
+)
+@dataclass(frozen=True, kw_only=True)
+class KnnLmServing(Task):
+    """`evaluation` prompts of `prompt_tokens` tokens, drawn by the run's seed from the test split, each continued by
+    `limit` tokens. source, dataset, model, window: as in `wikitext-perplexity`; the train split is the reference text,
+    `reference_tokens` of it (null: all), `validation_tokens` of the validation split tune kNN-LM.
+    """
+
+    contract: ClassVar[Contract] = "retrieval-generation"
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
+        "mini": {"evaluation": 12, "timed": 3, "limit": 64, "prompt_tokens": 32, "validation_tokens": 2048},
+        "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small"},
+        "paper": {
+            "source": "hub",
+            "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
+            "model": "neulab/gpt2-large-finetuned-wikitext103",
+            "timed": 20,
+        },
+    }
+
+    source: Kind = "embedded"
+    dataset: str = ""
+    model: str = "train:mini"
+    window: int | None = None
+    evaluation: int = 100
+    timed: int = 4
+    prompt_tokens: int = 64
+    limit: int = 128
+    reference_tokens: int | None = None
+    validation_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("evaluation", "timed", "prompt_tokens", "reference_tokens", "validation_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"knnlm-serving: {name}={value} is not at least 1")
+        if self.limit < 0:
+            raise RequestError(f"knnlm-serving: limit={self.limit} is negative")
+
+    def prepare(self, context: Context, progress: Progress) -> RetrievalSetting:
+        """The setting; slow once (training, tokenizing)."""
+        from tasks.models.causal import load_causal
+
+        cache = Cache(context.cache)
+        source = open_source(self.source, self.dataset, context.data, cache)
+        model = load_causal(self.model, source, cache, device=context.device, progress=progress, window=self.window)
+        seed = context.seed
+        reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
+        tuning = Selection(tokens=self.validation_tokens, piece=model.window, seed=seed)
+        validation = streams(source, "validation", model, tuning, cache, progress)
+        piece = Selection(tokens=4 * self.evaluation * self.prompt_tokens, piece=2 * self.prompt_tokens, seed=seed)
+        held_out = streams(source, "test", model, piece, cache, progress)
+        long_enough = [stream for stream in held_out if len(stream) >= self.prompt_tokens]
+        prompts = [stream[: self.prompt_tokens].tolist() for stream in drawn(long_enough, self.evaluation, seed)]
+        return RetrievalSetting(
+            hashes={"data": reference.hash, "evaluation": held_out.hash, "model": model.hash},
+            facts={
+                "data": source.name,
+                "model": model.name,
+                "window": model.window,
+                "reference": reference.facts(),
+                "prompts": len(prompts),
+                "prompt_tokens": self.prompt_tokens,
+                "limit": self.limit,
+            },
+            model=model,
+            knowledge=reference,
+            validation=validation,
+            evaluation=prompts,
+            timed=prompts[: self.timed],
+            limit=self.limit,
+        )
+
+    def metrics(self, setting: RetrievalSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
+        return serving_metrics(answers)

@@ -1,0 +1,121 @@
+"""Documents cut into passages of so many words, kept as spans of one file: overlapping passages cost no space."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from harness.artifacts import Cache, digest
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks.sources import SPLITS, Source, Split, split_hash
+
+_WORD = re.compile(r"\S+")
+_FORMAT = 1
+
+
+class Passages(Sequence[str]):
+    """Passages by id, read from a memory-mapped file when asked for. `hash` is of all that determines them."""
+
+    def __init__(self, folder: Path, key_hash: str) -> None:
+        self.hash = key_hash
+        self.documents: int = json.loads((folder / "facts.json").read_text())["documents"]
+        self._text = np.memmap(folder / "text.bin", np.uint8, "r")
+        self._spans = np.load(folder / "spans.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        begin, end = self._spans[index]
+        return bytes(self._text[begin:end]).decode()
+
+
+def passages(
+    sources: Sequence[tuple[Source, Sequence[Split]]],
+    cache: Cache,
+    *,
+    words: int = 100,
+    stride: int | None = None,
+    distractors: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Passages:
+    """All passages of the sources' splits: every `stride` words (default: without overlap) one of `words` words; a
+    document's last one may be shorter. `distractors` more are made of words drawn by seed from the text, to swell the
+    knowledge base; they are real words without meaning, and whoever uses them says `padded`.
+
+    Raises `RequestError` when nothing is left.
+    """
+    stride = stride or words
+    key = {
+        "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
+        "words": words, "stride": stride, "distractors": distractors, "seed": seed, "format": _FORMAT,
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        documents = [text for source, splits in sources for split in splits for text in source.documents(split)]
+        _write(folder, documents, words, stride, distractors, seed, progress or Progress())
+
+    return Passages(cache.build("passages", key, build), digest(key))
+
+
+def whole(source: Source) -> tuple[Source, Sequence[Split]]:
+    """A source with all its splits: a knowledge base needs no held-out part."""
+    return source, SPLITS
+
+
+def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
+    """Character spans of the passages of one document; they cover it."""
+    found = [(match.start(), match.end()) for match in _WORD.finditer(text)]
+    for first in range(0, len(found), stride):
+        last = min(first + words, len(found)) - 1
+        yield found[first][0], found[last][1]
+        if last == len(found) - 1:
+            return
+
+
+def _write(
+    folder: Path, documents: Sequence[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
+) -> None:
+    places: list[Any] = []
+    at = 0
+    rng = np.random.default_rng(seed)
+    drawn: list[str] = []
+    with open(folder / "text.bin", "wb") as file:
+        for number, document in enumerate(documents, 1):
+            encoded = document.encode()
+            # spans are of bytes; where all characters are single bytes they are those of the text
+            offsets = None if len(encoded) == len(document) else _byte_offsets(document)
+            for begin, end in spans(document, words, stride):
+                places.append((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))
+            file.write(encoded)
+            at += len(encoded)
+            if distractors and len(drawn) < 1_000_000:
+                drawn += document.split()
+            progress.update("passages", number, len(documents), "documents", f"{len(places):,} passages")
+        for _ in range(distractors if drawn else 0):
+            encoded = " ".join(drawn[i] for i in rng.integers(0, len(drawn), words)).encode()
+            places.append((at, at + len(encoded)))
+            file.write(encoded)
+            at += len(encoded)
+    if not places:
+        raise RequestError("the knowledge base has no passage; its documents are empty")
+    np.save(folder / "spans.npy", np.asarray(places, np.int64))
+    (folder / "facts.json").write_text(json.dumps({"documents": len(documents)}))
+
+
+def _byte_offsets(text: str) -> list[int]:
+    sizes = np.fromiter((len(character.encode()) for character in text), np.int64, len(text))
+    return [0, *np.cumsum(sizes).tolist()]

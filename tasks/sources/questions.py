@@ -1,0 +1,59 @@
+"""Open-domain questions in local folders or on the hub: the sets of the retrieval papers, one reader each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import RequestError
+
+# set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
+SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
+    "natural-questions": (("nq-open/dev.jsonl",), "google-research-datasets/nq_open", "validation", "question"),
+    "web-questions": (("webquestions/test.json",), "stanfordnlp/web_questions", "test", "question"),
+    "trivia-qa": (("triviaqa/test.jsonl",), "mandarjoshi/trivia_qa:rc.nocontext", "validation", "question"),
+    "wiki-qa": (("wiki-qa/test.jsonl", "wikiqa/test.jsonl"), "microsoft/wiki_qa", "test", "question"),
+}
+_FIELDS = ("question", "qText")
+
+
+def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
+    """The questions of a set, each once, in its order. Raises `RequestError` naming the places tried."""
+    files, identity, split, column = SETS[name]
+    if hub:
+        return _unique(_from_hub(identity, split, column))
+    tried = [root / file for root in roots for file in files]
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        places = ", ".join(map(str, tried)) or "no folder, because HARNESS_DATA is not set"
+        raise RequestError(
+            f"no questions {name!r}; tried {places}; point HARNESS_DATA at the folder that holds {files[0]}"
+        )
+    return _unique(_from_file(found))
+
+
+def _from_file(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line]
+        return [next(row[field] for field in _FIELDS if field in row) for row in rows]
+    except (OSError, ValueError, TypeError, StopIteration) as error:
+        raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error
+
+
+def _from_hub(dataset: str, split: str, column: str) -> list[str]:
+    import datasets
+
+    identity, _, config = dataset.partition(":")
+    datasets.disable_progress_bars()
+    try:
+        rows = datasets.load_dataset(identity, *([config] if config else []), split=split)
+        return [str(question) for question in rows[column]]
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise RequestError(f"the hub does not give {dataset} ({reason}); use local files") from error
+
+
+def _unique(found: list[str]) -> list[str]:
+    return list(dict.fromkeys(text.strip() for text in found if text.strip()))
