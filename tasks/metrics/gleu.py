@@ -1,0 +1,96 @@
+"""GLEU of corrected sentences against several references, as in the JFLEG release.
+
+Napoles et al. 2015, "Ground Truth for Grammatical Error Correction Metrics", in the form of Napoles et al. 2016, "GLEU
+Without Tuning": BLEU's precision over n-grams up to 4, less the n-grams of the hypothesis that the source has and the
+reference has not. One reference is drawn for each sentence, 500 times, and the corpus scores are averaged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import RequestError
+from harness.settings import Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ORDER = 4
+DRAWS = 500
+Tokens = Sequence[str]
+
+
+def gleu(
+    sources: Sequence[Tokens], hypotheses: Sequence[Tokens], references: Sequence[Sequence[Tokens]], seed: int = 0
+) -> Measure:
+    """Corpus GLEU from 0 to 100, mean over `DRAWS` draws of references, with a bootstrap interval over sentences.
+
+    All sentences are tokens; references[i] holds those of sentence i, equally many for each. The value draws the
+    references with the release's own seeds, the interval draws sentences and references with `seed`. Raises
+    `RequestError` when the numbers of sentences or of their references differ.
+    """
+    table = _statistics(sources, hypotheses, references)
+    if not len(table):
+        raise RequestError("GLEU of no sentences; give at least one")
+    sentences, choices, _ = table.shape
+    every = np.arange(sentences)
+    value = float(np.mean([_score(table[every, draw].sum(axis=0)) for draw in _draws(sentences, choices)]))
+    rng = np.random.default_rng(seed)
+    resampled = [
+        _score(table[rng.integers(sentences, size=sentences), rng.integers(choices, size=sentences)].sum(axis=0))
+        for _ in range(DRAWS)
+    ]
+    low, high = np.quantile(resampled, [0.025, 0.975]) if sentences >= 10 else (None, None)
+    return Measure(100 * value, None if low is None else 100 * float(low), None if high is None else 100 * float(high))
+
+
+def _draws(sentences: int, choices: int) -> NDArray[np.int64]:
+    """int64 [draws, sentences]: the reference of each sentence, draw j seeded with 101 j as in the release."""
+    rows = np.empty((DRAWS, sentences), np.int64)
+    for draw in range(DRAWS):
+        chance = random.Random(draw * 101).random
+        rows[draw] = [int(chance() * choices) for _ in range(sentences)]
+    return rows
+
+
+def _statistics(
+    sources: Sequence[Tokens], hypotheses: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
+) -> NDArray[np.float64]:
+    """float64 [sentences, references, 2 + 2 * ORDER]: lengths of hypothesis and reference, then credit and n-grams."""
+    if not len(sources) == len(hypotheses) == len(references) or len({len(several) for several in references}) > 1:
+        raise RequestError(
+            f"{len(hypotheses)} hypotheses and {len(references)} sets of references for {len(sources)} sources; "
+            "give one hypothesis and the same number of references for each"
+        )
+    rows = []
+    for source, hypothesis, several in zip(sources, hypotheses, references, strict=True):
+        grams = [(_ngrams(source, n), _ngrams(hypothesis, n)) for n in range(1, ORDER + 1)]
+        row = []
+        for reference in several:
+            values = [len(hypothesis), len(reference)]
+            for n, (before, after) in enumerate(grams, 1):
+                wanted = _ngrams(reference, n)
+                missed = Counter({gram: count for gram, count in before.items() if gram not in wanted})
+                values.append(max((after & wanted).total() - (after & missed).total(), 0))
+                values.append(max(len(hypothesis) + 1 - n, 0))
+            row.append(values)
+        rows.append(row)
+    return np.asarray(rows, np.float64)
+
+
+def _score(statistics: NDArray[np.float64]) -> float:
+    """GLEU from 0 to 1 of summed statistics; 0 where any of them is."""
+    if not statistics.all():
+        return 0.0
+    length, wanted = statistics[:2]
+    precision = np.log(statistics[2::2] / statistics[3::2]).mean()
+    return float(np.exp(min(0.0, 1 - wanted / length) + precision))
+
+
+def _ngrams(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) + 1 - n))
