@@ -86,13 +86,16 @@ class AdaptiveSoftmax(SoftmaxScreening):
         layer = checked_layer(subject)
         self._words, self._dimension = layer.weight.shape
         parts = arrays.load(artifacts.path("adaptive-softmax"))
-        self._order, self._cut = parts["order"].astype(np.int64), parts["cuts"]
+        self._order, self._cut = parts["order"].astype(np.int64), parts["cuts"].tolist()
         self._rows, self._bias = parts["head"], parts["head_bias"]
         self._tail = [(parts[f"left{i}"], parts.get(f"right{i}"), parts[f"bias{i}"]) for i in range(len(self._cut) - 1)]
         self._parts, self._values = parts, artifacts.values
         self._logits = np.empty(len(self._rows), np.float32)
-        self._select = kernels.select
-        self.topk(np.zeros(self._dimension, np.float32), min(5, self._words))
+        self._select, self._log_softmax_at = kernels.select, kernels.log_softmax_at
+        self._place = np.argsort(self._order).tolist()  # of a word in the order of frequency
+        probe = np.zeros(self._dimension, np.float32)
+        self.topk(probe, min(5, self._words))  # compile before anybody times
+        self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         context = checked_query(context, k, self._words, self._dimension)
@@ -144,13 +147,23 @@ class AdaptiveSoftmax(SoftmaxScreening):
         """Natural-log probability of a word: every word has one, P(tail) P(word | tail) for the rare ones."""
         checked_target(target, self._words)
         context = checked_query(context, 1, self._words, self._dimension)
-        _, _, log_normalizer, _ = self._head_best(context, 1)
-        place = int(np.flatnonzero(self._order == target)[0])
-        t = int(np.searchsorted(self._cut, place, side="right")) - 1
-        if t < 0:
-            return float(self._logits[place] - log_normalizer)
-        logits, within = self._tail_logits(context, t)
-        return float(logits[place - self._cut[t]] + within - log_normalizer)
+        np.dot(self._rows, context, out=self._logits)
+        self._logits += self._bias
+        place, cuts = self._place[target], self._cut
+        t = 0
+        while t < len(self._tail) and place >= cuts[t]:
+            t += 1
+        if t == 0:
+            value = self._log_softmax_at(self._logits, place)
+        else:
+            left, right, bias = self._tail[t - 1]
+            logits = left @ (context if right is None else right @ context)
+            logits += bias
+            value = self._log_softmax_at(self._logits, cuts[0] + t - 1)
+            value += self._log_softmax_at(logits, place - cuts[t - 1])
+        if value != value:
+            raise not_finite()
+        return float(value)
 
     def counters(self) -> dict[str, float]:
         """mean_candidates counts head words and the words of tails opened (k = 5, on training contexts)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from methods.softmax.completion import Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class CandidateSearch(CandidateSets):
     shape, k outside 1..L, NaN or infinity. Not to be called from two threads at once (scratch arrays).
     """
 
+    _completion: Completion | None = None  # of a subclass that gives every word a probability
+
     @abstractmethod
     def _find(self, context: NDArray[np.float32]) -> int:
         """Number of distinct candidates written to `_ids`."""
@@ -69,6 +72,7 @@ class CandidateSearch(CandidateSets):
         self._scratch = np.empty(words, np.float32)
         self._frequent = frequent
         self._score, self._fill = kernels.score_candidates, kernels.fill_candidates
+        self._completed = kernels.completed_log_prob
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         weight, bias = self._layer.weight, self._layer.bias
@@ -81,6 +85,23 @@ class CandidateSearch(CandidateSets):
         if log_normalizer != log_normalizer:
             raise not_finite()
         return TopK(ids, logits, log_normalizer)
+
+    def log_prob(self, context: NDArray[np.float32], target: int) -> float:
+        """Natural-log probability of a word: `-inf` outside the candidate set, or with a completion the softmax of
+        exact logits inside and low-rank logits outside (L2S, appendix A.3)."""
+        completion = self._completion
+        if completion is None:
+            return super().log_prob(context, target)
+        weight, bias = self._layer.weight, self._layer.bias
+        checked_target(target, len(weight))
+        context = checked_query(context, 1, *weight.shape)
+        count = self._find(context)
+        value = self._completed(
+            weight, bias, context, self._ids, count, self._scratch, *completion.factors, completion.logits, target
+        )
+        if value != value:
+            raise not_finite()
+        return float(value)
 
     def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         count = self._find(context)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer
+from harness.errors import RequestError
 from methods.softmax import arrays
 
 if TYPE_CHECKING:
@@ -17,39 +18,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """weight [L, d] ~ left [L, q] right [q, d], the best rank-q approximation; bias [L] stays exact."""
+    """weight [L, d] ~ left^T right with left [q, L] and right [q, d], the best rank-q approximation; bias [L] stays
+    exact. `logits` float32 [L] is scratch."""
 
-    left: NDArray[np.float32]
     right: NDArray[np.float32]
+    left: NDArray[np.float32]
     bias: NDArray[np.float32]
+    logits: NDArray[np.float32]
 
     @property
     def factors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return self.left, self.right
+        return self.right, self.left
+
+    @property
+    def multiply_adds(self) -> float:
+        """Of one context."""
+        return float(self.right.size + self.left.size)
 
     @staticmethod
     def fit(layer: OutputLayer, rank: int, layer_hash: str, artifacts: Artifacts) -> None:
-        """Factor the layer once per rank."""
+        """Factor the layer once per rank. Raises `RequestError` for a rank above the layer's dimension."""
+        if rank > layer.weight.shape[1]:
+            raise RequestError(f"completion_rank {rank} is above the layer's dimension {layer.weight.shape[1]}")
 
         def build(folder: Path) -> None:
-            directions = principal_directions(layer.weight)[:rank]
-            arrays.save(folder, {"left": layer.weight @ directions.T, "right": directions})
+            right = principal_directions(layer.weight)[:rank]
+            arrays.save(folder, {"left": right @ layer.weight.T, "right": right})
 
-        artifacts.build("softmax-completion", {"layer": layer_hash, "rank": rank, "format": 1}, build)
+        artifacts.build("softmax-completion", {"layer": layer_hash, "rank": rank, "format": 2}, build)
 
     @staticmethod
     def open(layer: OutputLayer, artifacts: Artifacts) -> Completion:
         factors = arrays.load(artifacts.path("softmax-completion"))
-        return Completion(factors["left"], factors["right"], layer.bias)
+        return Completion(factors["right"], factors["left"], layer.bias, np.empty(len(layer.bias), np.float32))
 
     def log_prob(
         self, context: NDArray[np.float32], target: int, ids: NDArray[np.int64], logits: NDArray[np.float32]
     ) -> float:
         """log softmax of `target` when words `ids` have exact `logits` and all others the low-rank ones."""
-        completed = self.left @ (self.right @ context) + self.bias
+        completed = (self.right @ context) @ self.left + self.bias
         completed[ids] = logits
         peak = completed.max()
         return float(completed[target] - peak - np.log(np.exp(completed - peak).sum(dtype=np.float64)))
+
+
+def checked_rank(rank: int) -> int:
+    """A completion rank, 0 for none. Raises `RequestError` for a negative one."""
+    if rank < 0:
+        raise RequestError(f"completion_rank must not be negative, given {rank}")
+    return rank
 
 
 def principal_directions(weight: NDArray[np.float32]) -> NDArray[np.float32]:

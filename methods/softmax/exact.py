@@ -31,9 +31,11 @@ class Exact(SoftmaxScreening):
         layer = checked_layer(subject)
         self._weight, self._bias = layer.weight, layer.bias
         self._words, self._dimension = layer.weight.shape
-        self._select = kernels.select
+        self._select, self._log_softmax_at = kernels.select, kernels.log_softmax_at
         self._logits = np.empty(self._words, np.float32)  # reused: not to be called from two threads at once
-        self.topk(np.zeros(self._dimension, np.float32), 1)  # compile before anybody times
+        probe = np.zeros(self._dimension, np.float32)
+        self.topk(probe, 1)  # compile before anybody times
+        self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         context = checked_query(context, k, self._words, self._dimension)
@@ -66,8 +68,14 @@ class Exact(SoftmaxScreening):
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
         checked_target(target, self._words)
-        log_normalizer = self.topk(context, 1).log_normalizer
-        return float(self._logits[target] - log_normalizer)
+        context = checked_query(context, 1, self._words, self._dimension)
+        logits = self._logits
+        np.dot(self._weight, context, out=logits)
+        logits += self._bias
+        value = self._log_softmax_at(logits, target)
+        if value != value:
+            raise not_finite()
+        return float(value)
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._words, self._dimension

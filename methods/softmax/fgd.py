@@ -18,6 +18,7 @@ from harness.errors import RequestError
 from harness.registry import method
 from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency
+from methods.softmax.completion import Completion, checked_rank
 from methods.softmax.inputs import checked_layer, checked_training
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     summary="inner products as nearest neighbours on an HNSW graph (Zhang et al., 2018)",
 )
 class Fgd(CandidateSearch):
-    """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability.
+    """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability, or
+    with `completion_rank` q all words have one (see `CandidateSearch.log_prob`).
 
     Graph: `links` a node (M), `ef_construction` its beam while building. Errors as for `CandidateSearch`.
     """
@@ -44,6 +46,7 @@ class Fgd(CandidateSearch):
         links: int = 32,
         ef_construction: int = 200,
         space: Literal["inner-product", "reduced"] = "inner-product",
+        completion_rank: int = 0,
     ) -> None:
         if min(ef_search, neighbours, ef_construction) < 1 or links < 2:
             raise RequestError(
@@ -52,6 +55,7 @@ class Fgd(CandidateSearch):
             )
         self.ef_search, self.neighbours = ef_search, neighbours
         self.links, self.ef_construction, self.space = links, ef_construction, space
+        self.completion_rank = checked_rank(completion_rank)
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
@@ -73,9 +77,12 @@ class Fgd(CandidateSearch):
             index.add(points)
             faiss.write_index(index, str(folder / "graph.faiss"))
 
-        key = {"layer": arrays.content(layer.weight, layer.bias), "links": self.links,
+        layer_hash = arrays.content(layer.weight, layer.bias)
+        key = {"layer": layer_hash, "links": self.links,
                "ef_construction": self.ef_construction, "space": self.space, "format": 1}  # fmt: skip
         artifacts.build("fgd-graph", key, build)
+        if self.completion_rank:
+            Completion.fit(layer, self.completion_rank, layer_hash, artifacts)
         artifacts.values["frequent"] = by_frequency(targets, len(layer.weight)).tolist()[:SAMPLE]
         self.open(layer, artifacts)
         swig: Any = faiss.cvar  # its members are made at import time
@@ -95,6 +102,7 @@ class Fgd(CandidateSearch):
         self._prepare(layer, np.concatenate([frequent, rest]))
         self._path = artifacts.path("fgd-graph") / "graph.faiss"
         self._index = cast(Any, faiss.read_index(str(self._path)))
+        self._completion = Completion.open(layer, artifacts) if self.completion_rank else None
         self._values = artifacts.values
         self._index.hnsw.efSearch = max(self.ef_search, self.neighbours)
         self._k = min(self.neighbours, words)
@@ -103,7 +111,10 @@ class Fgd(CandidateSearch):
         pointer = faiss.swig_ptr  # the raw call: the Python wrapper's checks and copies cost as much as a search
         self._arguments = (1, pointer(self._query), self._k, pointer(self._distances), pointer(self._found))
         self._search = self._index.search_c
-        self.topk(np.zeros(dimension, np.float32), 1)
+        probe = np.zeros(dimension, np.float32)
+        self.topk(probe, 1)
+        if self._completion:
+            self.log_prob(probe, 0)
 
     def _find(self, context: NDArray[np.float32]) -> int:
         reduction.query(context, self._query)
@@ -115,11 +126,14 @@ class Fgd(CandidateSearch):
         return len(found)
 
     def counters(self) -> dict[str, float]:
-        """multiply_adds from distances counted on training contexts; extra_bytes is the index (vectors and links)."""
+        """multiply_adds from distances counted on training contexts; extra_bytes is the index (vectors and links), and
+        the completion's factors where there are any."""
+        factors = self._completion.factors if self._completion else ()
+        completing = self._completion.multiply_adds if self._completion else 0.0
         dimension = self._layer.weight.shape[1]
         distances = float(self._values.get("distances", 0.0))
         return {
-            "multiply_adds": (dimension + 2) * distances + dimension * self._k,
+            "multiply_adds": (dimension + 2) * distances + dimension * self._k + completing,
             "mean_candidates": float(self._values.get("found", self._k)),
-            "extra_bytes": float(self._path.stat().st_size),
+            "extra_bytes": float(self._path.stat().st_size + sum(array.nbytes for array in factors)),
         }

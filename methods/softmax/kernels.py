@@ -15,6 +15,7 @@ from numba import njit
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 BLOCK = 64  # logits that are compared with the k-th best at once; a multiple of every SIMD width
+PIECE = 1024  # low-rank logits accumulated at once: 4 KB
 LOG2E = np.float32(1.4426950408889634)
 
 
@@ -100,6 +101,21 @@ def select(logits, out_ids, out_logits):  # type: ignore[no-untyped-def]
     if not _select(logits, len(logits), out_ids, out_logits):
         return np.float32(np.nan)
     return _log_sum_exp(logits, len(logits), out_logits[0])
+
+
+@njit(nogil=True, fastmath=FAST)
+def _log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
+    """Natural-log probability of one place under the softmax of all logits; NaN when they are not finite."""
+    places, best = np.empty(1, np.int64), np.empty(1, np.float32)
+    if not _select(logits, len(logits), places, best) or best[0] == np.inf:
+        return np.float32(np.nan)
+    return np.float32(logits[place] - _log_sum_exp(logits, len(logits), best[0]))
+
+
+@compiled
+def log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
+    """Natural-log probability of one place under the softmax of all logits; NaN when they are not finite."""
+    return _log_softmax_at(logits, place)
 
 
 @compiled
@@ -244,6 +260,74 @@ def screened_topk_many(  # type: ignore[no-untyped-def]
     """`screened_topk` for contexts float32 [n, d]: out_ids int64 [n, k], out_logits [n, k], out_normalizers [n]."""
     for i in range(len(contexts)):
         out_normalizers[i] = screened_topk(clusters, rows, index, scratch, contexts[i], out_ids[i], out_logits[i])
+
+
+@njit(nogil=True, fastmath=FAST)
+def _low_rank(right, left, bias, context, out):  # type: ignore[no-untyped-def]
+    """out [L] = left^T (right . context) + bias for right [q, d], left [q, L]; a piece of `out` at a time, which
+    stays in the nearest cache while four directions at once are added to it."""
+    rank, words = left.shape
+    reduced = np.empty(rank, np.float32)
+    for j in range(rank):
+        total = np.float32(0.0)
+        for i in range(len(context)):
+            total += right[j, i] * context[i]
+        reduced[j] = total
+    whole = rank - rank % 4
+    for start in range(0, words, PIECE):
+        stop = min(start + PIECE, words)
+        piece = out[start:stop]
+        piece[:] = bias[start:stop]
+        for j in range(0, whole, 4):
+            r, s, t, u = reduced[j], reduced[j + 1], reduced[j + 2], reduced[j + 3]
+            a, b, c, d = left[j, start:stop], left[j + 1, start:stop], left[j + 2, start:stop], left[j + 3, start:stop]
+            for i in range(stop - start):
+                piece[i] += r * a[i] + s * b[i] + t * c[i] + u * d[i]
+        for j in range(whole, rank):
+            r, a = reduced[j], left[j, start:stop]
+            for i in range(stop - start):
+                piece[i] += r * a[i]
+
+
+@compiled
+def refined_log_prob(weight, bias, context, ids, count, scratch, logits, target):  # type: ignore[no-untyped-def]
+    """Natural-log probability of a word when ids[:count] get exact logits and all others keep those in `logits` [L]."""
+    _score(weight, bias, context, ids, count, scratch)
+    for i in range(count):
+        logits[ids[i]] = scratch[i]
+    return _log_softmax_at(logits, target)
+
+
+@compiled
+def completed_log_prob(  # type: ignore[no-untyped-def]
+    weight, bias, context, ids, count, scratch, right, left, logits, target
+):
+    """As `refined_log_prob` with the low-rank logits left^T (right . context) + bias outside ids[:count]."""
+    _low_rank(right, left, bias, context, logits)
+    return refined_log_prob(weight, bias, context, ids, count, scratch, logits, target)
+
+
+@compiled
+def screened_log_prob(  # type: ignore[no-untyped-def]
+    clusters, rows, index, scratch, bias, right, left, logits, context, target
+):
+    """`screened_topk`'s candidates exactly, all other words by `_low_rank`: natural-log probability of one word.
+
+    NaN for a context that is not finite or whose cluster has no candidates."""
+    (number, dimension), (distinct, width) = clusters.shape, rows.shape
+    padded, exact = scratch[:width], scratch[2 * width :]
+    z = _nearest(clusters, context, scratch[width : 2 * width].view(np.int16))
+    places = index[index[z] : index[z + 1]]
+    if len(places) == 0:
+        return np.float32(np.nan)
+    for j in range(dimension):
+        padded[j] = context[j]
+    _score_rows(rows, places, padded, exact)
+    _low_rank(right, left, bias, context, logits)
+    words = index[number + 1 : number + 1 + distinct]
+    for i in range(len(places)):
+        logits[words[places[i]]] = exact[i]
+    return _log_softmax_at(logits, target)
 
 
 @compiled

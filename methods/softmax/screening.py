@@ -34,7 +34,7 @@ from harness.contracts import Artifacts, OutputLayer, TopK
 from harness.errors import RequestError
 from methods.softmax import arrays
 from methods.softmax.candidates import CandidateSets
-from methods.softmax.completion import Completion
+from methods.softmax.completion import Completion, checked_rank
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 from methods.softmax.knapsack import candidate_sets, mean_size
 from methods.softmax.labels import training_labels
@@ -57,10 +57,8 @@ class ClusterScreen(CandidateSets):
             raise RequestError(f"budget (mean candidates a context) must be above 0, given {budget}")
         if lambda_ < 0:
             raise RequestError(f"lambda must not be negative, given {lambda_}")
-        if completion_rank < 0:
-            raise RequestError(f"completion_rank must not be negative, given {completion_rank}")
         self.clusters, self.budget, self.lambda_, self.seed = clusters, budget, lambda_, seed
-        self.completion_rank = completion_rank
+        self.completion_rank = checked_rank(completion_rank)
 
     @abstractmethod
     def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
@@ -84,11 +82,11 @@ class ClusterScreen(CandidateSets):
         Raises `RequestError` for fewer usable contexts than clusters, a budget above L, or inputs `inputs` refuses.
         """
         layer = checked_layer(layer)
-        words, dimension = layer.weight.shape
+        words = len(layer.weight)
         if self.budget > words:
             raise RequestError(f"budget {self.budget:g} is above the vocabulary's {words} words; lower method.budget")
-        if self.completion_rank > dimension:
-            raise RequestError(f"completion_rank {self.completion_rank} is above the layer's dimension {dimension}")
+        if self.completion_rank:
+            Completion.fit(layer, self.completion_rank, arrays.content(layer.weight, layer.bias), artifacts)
         contexts, _ = checked_training(layer, contexts, targets, self.clusters, f"clusters={self.clusters}")
         labels, data = training_labels(layer, contexts, min(LABELS, words), artifacts)
 
@@ -100,8 +98,6 @@ class ClusterScreen(CandidateSets):
         key = {**self._key(), **data, "clusters": self.clusters, "budget": self.budget, "lambda": self.lambda_,
                "seed": self.seed, "format": 1}  # fmt: skip
         artifacts.build("softmax-screen", key, build)
-        if self.completion_rank:
-            Completion.fit(layer, self.completion_rank, data["layer"], artifacts)
 
     # ------------------------------------------------------------ answering
 
@@ -119,9 +115,12 @@ class ClusterScreen(CandidateSets):
         self._packed = pack(layer, self._clusters, self._starts, self._members)
         self._topk, self._topk_many = kernels.screened_topk, kernels.screened_topk_many
         self._completion = Completion.open(layer, artifacts) if self.completion_rank else None
+        self._log_prob = kernels.screened_log_prob
         probe = np.zeros((1, self._dimension), np.float32)  # compile before anybody times
         self.topk(probe[0], 1)
         self.topk_many(probe, 1)
+        if self._completion:
+            self.log_prob(probe[0], 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         # the checks of `checked_query` without what they cost: a call is so short that Python's part is half of it
@@ -151,18 +150,26 @@ class ClusterScreen(CandidateSets):
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
         """Natural-log probability of a word: `-inf` outside the candidate set, or with `completion_rank` q the softmax
         of exact logits inside and rank-q logits outside (paper, appendix A.3)."""
-        if self._completion is None:
+        completion = self._completion
+        if completion is None:
             return super().log_prob(context, target)
         checked_target(target, self._words)
         context = checked_query(context, 1, self._words, self._dimension)
+        value = self._log_prob(
+            *self._packed, completion.bias, *completion.factors, completion.logits, context, target
+        )  # fmt: skip
+        if value == value:
+            return float(value)
         ids = self._set(context, 1)
-        return self._completion.log_prob(context, target, ids, self._logits(context, ids))
+        return completion.log_prob(context, target, ids, self._logits(context, ids))
 
     def counters(self) -> dict[str, float]:
-        """multiply_adds d (r + Lbar) a call, Lbar over training contexts; extra_bytes beyond the layer."""
+        """multiply_adds d (r + Lbar) a call, Lbar over training contexts, and q (d + L) more for a probability when all
+        words have one; extra_bytes beyond the layer."""
         factors = self._completion.factors if self._completion else ()
+        completing = self._completion.multiply_adds if self._completion else 0.0
         return {
-            "multiply_adds": self._dimension * (len(self._clusters) + self._mean),
+            "multiply_adds": self._dimension * (len(self._clusters) + self._mean) + completing,
             "mean_candidates": self._mean,
             "extra_bytes": float(sum(array.nbytes for array in (*self._packed, *factors))),
         }

@@ -67,7 +67,10 @@ class SvdSoftmax(SoftmaxScreening):
         self._ids = np.empty(words, np.int32)
         self._previewed, self._scratch = np.empty(words, np.float32), np.empty(words, np.float32)
         self._at_least, self._score = kernels.at_least, kernels.score_candidates
-        self.topk(np.zeros(self._layer.weight.shape[1], np.float32), 1)  # compile before anybody times
+        self._log_prob = kernels.refined_log_prob
+        probe = np.zeros(self._layer.weight.shape[1], np.float32)
+        self.topk(probe, 1)  # compile before anybody times
+        self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         """The normaliser is that of the refined words; `log_prob` uses all previews, as the paper's softmax does."""
@@ -93,12 +96,12 @@ class SvdSoftmax(SoftmaxScreening):
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
         checked_target(target, len(self._layer.weight))
         context = checked_query(context, 1, *self._layer.weight.shape)
-        ids = self._ids[: self._refine(context, self._n)]
-        logits = self._previewed.copy()
-        logits[ids] = self._layer.weight[ids] @ context + self._layer.bias[ids]
-        if not np.isfinite(logits).all():
+        count = self._refine(context, self._n)
+        weight, bias = self._layer.weight, self._layer.bias
+        value = self._log_prob(weight, bias, context, self._ids, count, self._scratch, self._previewed, target)
+        if value != value:
             raise not_finite()
-        return float(logits[target] - np.logaddexp.reduce(logits))
+        return float(value)
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._layer.weight.shape

@@ -12,7 +12,6 @@ from harness.artifacts import Cache, CellArtifacts
 from harness.contracts import OutputLayer
 from harness.registry import Registry
 
-CANDIDATE_METHODS = ["l2s", "spherical-kmeans", "svd-softmax", "fgd", "greedy-mips", "pca-mips", "lsh-mips"]
 RIVALS = ["spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips"]
 # parameters that make every method exact on `World.layer`: its knob at the accurate end
 EXACT = {

@@ -8,7 +8,7 @@ from harness.contracts import OutputLayer
 from harness.errors import RequestError
 from harness.registry import Registry
 
-from .conftest import CANDIDATE_METHODS, EXACT, RIVALS, brute_force, fitted, precision
+from .conftest import EXACT, RIVALS, brute_force, fitted, precision
 
 ALL = ["exact", "l2s", *RIVALS]
 SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
@@ -72,6 +72,51 @@ def test_the_normalizer_turns_logits_into_the_log_probabilities_of_log_prob(meth
 def test_probabilities_of_all_words_sum_to_one(method, world):
     total = sum(np.exp(method.log_prob(world.test[0], word)) for word in range(500))
     assert total == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["l2s", "spherical-kmeans", "fgd"])
+def test_a_completion_of_full_rank_gives_every_word_its_exact_probability(name, world, artifacts):
+    method = fitted(name, world, artifacts, **SMALL.get(name, {}), completion_rank=32)
+    for context in world.test[:20]:
+        logits = world.layer.weight.astype(float) @ context + world.layer.bias
+        expected = logits - np.logaddexp.reduce(logits)
+        found = [method.log_prob(context, word) for word in range(500)]
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["l2s", "fgd"])
+def test_a_low_rank_completion_is_exact_inside_the_set_and_low_rank_outside(name, world, artifacts):
+    method = fitted(name, world, artifacts, **SMALL.get(name, {}), completion_rank=4)
+    _, _, right = np.linalg.svd(world.layer.weight.astype(float), full_matrices=False)
+    reduced = world.layer.weight @ right[:4].T @ right[:4]
+    for context in world.test[:5]:
+        exact, logits = (weight @ context + world.layer.bias for weight in (world.layer.weight, reduced))
+        inside, _ = method.candidates(context)
+        logits[inside] = exact[inside]
+        found = [method.log_prob(context, word) for word in range(500)]
+        np.testing.assert_allclose(found, logits - np.logaddexp.reduce(logits), atol=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_probability_is_given_for_a_context_that_is_not_finite(name, world, artifacts, value):
+    completion = {"completion_rank": 4} if name in ("l2s", "spherical-kmeans", "fgd") else {}
+    method = fitted(name, world, artifacts, **SMALL.get(name, {}), **completion)
+    broken = world.test[0].copy()
+    broken[3] = value
+    with pytest.raises(RequestError, match="NaN or infinity"):
+        method.log_prob(broken, 5)
+
+
+@pytest.mark.parametrize("name", ["l2s", "fgd"])
+def test_a_completion_rank_that_cannot_be_is_refused(name, world, artifacts):
+    target = Registry().resolve("method", name)
+    with pytest.raises(RequestError, match="completion_rank must not be negative"):
+        target(completion_rank=-1)
+    with pytest.raises(RequestError, match="completion_rank 33 is above the layer's dimension 32"):
+        method = target(**SMALL.get(name, {}), completion_rank=33)
+        method.fit(world.layer, world.contexts, world.targets, artifacts)
 
 
 def test_every_k_up_to_the_vocabulary_gives_k_distinct_words(method, world):
@@ -149,7 +194,55 @@ def test_broken_training_material_is_refused_in_one_line(name, world, artifacts)
     refused("other than zero, given 0", contexts=np.zeros_like(world.contexts))
 
 
-@pytest.mark.parametrize("name", CANDIDATE_METHODS)
+KNOBS_THAT_CANNOT_BE = [
+    ("l2s", {"clusters": 3001}, "needs at least 3001 training contexts other than zero, given 3000"),
+    ("spherical-kmeans", {"clusters": 3001}, "needs at least 3001 training contexts other than zero, given 3000"),
+    ("l2s", {"budget": 0}, "budget .* must be above 0"),
+    ("spherical-kmeans", {"budget": 0}, "budget .* must be above 0"),
+    ("l2s", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
+    ("spherical-kmeans", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
+    ("greedy-mips", {"budget": 0}, "budget .* must be at least 1"),
+    ("greedy-mips", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
+    ("svd-softmax", {"width": 0}, "width and refined must be at least 1"),
+    ("svd-softmax", {"refined": 0}, "width and refined must be at least 1"),
+    ("svd-softmax", {"width": 33}, "width 33 is above the layer's dimension 32"),
+    ("adaptive-softmax", {"head": 0}, "head, .* must be at least 1"),
+    ("adaptive-softmax", {"head": 500}, "exceed 500 words"),
+    ("fgd", {"ef_search": 0}, "must be at least 1"),
+    ("fgd", {"neighbours": 0}, "must be at least 1"),
+    ("pca-mips", {"depth": 0}, "depth must be at least 1"),
+    ("pca-mips", {"depth": 40}, "depth 40 is too deep for 500 words"),
+    ("lsh-mips", {"bits": 0}, "bits must lie in"),
+    ("lsh-mips", {"tables": 0}, "tables be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "message"), KNOBS_THAT_CANNOT_BE)
+def test_a_knob_that_is_nothing_or_more_than_there_is_is_refused(name, parameters, message, world, artifacts):
+    with pytest.raises(RequestError, match=message):
+        method = Registry().resolve("method", name)(**parameters)
+        method.fit(world.layer, world.contexts, world.targets, artifacts)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("svd-softmax", {"refined": 501}), ("fgd", {"neighbours": 501})])
+def test_asking_for_more_words_than_there_are_scores_all_of_them(name, parameters, world, artifacts):
+    method = fitted(name, world, artifacts, **parameters)
+    ids = np.stack([method.topk(context, 5).ids for context in world.test[:50]])
+    assert precision(ids, brute_force(world.layer, world.test[:50], 5)) > 0.99
+
+
+@pytest.mark.parametrize("name", ["l2s", *RIVALS])
+def test_some_zero_contexts_among_the_training_ones_do_no_harm(name, world, artifacts):
+    contexts = world.contexts.copy()
+    contexts[::50] = 0
+    method = Registry().resolve("method", name)(**EXACT[name])
+    method.fit(world.layer, contexts, world.targets, artifacts)
+    method.open(world.layer, artifacts)
+    ids = np.stack([method.topk(context, 1).ids for context in world.test])
+    assert precision(ids, brute_force(world.layer, world.test, 1)) > 0.99
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_float16_weights_and_a_missing_bias_become_float32_and_zeros(name, world, artifacts):
     half = OutputLayer(world.layer.weight.astype(np.float16), None)
     target = Registry().resolve("method", name)
