@@ -23,7 +23,9 @@ _ORDERS = 4
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval."""
-    low, high = statistics.block_bootstrap(_columns(hypotheses, references), _score, block=1) or (None, None)
+    size = len(hypotheses)
+    interval = statistics.block_bootstrap(_columns(hypotheses, references), lambda *m: _score(size, m), block=1)
+    low, high = interval or (None, None)
     return Measure(float(BLEU().corpus_score(list(hypotheses), [list(references)]).score), low, high)
 
 
@@ -31,8 +33,8 @@ def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], referenc
     """BLEU of the hypotheses minus BLEU of the baseline's, with the interval of the paired bootstrap."""
     ours, theirs = (BLEU().corpus_score(list(h), [list(references)]).score for h in (hypotheses, baseline))
     columns = [*_columns(hypotheses, references), *_columns(baseline, references)]
-    half = len(columns) // 2
-    interval = statistics.block_bootstrap(columns, lambda *m: _score(*m[:half]) - _score(*m[half:]), block=1)
+    size, half = len(hypotheses), len(columns) // 2
+    interval = statistics.block_bootstrap(columns, lambda *m: _score(size, m[:half]) - _score(size, m[half:]), block=1)
     low, high = interval or (None, None)
     return Measure(float(ours - theirs), low, high)
 
@@ -59,12 +61,14 @@ def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArr
     return list(np.asarray(rows, np.float64).reshape(-1, 2 + 2 * _ORDERS).T)
 
 
-def _score(*means: NDArray[Any]) -> NDArray[np.float64]:
-    """BLEU (0-100) from the means of `_columns`; 0 where an order has no match (sacrebleu's smoothing matters for sets
-    of a few sentences only)."""
-    system, reference = means[0], means[1]
-    matches, totals = np.stack(means[2 : 2 + _ORDERS]), np.stack(means[2 + _ORDERS :])
+def _score(sentences: int, means: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """BLEU (0-100) of so many sentences from the means of their `_columns`, smoothed as sacrebleu does it: the j-th
+    order without a match counts as one of 2^j (in a set of a few sentences only)."""
+    system, reference = sentences * means[0], sentences * means[1]
+    matches, totals = (sentences * np.stack(part) for part in (means[2 : 2 + _ORDERS], means[2 + _ORDERS :]))
+    none = matches < 0.5
+    smoothed = np.where(none, 0.5 ** np.cumsum(none, axis=0), matches)
     with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.exp(np.log(matches / totals).mean(axis=0))
-        brevity = np.minimum(1.0, np.exp(1 - reference / system))
-    return np.asarray(np.nan_to_num(100 * brevity * precision), np.float64)
+        precision = np.exp(np.log(smoothed / totals).mean(axis=0))
+        score = 100 * np.minimum(1.0, np.exp(1 - reference / system)) * precision
+    return np.where((totals > 0.5).all(axis=0) & ~none.all(axis=0), score, 0.0)

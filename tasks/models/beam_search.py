@@ -51,6 +51,24 @@ class Hypothesis:
         return self.log_prob / float(max(1, len(self.words) + self.ended) ** length_penalty)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to search: places of the beam, most words of an answer, and the exponent of the length in its score.
+
+    Raises `RequestError` for a beam below 1 or a negative limit.
+    """
+
+    beam: int
+    limit: int
+    length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.beam < 1 or self.limit < 0:
+            raise RequestError(
+                f"beam must be at least 1 and limit not negative, given beam={self.beam} and limit={self.limit}"
+            )
+
+
 @dataclass(slots=True)
 class Clock:
     """Wall-clock seconds inside the softmax and inside the model, and how often each hypothesis asked the softmax."""
@@ -61,7 +79,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class _Search:
+class _Sentence:
     """One sentence on its way: live hypotheses with their rows of the decoder's state, and closed ones."""
 
     live: list[tuple[Hypothesis, int]]
@@ -91,29 +109,23 @@ def beam_search(
     decoder: Decoder,
     sources: Sequence[Sequence[int]],
     softmax: Softmax,
-    *,
-    beam: int,
-    limit: int,
+    search: Search,
     end: int,
-    length_penalty: float = 1.0,
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each source, at most `limit` words long; all sources are searched side by side.
+    """The best hypothesis of each source; all sources are searched side by side.
 
-    `end` is both the decoder's first input and the mark that closes a hypothesis. Raises `RequestError` for a beam
-    below 1 or a negative limit.
+    `end` is both the decoder's first input and the mark that closes a hypothesis.
     """
-    if beam < 1 or limit < 0:
-        raise RequestError(f"beam must be at least 1 and the limit not negative, given {beam} and {limit}")
     if not sources:
         return []
     clock = clock or Clock()
     started = time.perf_counter()
     state = decoder.start(sources)
     clock.model_s += time.perf_counter() - started
-    searches = [_Search([(Hypothesis((), 0.0), row)]) for row in range(len(sources))]
-    for _ in range(limit):
-        live = [alive for search in searches for alive in search.live]
+    sentences = [_Sentence([(Hypothesis((), 0.0), row)]) for row in range(len(sources))]
+    for _ in range(search.limit):
+        live = [alive for sentence in sentences for alive in sentence.live]
         if not live:
             break
         rows = np.asarray([row for _, row in live], np.int64)
@@ -121,23 +133,23 @@ def beam_search(
         started = time.perf_counter()
         contexts, state = decoder.step(state, rows, words)
         between = time.perf_counter()
-        answers = [softmax(context, beam) for context in contexts]
+        answers = [softmax(context, search.beam) for context in contexts]
         clock.softmax_s += time.perf_counter() - between
         clock.model_s += between - started
         clock.contexts += len(contexts)
-        _advance(searches, answers, beam, end)
-    return [_best(search, length_penalty) for search in searches]
+        _advance(sentences, answers, search.beam, end)
+    return [_best(sentence, search.length_penalty) for sentence in sentences]
 
 
-def _advance(searches: Sequence[_Search], answers: Sequence[TopK], beam: int, end: int) -> None:
-    """Hand every search its answers, which stand in the order of the live hypotheses."""
+def _advance(sentences: Sequence[_Sentence], answers: Sequence[TopK], beam: int, end: int) -> None:
+    """Hand every sentence its answers, which stand in the order of the live hypotheses."""
     first = 0
-    for search in searches:
-        count = len(search.live)
-        onward = search.extend(answers[first : first + count], beam, end)
-        search.live = [(hypothesis, first + place) for hypothesis, place in onward]
+    for sentence in sentences:
+        count = len(sentence.live)
+        onward = sentence.extend(answers[first : first + count], beam, end)
+        sentence.live = [(hypothesis, first + place) for hypothesis, place in onward]
         first += count
 
 
-def _best(search: _Search, length_penalty: float) -> Hypothesis:
-    return max([*search.closed, *(h for h, _ in search.live)], key=lambda h: h.score(length_penalty))
+def _best(sentence: _Sentence, length_penalty: float) -> Hypothesis:
+    return max([*sentence.closed, *(h for h, _ in sentence.live)], key=lambda h: h.score(length_penalty))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from harness.contracts import TopK
 from harness.progress import Progress
-from tasks.models.beam_search import Clock, Hypothesis, Softmax, beam_search
+from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
 from tasks.models.translation_lstm import Ids, State, Translator, by_length, source_tensor
 from tasks.sentences import END
 
@@ -56,25 +56,21 @@ def translate(
     model: Translator,
     sources: Sequence[Ids],
     softmax: Softmax,
+    search: Search,
     *,
-    beam: int,
-    limit: int,
-    length_penalty: float,
     progress: Progress,
     stage: str,
     side_by_side: int = SIDE_BY_SIDE,
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each source in the sources' order, at most twice its length and 10, or `limit`, words
-    long (the usual bound against a search that does not end)."""
+    """The best hypothesis of each source in the sources' order, at most twice its length and 10 words long where that
+    is below the search's limit (the usual bound against a search that does not end)."""
     found: dict[int, Hypothesis] = {}
     decoder = LstmDecoder(model)
     for group in by_length(sources, side_by_side):
         chosen = [sources[position] for position in group]
-        longest = min(limit, 2 * len(chosen[0]) + 10)
-        answers = beam_search(
-            decoder, chosen, softmax, beam=beam, limit=longest, end=END, length_penalty=length_penalty, clock=clock
-        )
+        bounded = replace(search, limit=min(search.limit, 2 * len(chosen[0]) + 10))
+        answers = beam_search(decoder, chosen, softmax, bounded, END, clock)
         found.update(zip(group, answers, strict=True))
         progress.update(stage, len(found), len(sources), "sentences")
     return [found[position] for position in range(len(sources))]

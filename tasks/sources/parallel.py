@@ -115,18 +115,22 @@ class ParallelFolder(ParallelSource):
 
 
 class ParallelHub(ParallelSource):
-    """A data set of the hub (`id` or `id:config`, or a local folder in the hub's layout) whose column `translation`
-    holds a sentence by language, or whose columns are the languages. `test` names its test split."""
+    """A data set of the hub (`id`, `id:config`, either with `@revision`, or a local folder in the hub's layout) whose
+    column `translation` holds a sentence by language, or whose columns are the languages. `test` names its test split.
+
+    A revision such as `refs/convert/parquet` is how a data set that still comes as a script is read.
+    """
 
     def __init__(self, dataset: str, source: str, target: str, test: str = "test") -> None:
         if not dataset:
             raise RequestError("source hub needs an id; give --set task.dataset=wmt/wmt14:de-en")
         self.name, self.source, self.target, self.test = dataset, source, target, test
-        self.identity, _, self.config = dataset.partition(":")
+        address, _, self.revision = dataset.partition("@")
+        self.identity, _, self.config = address.partition(":")
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         return {
-            "hub": self.identity, "config": self.config, "languages": [self.source, self.target], "test": self.test,
+            "hub": self.name, "config": self.config, "languages": [self.source, self.target], "test": self.test,
             "format": 1,
         }  # fmt: skip
 
@@ -136,7 +140,8 @@ class ParallelHub(ParallelSource):
         datasets.disable_progress_bars()
         name = self.test if split == "test" else split
         try:
-            rows = datasets.load_dataset(*filter(None, (self.identity, self.config)), split=name)
+            address = filter(None, (self.identity, self.config))
+            rows = datasets.load_dataset(*address, split=name, revision=self.revision or None)
         except Exception as error:  # no network, no such id, config or split: too many classes to list
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise RequestError(

@@ -12,17 +12,27 @@ REFERENCES = [f"the {a} dog follows a {b} cat near the {c} house ." for a in ("o
 WORSE = [reference.replace("follows a", "follows the") for reference in REFERENCES]
 
 
-def test_summed_counts_give_the_corpus_score():
-    columns = bleu._columns(WORSE, REFERENCES)
-    score = bleu._score(*[np.asarray([column.mean()]) for column in columns])
-    assert score[0] == pytest.approx(bleu.bleu(WORSE, REFERENCES).value, abs=1e-6)
+def from_counts(hypotheses, references):
+    columns = bleu._columns(hypotheses, references)
+    return float(bleu._score(len(hypotheses), [np.asarray([column.mean()]) for column in columns])[0])
 
 
-def test_a_shorter_system_pays_the_brevity_penalty_in_both():
-    short = [" ".join(sentence.split()[:-3]) for sentence in REFERENCES]
-    score = bleu._score(*[np.asarray([column.mean()]) for column in bleu._columns(short, REFERENCES)])
-    assert score[0] == pytest.approx(bleu.bleu(short, REFERENCES).value, abs=1e-6)
-    assert score[0] < 90
+SYSTEMS = {
+    "worse": WORSE,
+    "shorter": [" ".join(sentence.split()[:-3]) for sentence in REFERENCES],
+    "longer": [sentence + " and so on" for sentence in WORSE],
+    "without 3-grams": [" ".join(sentence.split()[::-1]) for sentence in REFERENCES],
+    "without 2-grams": ["dog the cat a"] * len(REFERENCES),
+    "without words": ["none of them"] * len(REFERENCES),
+    "of two words": ["the old"] * len(REFERENCES),
+    "empty": [""] * len(REFERENCES),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_summed_counts_give_the_corpus_score(name):
+    expected = bleu.bleu(SYSTEMS[name], REFERENCES).value
+    assert from_counts(SYSTEMS[name], REFERENCES) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_interval_holds_the_value_and_is_narrower_for_a_difference():

@@ -1,0 +1,27 @@
+"""How often the true next word is among the words answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness import statistics
+from harness.contracts import TopK
+from harness.settings import Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def accuracy(answers: Sequence[TopK], targets: NDArray[np.int64], k: int) -> dict[str, Measure]:
+    """`accuracy_at_1` and `accuracy_at_k`: share of positions whose target [n] is the first of, or among, the first
+    k ids answered."""
+    hits = np.stack([answer.ids[:k] for answer in answers]) == targets[:, None]
+    measures = {}
+    for depth in sorted({1, k}):
+        found = hits[:, :depth].any(axis=1).astype(float)
+        low, high = statistics.mean_interval(found) or (None, None)
+        measures[f"accuracy_at_{depth}"] = Measure(float(found.mean()), low, high)
+    return measures

@@ -1,0 +1,264 @@
+"""Translation by beam search over a screened softmax: the setting of L2S's Tables 2 and 6.
+
+Contexts are the attentional states of an LSTM translator: teacher-forced over training pairs to learn from and over
+test pairs to evaluate precision on; timed are those that the exact beam search visits, one after another, for that is
+what a softmax is asked for in use. BLEU is that of a beam search over the whole test set with the method as softmax.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import statistics
+from harness.artifacts import Cache
+from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.errors import RequestError, unknown
+from harness.progress import Progress
+from harness.registry import task
+from harness.settings import Context, Measure, SoftmaxSetting, Task
+from tasks.metrics.accuracy import accuracy
+from tasks.models.beam_search import Clock, Hypothesis, Search
+from tasks.models.translation_sizes import SIZES
+from tasks.sentences import Vocabulary, types_of
+from tasks.sources import SPLITS, Split
+from tasks.sources.parallel import ParallelKind, ParallelSource, open_parallel, pairs_hash
+
+_FORMAT = 1  # raise when a change here or in `translation_arrays` changes the arrays
+
+
+@dataclass(slots=True, kw_only=True)
+class TranslationSetting(SoftmaxSetting):
+    """A softmax setting with what beam search needs: the model (fetched when it is asked for), the test set, and what
+    the exact softmax makes of it."""
+
+    translator: Callable[[], Path]
+    sources: list[str]
+    references: list[str]
+    exact: list[str]
+
+
+@task(
+    "nmt-beam",
+    contract="softmax-screening",
+    summary="translation by beam search with an LSTM translator, BLEU under each softmax",
+)
+class NmtBeam(Task):
+    """Parameters: `model` is a size of `tasks.models.translation_sizes` to train here, or the folder of a trained one.
+
+    source, dataset, languages, test: see `tasks.sources.parallel`; test is the name of the test set. vocabulary: most
+    frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty: see
+    `tasks.models.beam_search`. contexts: at most so many training states are learned from; evaluation: test states of
+    the quality pass, drawn with `seed`; timed: states of the timed pass. k: words asked for, at least `beam`.
+    examples: how many translations are shown.
+    """
+
+    contract = "softmax-screening"
+    scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
+        "mini": {"source": "generated", "model": "mini", "timed": 500},
+        "small": {"model": "nmt-500"},
+        "paper": {
+            "source": "hub",
+            "dataset": "bbaaaa/iwslt14-de-en:de-en@refs/convert/parquet",
+            "test": "test",
+            "model": "nmt-500",
+        },
+    }
+
+    def __init__(
+        self,
+        *,
+        source: ParallelKind = "folder",
+        dataset: str = "multi30k",
+        languages: str = "de-en",
+        test: str = "test_2016_flickr",
+        model: str = "nmt-500",
+        vocabulary: int = 50_000,
+        beam: int = 5,
+        limit: int = 100,
+        length_penalty: float = 1.0,
+        contexts: int = 400_000,
+        evaluation: int = 20_000,
+        timed: int = 2000,
+        k: int = 5,
+        examples: int = 6,
+        seed: int = 0,
+    ) -> None:
+        if min(vocabulary - 2, limit, contexts, evaluation, timed, k) < 1 or examples < 0:
+            raise RequestError(
+                f"vocabulary (at least 3), limit, contexts, evaluation, timed and k must be positive, examples not "
+                f"negative, given {vocabulary}, {limit}, {contexts}, {evaluation}, {timed}, {k}, {examples}"
+            )
+        self.left, dash, self.right = languages.partition("-")
+        if not (self.left and dash and self.right):
+            raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {languages!r}")
+        self.source, self.dataset, self.test, self.model = source, dataset, test, model
+        self.vocabulary, self.contexts, self.evaluation, self.timed = vocabulary, contexts, evaluation, timed
+        self.search = Search(beam=beam, limit=limit, length_penalty=length_penalty)
+        self.k, self.shown, self.seed = max(k, beam), examples, seed
+        self._translations: list[str] = []  # of the last `evaluate`, for `examples`
+
+    def prepare(self, context: Context, progress: Any) -> TranslationSetting:
+        """Raises `RequestError` when the data are not found or the model cannot be loaded."""
+        cache = Cache(context.cache)
+        parallel = open_parallel(self.source, self.dataset, self.left, self.right, context.data, self.test)
+        hashes = {split: pairs_hash(parallel, split, cache) for split in SPLITS}
+
+        def translator() -> Path:
+            return self._translator(parallel, context, cache, progress)
+
+        contexts = self._contexts(parallel, hashes, translator, context, cache, progress)
+        facts = json.loads((contexts / "facts.json").read_text())
+        sources, references = _test_set(parallel, hashes["test"], cache)
+        search = self._searched(sources, hashes["test"], facts["model_hash"], translator, context, cache, progress)
+        arrays = {file.stem: np.load(file, mmap_mode="r") for file in contexts.glob("*.npy")}
+        test, targets = arrays["test_contexts"], arrays["test_targets"]
+        chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
+        return TranslationSetting(
+            layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
+            contexts=arrays["contexts"],
+            targets=arrays["targets"],
+            evaluation=np.array(test[chosen]),
+            evaluation_targets=np.array(targets[chosen]),
+            timed=np.load(search / "visited.npy"),
+            k=self.k,
+            hashes={"data": hashes["test"], "training_data": hashes["train"], "model": facts.pop("model_hash")},
+            facts={
+                "data": f"{parallel.name} {parallel.source}-{parallel.target}",
+                "test_set": self.test if self.source != "generated" else "test",
+                "evaluated": len(chosen),
+                **asdict(self.search),
+                **facts,
+            },
+            translator=translator,
+            sources=sources,
+            references=references,
+            exact=json.loads((search / "translations.json").read_text()),
+        )
+
+    def metrics(self, setting: TranslationSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
+        """Share of test positions whose true next word is the first of, or among, the words answered."""
+        return accuracy(answers, setting.evaluation_targets, setting.k)
+
+    def evaluate(self, setting: TranslationSetting, method: SoftmaxScreening) -> dict[str, Measure]:
+        """`bleu` and `chrf` of the beam search under this softmax, `bleu_difference` to the exact softmax (paired
+        bootstrap over sentences), and `same_translations`, the share of sentences that come out equal.
+
+        quality_softmax_s, quality_lstm_s: wall-clock inside softmax and LSTM in this one pass, never a claim of speed.
+        """
+        from tasks.metrics.bleu import bleu, bleu_difference, chrf
+        from tasks.models.translation_decoding import translate
+        from tasks.models.translation_lstm import load_translator
+
+        model, types, target_types = load_translator(setting.translator())
+        left, right, clock = Vocabulary(types), Vocabulary(target_types), Clock()
+        found: list[Hypothesis] = translate(
+            model, [left.ids(s) for s in setting.sources], method.topk, self.search,
+            progress=Progress(), stage="beam search with this softmax", clock=clock,
+        )  # fmt: skip
+        self._translations = [right.text(hypothesis.words) for hypothesis in found]
+        same = np.asarray([ours == theirs for ours, theirs in zip(self._translations, setting.exact, strict=True)])
+        low, high = statistics.mean_interval(same.astype(float)) or (None, None)
+        return {
+            "bleu": bleu(self._translations, setting.references),
+            "chrf": chrf(self._translations, setting.references),
+            "bleu_difference": bleu_difference(self._translations, setting.exact, setting.references),
+            "same_translations": Measure(float(same.mean()), low, high),
+            "quality_softmax_s": Measure(clock.softmax_s),
+            "quality_lstm_s": Measure(clock.model_s),
+        }
+
+    def examples(
+        self, setting: TranslationSetting, method: SoftmaxScreening, answers: Sequence[TopK]
+    ) -> list[dict[str, str]]:
+        """Sentences drawn with the seed, half of them (where there are any) among those that come out differently."""
+        if not self._translations:
+            return []
+        rng = np.random.default_rng(self.seed)
+        pairs = zip(self._translations, setting.exact, strict=True)
+        differing = np.asarray([n for n, (ours, theirs) in enumerate(pairs) if ours != theirs], np.int64)
+        drawn = rng.permutation(differing)[: self.shown // 2]
+        others = [n for n in rng.permutation(len(setting.sources)).tolist() if n not in set(drawn.tolist())]
+        chosen = [("any sentence", n) for n in others[: self.shown - len(drawn)]]
+        chosen += [("among those that differ", n) for n in drawn.tolist()]
+        return [
+            {
+                "drawn": how,
+                "source": setting.sources[n],
+                "reference": setting.references[n],
+                "exact softmax": setting.exact[n],
+                "this softmax": self._translations[n],
+            }
+            for how, n in chosen
+        ]
+
+    def _translator(self, parallel: ParallelSource, context: Context, cache: Cache, progress: Any) -> Path:
+        """Folder of the model, trained here unless it is given or the cache has it."""
+        if self.model not in SIZES:
+            return Path(self.model).expanduser()
+        from tasks.models.translation_lstm import trained_translator
+        from tasks.translation_arrays import encoded
+
+        train = parallel.pairs("train")
+        left, right = (Vocabulary(types_of((pair[side] for pair in train), self.vocabulary)) for side in (0, 1))
+        return trained_translator(
+            self.model, left.types, right.types, encoded(train, left, right),
+            encoded(parallel.pairs("validation"), left, right), cache, device=context.device, seed=context.seed,
+            progress=progress,
+        )  # fmt: skip
+
+    def _contexts(
+        self, parallel: ParallelSource, hashes: dict[Split, str], translator: Callable[[], Path], context: Context,
+        cache: Cache, progress: Any,
+    ) -> Path:  # fmt: skip
+        from_size = self.model in SIZES
+        given = Path(self.model).expanduser() / "config.json"
+        if not from_size and not given.is_file():
+            raise unknown("translator size or model folder", self.model, SIZES, "task.model")
+        model = (
+            {"size": asdict(SIZES[self.model]), "seed": context.seed}
+            if from_size
+            else {"path": str(given.parent.resolve()), "changed": given.stat().st_mtime_ns}
+        )
+        key = {
+            "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts, "model": model,
+            "format": _FORMAT,
+        }  # fmt: skip
+
+        def build(folder: Path) -> None:
+            from tasks.translation_arrays import write_contexts
+
+            write_contexts(folder, translator(), parallel, self.contexts, cache, context.device, progress)
+
+        return cache.build("translation-contexts", key, build)
+
+    def _searched(
+        self, sources: list[str], test_hash: str, model_hash: str, translator: Callable[[], Path], context: Context,
+        cache: Cache, progress: Any,
+    ) -> Path:  # fmt: skip
+        key = {
+            "test": test_hash, "model": model_hash, **asdict(self.search), "timed": self.timed, "seed": self.seed,
+            "format": _FORMAT,
+        }  # fmt: skip
+
+        def build(folder: Path) -> None:
+            from tasks.translation_arrays import write_search
+
+            write_search(folder, translator(), sources, self.search, self.timed, self.seed, context.device, progress)
+
+        return cache.build("translation-search", key, build)
+
+
+def _test_set(parallel: ParallelSource, test_hash: str, cache: Cache) -> tuple[list[str], list[str]]:
+    """Sources and references of the test split, cached so that a timing process reads no data set."""
+
+    def build(folder: Path) -> None:
+        (folder / "pairs.json").write_text(json.dumps(parallel.pairs("test")))
+
+    pairs = json.loads((cache.build("parallel-test", {"pairs": test_hash}, build) / "pairs.json").read_text())
+    return [source for source, _ in pairs], [target for _, target in pairs]

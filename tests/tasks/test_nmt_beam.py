@@ -1,0 +1,149 @@
+"""nmt-beam on an invented language and a translator of seconds: arrays, searched translations, metrics, examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.contracts import TopK
+from harness.drivers import context
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks import nmt_beam
+from tasks.models import translation_lstm
+from tasks.models.translation_sizes import SIZES, Size
+from tasks.nmt_beam import NmtBeam
+from tasks.sources.invented_language import InventedLanguage
+
+TINY = Size(width=24, dropout=0.0, batch=16, epochs=8, learning_rate=2e-2, warmup=5)
+SMALL = {"source": "generated", "model": "tiny", "contexts": 1500, "evaluation": 100, "timed": 60, "beam": 2}
+
+
+class Exact:
+    """The exact softmax of a setting's layer."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def topk(self, context, k):
+        logits = self.layer.weight @ context + self.layer.bias
+        ids = np.argsort(-logits, kind="stable")[:k]
+        return TopK(ids, logits[ids], np.logaddexp.reduce(logits))
+
+
+class Screened(Exact):
+    """Gives nothing but the first words a probability."""
+
+    def topk(self, context, k):
+        logits = self.layer.weight[:8] @ context + self.layer.bias[:8]
+        ids = np.argsort(-logits, kind="stable")[:k]
+        return TopK(ids, logits[ids], np.logaddexp.reduce(logits))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = {"train": 300, "validation": 20, "test": 30}
+        patch.setitem(SIZES, "tiny", TINY)
+        patch.setattr(nmt_beam, "open_parallel", lambda *_: InventedLanguage(0, sizes))
+        yield tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def prepare(home):
+    def prepared(**parameters):
+        task = NmtBeam(**{**SMALL, **parameters})
+        return task, task.prepare(context("mini", "cpu", 1, home), Progress(quiet=True))
+
+    return prepared
+
+
+def test_a_setting_holds_layer_contexts_and_targets_that_fit(prepare):
+    _, setting = prepare()
+    words, width = setting.layer.weight.shape
+    assert width == 24
+    assert words == setting.facts["words"] == len(setting.layer.bias)
+    assert 1450 < len(setting.contexts) == len(setting.targets) == setting.facts["training_contexts"] <= 1500
+    assert setting.evaluation.shape == (100, 24)
+    assert setting.timed.shape == (60, 24)
+    assert setting.k == 5
+
+
+def test_the_layer_on_the_test_contexts_gives_the_perplexity_stated(prepare):
+    _, setting = prepare(evaluation=10_000)
+    logits = setting.evaluation @ setting.layer.weight.T + setting.layer.bias
+    losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(logits)), setting.evaluation_targets]
+    assert np.exp(losses.mean()) == pytest.approx(setting.facts["test_perplexity"], rel=1e-4)
+
+
+def test_the_exact_softmax_translates_as_the_stored_exact_search(prepare):
+    task, setting = prepare()
+    measures = task.evaluate(setting, Exact(setting.layer))
+    assert measures["same_translations"].value == 1
+    assert measures["bleu_difference"].value == 0
+    assert measures["bleu"].value > 0
+    assert task._translations == setting.exact
+
+
+def test_a_softmax_without_most_words_loses_bleu_and_the_examples_show_where(prepare):
+    task, setting = prepare()
+    measures = task.evaluate(setting, Screened(setting.layer))
+    assert measures["same_translations"].value < 0.5
+    difference = measures["bleu_difference"]
+    assert difference.low <= difference.value < 0
+    shown = task.examples(setting, Screened(setting.layer), [])
+    assert len(shown) == 6
+    assert [example["drawn"] for example in shown].count("among those that differ") == 3
+    for example in shown[3:]:
+        assert example["exact softmax"] != example["this softmax"]
+    assert task.examples(setting, None, []) == shown  # drawn with the seed
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_timed_contexts_are_those_the_exact_search_asks_for_in_its_order(prepare, beam):
+    _, setting = prepare(beam=beam, timed=40)
+    model, types, _ = translation_lstm.load_translator(setting.translator())
+    first = int(np.random.default_rng(0).integers(30))
+    start = translation_lstm.teacher_forced([nmt_beam.Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
+    np.testing.assert_allclose(setting.timed[0], model(*start[:2])[0, 0].detach().numpy(), atol=1e-6)
+    assert len(setting.timed) == 40
+    assert setting.k == 5
+
+
+def test_preparing_again_opens_the_same_arrays_without_the_model(prepare, monkeypatch):
+    _, first = prepare()
+    monkeypatch.setattr(translation_lstm, "trained_translator", None)  # would fail if it were asked for
+    monkeypatch.setattr(InventedLanguage, "pairs", None)
+    _, again = prepare()
+    np.testing.assert_array_equal(first.evaluation, again.evaluation)
+    np.testing.assert_array_equal(first.timed, again.timed)
+    assert (first.hashes, first.exact, first.references) == (again.hashes, again.exact, again.references)
+
+
+def test_a_trained_model_can_be_given_as_a_folder(prepare):
+    _, trained = prepare()
+    _, given = prepare(model=str(trained.translator()))
+    np.testing.assert_array_equal(trained.layer.weight, given.layer.weight)
+    assert trained.hashes == given.hashes
+
+
+def test_accuracy_counts_the_true_next_word_among_the_answers(prepare):
+    task, setting = prepare()
+    answers = [TopK(np.array([t, 1, 2, 3, 4]) if i % 2 else np.array([-1, t, -2, -3, -4]), np.zeros(5), 0.0)
+               for i, t in enumerate(setting.evaluation_targets)]  # fmt: skip
+    measures = task.metrics(setting, answers)
+    assert measures["accuracy_at_1"].value == 0.5
+    assert measures["accuracy_at_5"].value == 1
+
+
+def test_impossible_parameters_are_refused(prepare):
+    for wrong, message in (
+        ({"beam": 0}, "beam must be at least 1"),
+        ({"limit": 0}, "must be positive"),
+        ({"timed": 0}, "must be positive"),
+        ({"languages": "german"}, "must be SOURCE-TARGET"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            NmtBeam(**wrong)
+    with pytest.raises(RequestError, match="did you mean 'nmt-500'"):
+        prepare(model="nmt-50")
