@@ -41,8 +41,8 @@ class PtbNextWord(Task):
     dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
     root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
     learned from; evaluation: test contexts of the quality pass, drawn with `seed`; timed: consecutive ones of the
-    timed pass, for contexts of one text follow each other in use too. perplexity: ask the method for the probability
-    of every true next word as well (Table 5).
+    timed pass, for contexts of one text follow each other in use too. batch: contexts asked at a time. perplexity: ask
+    the method for the probability of every true next word as well, and time that instead of the top-k (Table 5).
     """
 
     contract = "softmax-screening"
@@ -64,17 +64,18 @@ class PtbNextWord(Task):
         evaluation: int = 20_000,
         timed: int = 2000,
         k: int = 5,
+        batch: int = 1,
         perplexity: bool = False,
         seed: int = 0,
     ) -> None:
-        if min(vocabulary, contexts, evaluation, timed, k) < 1 or vocabulary < 10:
+        if min(vocabulary, contexts, evaluation, timed, k, batch) < 1 or vocabulary < 10:
             raise RequestError(
-                f"vocabulary (at least 10), contexts, evaluation, timed and k must be positive, given {vocabulary}, "
-                f"{contexts}, {evaluation}, {timed}, {k}"
+                "vocabulary (at least 10), contexts, evaluation, timed, k and batch must be positive, given "
+                f"{vocabulary}, {contexts}, {evaluation}, {timed}, {k}, {batch}"
             )
         self.source, self.dataset, self.fallback, self.model = source, dataset, fallback, model
         self.vocabulary, self.contexts, self.evaluation, self.timed = vocabulary, contexts, evaluation, timed
-        self.k, self.perplexity, self.seed = k, perplexity, seed
+        self.k, self.batch, self.perplexity, self.seed = k, batch, perplexity, seed
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when neither data set is found or the model cannot be loaded."""
@@ -89,28 +90,37 @@ class PtbNextWord(Task):
         rng = np.random.default_rng(self.seed)
         chosen = np.sort(rng.permutation(len(test))[: self.evaluation])
         first = int(rng.integers(max(1, len(test) - self.timed)))
+        timed = slice(first, first + self.timed)
         return SoftmaxSetting(
             layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
             contexts=arrays["contexts"],
             targets=arrays["targets"],
             evaluation=np.array(test[chosen]),
             evaluation_targets=np.array(targets[chosen]),
-            timed=np.array(test[first : first + self.timed]),
+            timed=np.array(test[timed]),
+            timed_targets=np.array(targets[timed]) if self.perplexity else None,
             k=self.k,
+            batch=self.batch,
             hashes={"data": splits["test"], "training_data": splits["train"], "model": facts.pop("model_hash")},
-            facts={"data": label, "evaluated": len(chosen), **facts},
+            facts={"data": label, "evaluated": len(chosen), **facts, **_curve(facts)},
         )
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """Share of test positions whose true next word is the first of, or among, the words answered."""
+        """Share of test positions whose true next word is the first of, or among, the words answered, and the
+        perplexity of the model itself on the whole test text."""
         ids = np.stack([answer.ids for answer in answers])
         hits = ids == setting.evaluation_targets[:, None]
-        measures = {}
+        measures = {"model_perplexity": Measure(setting.facts["test_perplexity"])}
         for k in sorted({1, setting.k}):
             found = hits[:, :k].any(axis=1).astype(float)
             low, high = statistics.mean_interval(found) or (None, None)
             measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
         return measures
+
+    def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
+        """Held-out perplexity of the model by epoch of its training."""
+        curve = setting.facts["training"].get("validation_perplexity", ())
+        return {"model_validation_perplexity": [value for _, value in curve]} if curve else {}
 
     def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
         """`coverage`, the share of true next words that the method gives a probability, and where that is 1
@@ -180,6 +190,12 @@ class PtbNextWord(Task):
         return trained_lstm(
             self.model, types, train, validation, cache, device=context.device, seed=context.seed, progress=progress
         )
+
+
+def _curve(facts: dict[str, Any]) -> dict[str, str]:
+    """The model's held-out perplexity by epoch, as a line to be read; nothing for a model that was not trained here."""
+    curve = facts["training"].get("validation_perplexity", ())
+    return {"validation_perplexity_by_epoch": " ".join(f"{value:.1f}" for _, value in curve)} if curve else {}
 
 
 def write_arrays(

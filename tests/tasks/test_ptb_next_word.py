@@ -107,6 +107,7 @@ def test_accuracy_counts_the_true_next_word_among_the_answers(prepare, tmp_path)
     measures = PtbNextWord(**SMALL).metrics(setting, answers)
     assert measures["accuracy_at_1"].value == 0.5
     assert measures["accuracy_at_3"].value == 0.75
+    assert measures["model_perplexity"].value == setting.facts["test_perplexity"]
 
 
 class Uniform:
@@ -130,6 +131,27 @@ def test_perplexity_is_asked_of_the_method_and_left_out_where_words_have_no_prob
     partial = task.evaluate(setting, Uniform(none_below=10))
     assert "perplexity" not in partial
     assert partial["coverage"].value == (setting.evaluation_targets >= 10).mean()
+
+
+def test_with_perplexity_the_true_next_words_of_the_timed_contexts_are_asked_for(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    plain, asked = prepare(), prepare(perplexity=True, evaluation=10_000)
+    assert plain.timed_targets is None
+    first = next(i for i in range(419) if np.array_equal(asked.evaluation[i], asked.timed[0]))
+    np.testing.assert_array_equal(asked.timed_targets, asked.evaluation_targets[first : first + 30])
+
+
+def test_the_curve_of_the_model_is_a_fact_and_a_series(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare()
+    curve = PtbNextWord(**SMALL).series(setting, [])["model_validation_perplexity"]
+    assert len(curve) == TINY.epochs
+    assert setting.facts["validation_perplexity_by_epoch"].split()[-1] == f"{curve[-1]:.1f}"
+
+
+def test_contexts_are_asked_in_batches_of_the_size_given(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    assert (prepare().batch, prepare(batch=8).batch) == (1, 8)
 
 
 def test_a_model_of_another_size_is_another_setting(prepare, tmp_path, monkeypatch):
