@@ -1,0 +1,50 @@
+"""A linear layer that is fast for one row and for a few.
+
+Profile (one thread of an AVX-512 CPU, 1024 x 256, float32): one row 12 us as a matrix-vector product against 20 us
+through oneDNN; eight rows 58-134 us through the BLAS library against 32 us through oneDNN with weights packed once.
+Blocks of drafted tokens and beams are a few rows, so both forms are kept: the model's own weights and a packed copy.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as functional
+
+
+class Dense:
+    """x [n, in] -> x @ weight.T + bias, [n, out]."""
+
+    __slots__ = ("bias", "packed", "weight")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.packed = pack(weight)
+
+    @classmethod
+    def of(cls, *layers: torch.nn.Linear) -> Dense:
+        """One layer, or several that read the same input as one whose outputs lie side by side."""
+        if len(layers) == 1:
+            return cls(layers[0].weight, layers[0].bias)
+        biases = [
+            layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
+        ]
+        return cls(torch.cat([layer.weight.detach() for layer in layers]), torch.cat(biases))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.packed is None or len(x) == 1:
+            return functional.linear(x, self.weight, self.bias)
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
+        return result
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor | None:
+    """Weights in the order in which oneDNN's kernels read them, or None where they do not apply."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        torch.ops.mkldnn._linear_pointwise.default(weight.new_zeros(2, weight.shape[1]), packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):  # a build of torch without oneDNN's linear layer
+        return None
+    return packed

@@ -1,0 +1,160 @@
+"""Any other `transformers` model, driven through its own forward pass with a cache that rows fill at their own pace.
+
+Causal models that take position ids decode ragged batches; an encoder-decoder model of an unknown class computes its
+positions from the cache's length, so the rows of one of its sessions stay equally long (`ragged` is False).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from harness.errors import RequestError
+from methods.decoding.ragged import Ragged
+from methods.decoding.session import Engine, Session
+from methods.decoding.suppression import suppressed
+
+
+class PacedLayer(DynamicLayer):
+    """One layer's keys and values [rows, heads, room, d / heads], allocated once; `pace` says where new ones go."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self.pace = pace
+        self.is_initialized: bool = False
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write [rows, heads, t, d / heads] where the pace says; keys and values up to the longest row."""
+        pace = self.pace
+        if not self.is_initialized:
+            self.dtype, self.device, self.is_initialized = key.dtype, key.device, True
+            self.keys, self.values = (x.new_zeros(*x.shape[:2], pace.room, x.shape[3]) for x in (key, value))
+        for cache, new in ((self.keys, key), (self.values, value)):
+            if pace.scattered is None:
+                cache[:, :, pace.start : pace.total] = new
+            else:
+                row, slot, place = pace.scattered
+                cache[row, :, place] = new[row, :, slot]
+        return self.keys[:, :, : pace.total], self.values[:, :, : pace.total]
+
+    def get_seq_length(self) -> int:
+        """Positions held before the tokens that are being fed."""
+        return self.pace.start
+
+
+class Pace:
+    """Where the tokens of one step go: [start, total) in every row, or scattered (row, slot, place), int64 [N] each."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.start, self.total = room, 0, 0
+        self.scattered: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+
+class GenericEngine(Engine):
+    """A module of `transformers` as it is."""
+
+    def __init__(self, module: Any, kind: str, start_id: int, device: str) -> None:
+        self.module, self.start_id, self.device = module, start_id, device
+        self.encoder_decoder = kind == "encoder-decoder"
+        parameters = inspect.signature(module.forward).parameters
+        config = module.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if not kinds <= {"full_attention", "sliding_attention", "chunked_attention"}:
+            raise RequestError(
+                f"{type(module).__name__} has layers without a key-value cache ({', '.join(sorted(kinds))}): "
+                "their state cannot be cropped; use a model with attention in every layer"
+            )
+        self.ragged = "position_ids" in parameters and kinds == {"full_attention"} and not self.encoder_decoder
+        self.keeps_last = "logits_to_keep" in parameters
+        self.layers = int(getattr(config, "decoder_layers", None) or config.num_hidden_layers)
+        self.never = torch.tensor(suppressed(module), dtype=torch.int64, device=device)
+
+    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> GenericSession:
+        return GenericSession(self, sources, max(rooms))
+
+
+class GenericSession(Session):
+    """States are the module's logits themselves."""
+
+    def __init__(self, engine: GenericEngine, sources: Sequence[Sequence[int]], room: int) -> None:
+        self.engine = engine
+        self.encoded: dict[str, Any] = {}
+        if engine.encoder_decoder:
+            self._encode(sources)
+            self.first = [[engine.start_id] for _ in sources]
+        else:
+            self.first = [list(source) or [engine.start_id] for source in sources]
+        self.lengths = [0] * len(sources)
+        self.pace = Pace(max(map(len, self.first)) + room)
+        own = Cache(layers=[PacedLayer(self.pace) for _ in range(engine.layers)])
+        self.layers: list[PacedLayer] = own.layers
+        self.cache = EncoderDecoderCache(own, DynamicCache()) if engine.encoder_decoder else own
+
+    def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
+        engine, rows, pace = self.engine, Ragged([len(row) for row in tokens], self.engine.device), self.pace
+        device = engine.device
+        inputs: dict[str, Any] = {"past_key_values": self.cache, "use_cache": True, **self.encoded}
+        aligned = rows.uniform and self.lengths.count(self.lengths[0]) == len(self.lengths)
+        pace.total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
+        pace.start = self.lengths[0] if aligned else pace.total - rows.longest
+        pace.scattered = None
+        ids = torch.tensor([[*row, *[0] * (rows.longest - len(row))] for row in tokens], device=device)
+        if not aligned:
+            starts = torch.tensor(self.lengths, device=device)
+            positions = starts[:, None] + torch.arange(rows.longest, device=device)
+            row = (
+                rows.row
+                if not rows.uniform
+                else torch.arange(len(tokens), device=device).repeat_interleave(rows.longest)
+            )
+            slot = rows.slot if not rows.uniform else torch.arange(rows.longest, device=device).repeat(len(tokens))
+            pace.scattered = row, slot, positions[row, slot]
+            ends = starts + torch.tensor(rows.counts, device=device) - 1
+            inputs["position_ids"] = torch.minimum(positions, ends[:, None])  # padding stays inside the model's window
+            blocked = torch.arange(pace.total, device=device) > positions[:, :, None]
+            mask = torch.zeros(blocked.shape, dtype=engine.module.dtype, device=device)
+            inputs["attention_mask"] = mask.masked_fill_(blocked, torch.finfo(mask.dtype).min)[:, None]
+        if last and engine.keeps_last and rows.uniform:
+            inputs["logits_to_keep"] = 1
+        logits = engine.module(**{"decoder_input_ids" if engine.encoder_decoder else "input_ids": ids}, **inputs).logits
+        self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
+        if len(engine.never):
+            logits[..., engine.never] = float("-inf")
+        if logits.shape[1] != rows.longest:
+            result: torch.Tensor = logits[:, -1]
+            return result
+        packed = rows.pack(logits)
+        return rows.last(packed) if last else packed
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return states
+
+    def select(self, rows: Sequence[int], since: int = 0) -> None:
+        if list(rows) == list(range(len(self.lengths))):
+            return
+        chosen = torch.tensor(list(rows), device=self.engine.device)
+        self.lengths = [self.lengths[row] for row in rows]
+        self.first = [self.first[row] for row in rows]
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = layer.keys[chosen], layer.values[chosen]
+        if self.engine.encoder_decoder:
+            self.cache.cross_attention_cache.batch_select_indices(chosen)
+            outputs = self.encoded["encoder_outputs"].last_hidden_state
+            self.encoded["encoder_outputs"] = BaseModelOutput(last_hidden_state=outputs[chosen])
+            self.encoded["attention_mask"] = self.encoded["attention_mask"][chosen]
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> None:
+        module, device = self.engine.module, self.engine.device
+        if not all(map(len, sources)):
+            raise RequestError(f"an empty source: {type(module).__name__} needs at least its end token")
+        longest = max(map(len, sources))
+        ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources], device=device)
+        mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources], device=device)
+        outputs = module.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        self.encoded = {"encoder_outputs": BaseModelOutput(last_hidden_state=outputs), "attention_mask": mask}

@@ -1,0 +1,124 @@
+"""The same models through `transformers`' own `generate`: what a user would call instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
+from harness.registry import method
+from methods.decoding.engines import rooms
+from methods.decoding.suppression import suppressed
+
+
+class Peer(SequenceDecoding):
+    """A call of `generate` per batch, with every constraint of the model's own generation configuration switched off
+    except suppressed tokens, as in our decoders."""
+
+    one_by_one = False
+
+    def settings(self) -> dict[str, Any]:
+        """Keyword arguments of `GenerationConfig` that make this peer what it is."""
+        raise NotImplementedError
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        space = rooms(model, sources, limit)
+        outputs: list[list[int]] = [[] for _ in sources]
+        batch = [number for number, room in enumerate(space) if room]
+        with phases("generate"):
+            for group in [[number] for number in batch] if self.one_by_one else [batch]:
+                if group:
+                    answers = self._generate(model, [list(sources[n]) for n in group], min(space[n] for n in group))
+                    for number, ids in zip(group, answers, strict=True):
+                        outputs[number] = ids
+        return [Decoded(ids, Trace(iterations=len(ids))) for ids in outputs]
+
+    def _generate(self, model: GenerationModel, sources: list[list[int]], room: int) -> list[list[int]]:
+        import torch
+        from transformers import GenerationConfig
+
+        causal = model.kind == "causal"
+        sources = [source or [model.start_id] for source in sources] if causal else sources
+        longest = max(map(len, sources))
+        gaps = [[0] * (longest - len(source)) for source in sources]
+        ids = [gap + source if causal else source + gap for source, gap in zip(sources, gaps, strict=True)]
+        mask = [
+            gap + [1] * len(source) if causal else [1] * len(source) + gap
+            for source, gap in zip(sources, gaps, strict=True)
+        ]
+        module, end = model.module, model.eos_ids[0] if model.eos_ids else None
+        never = suppressed(module)
+        config = GenerationConfig(
+            max_new_tokens=room,
+            do_sample=False,
+            eos_token_id=list(model.eos_ids) or None,
+            pad_token_id=end if end is not None else 0,
+            bos_token_id=model.start_id if causal else None,
+            decoder_start_token_id=None if causal else model.start_id,
+            suppress_tokens=never or None,
+            **self.settings(),
+        )
+        own, module.generation_config = module.generation_config, config  # what is None here must not be filled from it
+        try:
+            with torch.inference_mode():
+                answers = module.generate(
+                    torch.tensor(ids, device=model.device),
+                    attention_mask=torch.tensor(mask, device=model.device),
+                    generation_config=config,
+                ).tolist()
+        finally:
+            module.generation_config = own
+        return [_until_end(answer[longest if causal else 1 :], model.eos_ids, room) for answer in answers]
+
+
+@method(
+    "transformers-greedy", contract="sequence-decoding", baseline="greedy", summary="`generate` of transformers, greedy"
+)
+class TransformersGreedy(Peer):
+    """`generate(num_beams=1)`."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"num_beams": 1}
+
+
+@method("transformers-beam", contract="sequence-decoding", baseline="beam", summary="`generate` of transformers, beams")
+class TransformersBeam(Peer):
+    """`generate(num_beams=beam)`."""
+
+    def __init__(self, *, beam: int = 5, length_penalty: float = 1.0, early_stopping: bool = False) -> None:
+        self.beam, self.length_penalty, self.early_stopping = beam, length_penalty, early_stopping
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "num_beams": self.beam,
+            "length_penalty": self.length_penalty,
+            "early_stopping": self.early_stopping,
+        }
+
+
+@method(
+    "transformers-prompt-lookup",
+    contract="sequence-decoding",
+    baseline="greedy",
+    summary="`generate` of transformers with prompt lookup",
+)
+class TransformersPromptLookup(Peer):
+    """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time. For an encoder-decoder model it
+    looks up in what was generated, not in the source."""
+
+    one_by_one = True
+
+    def __init__(self, *, tokens: int = 10, ngram: int = 2) -> None:
+        self.tokens, self.ngram = tokens, ngram
+
+    def settings(self) -> dict[str, Any]:
+        return {"num_beams": 1, "prompt_lookup_num_tokens": self.tokens, "max_matching_ngram_size": self.ngram}
+
+
+def _until_end(ids: list[int], ends: Sequence[int], room: int) -> list[int]:
+    for place, token in enumerate(ids[:room]):
+        if token in ends:
+            return ids[: place + 1]
+    return ids[:room]

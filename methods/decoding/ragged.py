@@ -1,0 +1,44 @@
+"""Rows of different lengths, packed: linear layers see [N, f] without padding, attention [rows, longest, f]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+
+
+class Ragged:
+    """Where the tokens of each row lie when the rows stand one behind the other.
+
+    counts: tokens per row. row, slot: int64 [N], the row of each token and its place in it (only where rows differ).
+    """
+
+    __slots__ = ("counts", "longest", "row", "slot", "uniform")
+
+    def __init__(self, counts: Sequence[int], device: str) -> None:
+        self.counts = list(counts)
+        self.longest = max(self.counts, default=0)
+        self.uniform = self.counts.count(self.longest) == len(self.counts)
+        if not self.uniform:
+            self.row = torch.tensor([r for r, count in enumerate(self.counts) for _ in range(count)], device=device)
+            self.slot = torch.tensor([s for count in self.counts for s in range(count)], device=device)
+
+    def pad(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, f] -> [rows, longest, f], zeros where a row has ended."""
+        if self.uniform:
+            return x.view(len(self.counts), self.longest, x.shape[1])
+        padded = x.new_zeros(len(self.counts), self.longest, x.shape[1])
+        padded[self.row, self.slot] = x
+        return padded
+
+    def pack(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, longest, f] -> [N, f]."""
+        return x.reshape(-1, x.shape[2]) if self.uniform else x[self.row, self.slot]
+
+    def last(self, x: torch.Tensor) -> torch.Tensor:
+        """[N, f] -> [rows, f], the last token of each row."""
+        if self.longest == 1 and self.uniform:
+            return x
+        ends = [end - 1 for end in accumulate(self.counts)]
+        return x[-1:] if len(ends) == 1 else x[torch.tensor(ends, device=x.device)]

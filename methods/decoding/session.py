@@ -1,0 +1,57 @@
+"""What every decoder drives: a batch of growing sequences with a key-value cache, and the engine that makes one.
+
+Greedy, beam search and all drafters run on the same session, so that a ratio between two of them compares algorithms
+and not implementations. A row of the batch has its own length: rows advance by different amounts, and rejected
+positions are cropped by lowering a row's length (what lies behind it is overwritten, never read).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Session(ABC):
+    """A batch of sequences being decoded.
+
+    first: per row, the tokens to feed before anything else (the start token, or the prompt of a causal model).
+    lengths: per row, how many positions the cache holds. Lower one to crop that row.
+    """
+
+    first: list[list[int]]
+    lengths: list[int]
+
+    @abstractmethod
+    def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
+        """Feed row r the tokens `tokens[r]` (at least one) behind what it holds and lengthen it by as many.
+
+        Returns states [N, s], the rows' tokens one row behind the other, or [rows, s] with `last`, each row's last one.
+        """
+
+    @abstractmethod
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits [n, V] of states [n, s]; `-inf` for tokens that the model's configuration suppresses."""
+
+    @abstractmethod
+    def select(self, rows: Sequence[int], since: int = 0) -> None:
+        """Row i becomes what row rows[i] was; rows may repeat (beams) or be left out (finished sentences).
+
+        since: positions before it are known to be equal in row i and row rows[i], and are not copied.
+        """
+
+
+class Engine(ABC):
+    """A model made ready for decoding.
+
+    ragged: whether rows of one session may have different lengths.
+    """
+
+    ragged: bool
+
+    @abstractmethod
+    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> Session:
+        """Encode sources (encoder-decoder) or take them as prompts; row r will generate at most rooms[r] tokens."""

@@ -1,0 +1,217 @@
+"""A lean engine for the Marian and BART classes of `transformers`.
+
+Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`; most of the
+module's own step is Python and kernel launches, which this engine cuts by fusing projections, keeping one pre-allocated
+cache for all layers, and making masks once per step instead of once per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+
+from methods.decoding.dense import Dense
+from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer
+from methods.decoding.ragged import Ragged
+from methods.decoding.session import Engine, Session
+from methods.decoding.suppression import suppressed
+
+CLASSES = ("MarianMTModel", "BartForConditionalGeneration")
+
+
+class TransformerEngine(Engine):
+    """Weights of a Marian or BART model, fused and packed. The module must be in eval mode and not change later."""
+
+    ragged = True
+
+    def __init__(self, module: Any, start_id: int, device: str) -> None:
+        encoder, decoder = module.get_encoder(), module.get_decoder()
+        self.start_id, self.device = start_id, device
+        self.source_embedding, self.embedding = Embedding(encoder), Embedding(decoder)
+        self.encoder = [EncoderLayer(layer) for layer in encoder.layers]
+        self.decoder = [DecoderLayer(layer) for layer in decoder.layers]
+        self.heads = int(module.config.decoder_attention_heads)
+        self.width = self.embedding.table.shape[1]
+        self.head = Dense(module.lm_head.weight, _output_bias(module))
+
+    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> TransformerSession:
+        rows = Ragged([len(source) for source in sources], self.device)
+        mask = self._source_mask(rows)
+        ids = torch.tensor([token for source in sources for token in source], dtype=torch.int64, device=self.device)
+        if rows.uniform:
+            x = self.source_embedding.block(ids, len(sources), 0) if len(ids) else self.embedding.table[:0]
+        else:
+            x = self.source_embedding.scattered(ids, rows.slot)
+        if len(ids):
+            for layer in self.encoder:
+                x = layer(x, rows, mask)
+        # [layers, 2, rows, heads, longest, d / heads]; a source without tokens is one key and value of zeros, which
+        # adds nothing to what attends to it
+        source = x.new_zeros(
+            len(self.decoder), 2, len(sources), self.heads, max(rows.longest, 1), self.width // self.heads
+        )
+        if len(ids):
+            for number, decoder_layer in enumerate(self.decoder):
+                kv = rows.pad(decoder_layer.source_kv(x)).view(len(sources), rows.longest, 2, self.heads, -1)
+                source[number] = kv.permute(2, 0, 3, 1, 4)
+        return TransformerSession(self, source, mask, max(rooms))
+
+    def _source_mask(self, rows: Ragged) -> torch.Tensor | None:
+        """Additive [rows, 1, 1, longest]: `-inf` where a source has ended, None where all end together."""
+        if rows.uniform:
+            return None
+        ends = torch.tensor([max(count, 1) for count in rows.counts], device=self.device)
+        beyond = torch.arange(rows.longest, device=self.device) >= ends[:, None]
+        mask = torch.zeros(beyond.shape, dtype=self.embedding.table.dtype, device=self.device)
+        return mask.masked_fill_(beyond, float("-inf"))[:, None, None]
+
+
+class TransformerSession(Session):
+    """Cache: one tensor [layers, rows, room, 2, heads, d / heads]; keys and values of a token lie side by side."""
+
+    def __init__(self, engine: TransformerEngine, source: torch.Tensor, mask: torch.Tensor | None, room: int) -> None:
+        rows = source.shape[2]
+        self.engine = engine
+        self.first = [[engine.start_id] for _ in range(rows)]
+        self.lengths = [0] * rows
+        self._sharing = 1  # rows that read the same source, side by side
+        self._owners = list(range(rows))
+        self._all_sources, self._all_masks = source, mask
+        self._see_sources(rows)
+        self._cache = source.new_empty(
+            len(engine.decoder), rows, max(room, 1), 2, engine.heads, engine.width // engine.heads
+        )
+        self._clean = 0  # positions before it hold numbers in every row
+
+    def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
+        engine, rows = self.engine, Ragged([len(row) for row in tokens], self.engine.device)
+        ids = torch.tensor([token for row in tokens for token in row], device=engine.device)
+        start = self.lengths[0]
+        aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
+        total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
+        live = self._cache[:, : len(tokens)]
+        if aligned:
+            x = engine.embedding.block(ids, len(tokens), start)
+            mask = self._causal(rows.longest, total)
+            written = live[:, :, start:total].unbind(0)
+            self._clean = max(self._clean, total)
+        else:
+            place = rows_start(self.lengths, rows, engine.device)
+            x = engine.embedding.scattered(ids, place)
+            mask = self._scattered_mask(rows, total)
+            row = (
+                rows.row
+                if not rows.uniform
+                else torch.arange(len(tokens), device=x.device).repeat_interleave(rows.longest)
+            )
+            if total > self._clean:  # cells that a shorter row has not written are read, weighted zero: no NaN there
+                live[:, :, self._clean : total] = 0
+                self._clean = total
+        caches = live[:, :, :total].permute(0, 3, 1, 4, 2, 5).unbind(0)
+        width, shape = engine.width, (2, engine.heads, engine.width // engine.heads)
+        for number, (layer, cache) in enumerate(zip(engine.decoder, caches, strict=True)):
+            qkv = layer.qkv(x)
+            if aligned:
+                written[number].copy_(qkv[:, width:].view(len(tokens), rows.longest, *shape))
+            else:
+                live[number][row, place] = qkv[:, width:].view(-1, *shape)
+            key, value = cache.unbind(0)
+            query = rows.pad(qkv[:, :width]).view(len(tokens), rows.longest, engine.heads, -1).transpose(1, 2)
+            mixed = functional.scaled_dot_product_attention(query, key, value, mask)
+            x = layer.attended(x, rows.pack(mixed.transpose(1, 2).reshape(len(tokens), rows.longest, width)))
+            x = layer.attended_source(x, self._attend_source(number, layer.source_query(x), rows))
+            x = layer.feed_forward(x)
+        self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
+        return rows.last(x) if last else x
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.engine.head(states)
+
+    def select(self, rows: Sequence[int], since: int = 0) -> None:
+        held = max((self.lengths[row] for row in rows), default=0)
+        if len(rows) > self._cache.shape[1]:
+            grown = self._cache.new_empty(self._cache.shape[0], len(rows), *self._cache.shape[2:])
+            grown[:, :, :held] = self._cache[:, torch.tensor(rows, device=grown.device), :held]
+            self._cache, self._clean = grown, held
+        else:
+            _move(self._cache[:, :, since:held], 1, rows)
+        self.lengths = [self.lengths[row] for row in rows]
+        self.first = [self.first[row] for row in rows]
+        self._select_sources([self._owners[row] for row in rows])
+
+    def _select_sources(self, owners: list[int]) -> None:
+        distinct = list(dict.fromkeys(owners))
+        sharing = len(owners) // max(len(distinct), 1)
+        if [owner for owner in distinct for _ in range(sharing)] != owners:  # not side by side: one source a row
+            distinct, sharing = owners, 1
+        if len(distinct) > self._all_sources.shape[2]:
+            chosen = torch.tensor(distinct, device=self._all_sources.device)
+            self._all_sources = self._all_sources[:, :, chosen]
+            self._all_masks = self._all_masks[chosen] if self._all_masks is not None else None
+        else:
+            _move(self._all_sources, 2, distinct)
+            if self._all_masks is not None:
+                _move(self._all_masks, 0, distinct)
+        self._sharing = sharing
+        self._owners = [number for number in range(len(distinct)) for _ in range(sharing)]
+        self._see_sources(len(distinct))
+
+    def _see_sources(self, count: int) -> None:
+        self._sources = [kv.unbind(0) for kv in self._all_sources[:, :, :count].unbind(0)]
+        self._source_mask = self._all_masks[:count] if self._all_masks is not None else None
+
+    def _attend_source(self, number: int, query: torch.Tensor, rows: Ragged) -> torch.Tensor:
+        """Attention [N, d] over the source; rows that share one are further queries of it, so it is held once."""
+        engine, (key, value) = self.engine, self._sources[number]
+        if self._sharing > 1 and not rows.uniform:
+            key, value = (x.repeat_interleave(self._sharing, 0) for x in (key, value))
+        queries = rows.pad(query).view(len(key), -1, engine.heads, engine.width // engine.heads).transpose(1, 2)
+        mask = self._source_mask
+        if mask is not None and len(mask) != len(key):
+            mask = mask.repeat_interleave(self._sharing, 0)
+        mixed = functional.scaled_dot_product_attention(queries, key, value, mask)
+        return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, engine.width))
+
+    def _causal(self, count: int, total: int) -> torch.Tensor | None:
+        """Additive [count, total] for the last `count` of `total` positions; None for a single one, which sees all."""
+        if count == 1:
+            return None
+        blocked = self._cache.new_full((count, total), float("-inf"))
+        return blocked.triu_(total - count + 1)
+
+    def _scattered_mask(self, rows: Ragged, total: int) -> torch.Tensor:
+        """Additive [rows, 1, longest, total] where rows hold different lengths."""
+        device = self._cache.device
+        sees = torch.tensor(self.lengths, device=device)[:, None] + torch.arange(rows.longest, device=device)
+        blocked = torch.arange(total, device=device) > sees[:, :, None]
+        mask = torch.zeros(blocked.shape, dtype=self._cache.dtype, device=device)
+        return mask.masked_fill_(blocked, float("-inf"))[:, None]
+
+
+def rows_start(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
+    """Position of each token, int64 [N]: behind what its row holds."""
+    return torch.tensor(
+        [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
+        device=device,
+    )
+
+
+def _move(tensor: torch.Tensor, axis: int, order: Sequence[int]) -> None:
+    """Along the axis, put what was at order[i] at i, in place, touching only what changes."""
+    changed = [place for place, origin in enumerate(order) if place != origin]
+    if not changed or not tensor.numel():
+        return
+    origins = torch.tensor([order[place] for place in changed], device=tensor.device)
+    tensor.index_copy_(axis, torch.tensor(changed, device=tensor.device), tensor.index_select(axis, origins))
+
+
+def _output_bias(module: Any) -> torch.Tensor | None:
+    """Bias [V] of the output layer: the model's own, and `-inf` for tokens that are never to be generated."""
+    bias = module.final_logits_bias[0].clone()
+    never = suppressed(module)
+    if never:
+        bias[torch.tensor(never, device=bias.device)] = float("-inf")
+    return bias if bool((bias != 0).any()) else None
