@@ -176,25 +176,16 @@ class NmtBeam(Task):
     def examples(
         self, setting: TranslationSetting, method: SoftmaxScreening, answers: Sequence[TopK]
     ) -> list[dict[str, str]]:
-        """Sentences drawn with the seed, half of them (where there are any) among those that come out differently."""
-        if not self._translations:
-            return []
-        rng = np.random.default_rng(self.seed)
-        pairs = zip(self._translations, setting.exact, strict=True)
-        differing = np.asarray([n for n, (ours, theirs) in enumerate(pairs) if ours != theirs], np.int64)
-        drawn = rng.permutation(differing)[: self.shown // 2]
-        others = [n for n in rng.permutation(len(setting.sources)).tolist() if n not in set(drawn.tolist())]
-        chosen = [("any sentence", n) for n in others[: self.shown - len(drawn)]]
-        chosen += [("among those that differ", n) for n in drawn.tolist()]
+        """Sentences drawn with the seed, the same ones for every method."""
+        drawn = np.random.default_rng(self.seed).permutation(len(setting.sources))[: self.shown]
         return [
             {
-                "drawn": how,
                 "source": setting.sources[n],
                 "reference": setting.references[n],
-                "exact softmax": setting.exact[n],
-                "this softmax": self._translations[n],
+                "output": self._translations[n],
             }
-            for how, n in chosen
+            for n in drawn.tolist()
+            if self._translations
         ]
 
     def _translator(self, parallel: ParallelSource, context: Context, cache: Cache, progress: Any) -> Path:
