@@ -54,11 +54,9 @@ class Lexicon:
         for word in open_class:
             lexicon._add_noun(word, kept)
         for word in open_class:
-            family = tuple(dict.fromkeys(form for form in morphology.derivations(word) if form in kept))
-            for form in family:
-                if form != word and form not in FUNCTION:
-                    lexicon.families[word] = (*lexicon.families.get(word, ()), form)
-                    lexicon.families[form] = (*lexicon.families.get(form, ()), word)
+            for form in morphology.derivations(word):
+                if form != word and form not in FUNCTION and _near(kept.get(form, 0), kept[word]):
+                    lexicon._relate(word, form)
         lexicon._add_lookalikes(open_class, kept)
         return lexicon
 
@@ -93,6 +91,11 @@ class Lexicon:
             self.nouns.setdefault(several, singular)
             self.plurals.add(several)
 
+    def _relate(self, one: str, other: str) -> None:
+        for word, form in ((one, other), (other, one)):
+            known = self.families.get(word, ())
+            self.families[word] = known if form in known else (*known, form)
+
     def _add_lookalikes(self, words: Sequence[str], counts: Mapping[str, int]) -> None:
         """Pairs that become equal when one letter is dropped from one or both at the same place (`form`, `from`)."""
         buckets: defaultdict[str, list[str]] = defaultdict(list)
@@ -109,3 +112,8 @@ class Lexicon:
             likely = sorted(others - related, key=lambda other: (-counts[other], other))[:4]
             if likely:
                 self.lookalikes[word] = tuple(likely)
+
+
+def _near(one: int, other: int) -> bool:
+    """Whether two counts lie within a factor of 300: `moth` is not of the family of `mother`."""
+    return 300 * min(one, other) >= max(one, other)

@@ -58,9 +58,9 @@ def derivations(word: str) -> Iterator[str]:
 
 
 _ENDINGS = {
-    "": "ly al ment er or ness ity ful ic able ation ist ism ance ing",
+    "": "ly ty al ment er or ness ity ful ic able ation ist ism ance ing",
     "e": "ion ation ing er or able al ity",
-    "y": "ical ic ist ies",
+    "y": "ical ic ist",
     "ate": "ation ator ative",
     "ic": "ical y",
     "ical": "y ic ics ically",

@@ -76,7 +76,7 @@ class ErrorModel(dict[str, Rules]):
         yield from _spread("Wform", 0.035, self.lexicon.families.get(word, ()))
         yield from _spread("Wci", 0.07, self._confusions.get(word, ()))
         yield from _spread("Wci", 0.007, self.lexicon.lookalikes.get(word, ()))
-        yield Rule("Mec", 0.017 if len(word) > 5 else 0.007 if len(word) > 3 else 0.0006, ("*spelling",))
+        yield Rule("Mec", 0.03 if len(word) > 5 else 0.012 if len(word) > 3 else 0.0006, ("*spelling",))
         yield Rule("Rloc-", 0.0018, (word, word))
         yield from (Rule("Rloc-", 0.004 / len(lists.EXTRA), (extra, word)) for extra in lists.EXTRA)
         yield Rule("Others", 0.0015, ())
@@ -87,7 +87,7 @@ class ErrorModel(dict[str, Rules]):
         other = self.lexicon.nouns.get(word)
         if other is None:
             return
-        nominal = 1.0 - 0.8 * self.lexicon.verbal.get(word, 0.0)
+        nominal = 1.0 - 0.95 * self.lexicon.verbal.get(word, 0.0)
         yield Rule("Nn", 0.07 * nominal, (other,))
         article = "an" if word[0] in "aeiou" else "a"
         yield Rule("ArtOrDet", 0.3 * nominal, ("the", word), self._openings)
