@@ -1,27 +1,23 @@
 """Next-word prediction on Penn Treebank with an LSTM language model: the setting of L2S's Tables 1, 3, 4 and 5.
 
-Contexts are the LSTM's top hidden states: of training text to learn from, of test text to evaluate on. A prepared
-setting is a folder of arrays in the cache; the processes that time a method open it without torch.
+Contexts are the LSTM's top hidden states: of training text to learn from, of test text to evaluate on.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import statistics
 from harness.artifacts import Cache
-from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError, unknown
-from harness.progress import Progress
 from harness.registry import task
-from harness.settings import Context, Measure, SoftmaxSetting, Task
+from harness.settings import Context, SoftmaxSetting
 from tasks.models.lstm_sizes import SIZES
+from tasks.next_words import NextWords
 from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
 from tasks.words import encoded_split, vocabulary
 
@@ -35,17 +31,14 @@ _FORMAT = 1  # raise when a change below changes the arrays
     contract="softmax-screening",
     summary="next word by an LSTM on Penn Treebank (on WikiText-2 cut to 10,000 types where that is not at hand)",
 )
-class PtbNextWord(Task):
+class PtbNextWord(NextWords):
     """Parameters: `model` is a size of `tasks.models.lstm` to train here, or the folder of a trained model.
 
     dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
     root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
-    learned from; evaluation: test contexts of the quality pass, drawn with `seed`; timed: consecutive ones of the
-    timed pass, for contexts of one text follow each other in use too. batch: contexts asked at a time. perplexity: ask
-    the method for the probability of every true next word as well, and time that instead of the top-k (Table 5).
+    learned from. The rest: see `NextWords`.
     """
 
-    contract = "softmax-screening"
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
         "mini": {"source": "embedded", "model": "mini", "vocabulary": 5000, "contexts": 60_000, "timed": 500},
         "small": {"model": "ptb-small"},
@@ -68,14 +61,13 @@ class PtbNextWord(Task):
         perplexity: bool = False,
         seed: int = 0,
     ) -> None:
-        if min(vocabulary, contexts, evaluation, timed, k, batch) < 1 or vocabulary < 10:
-            raise RequestError(
-                "vocabulary (at least 10), contexts, evaluation, timed, k and batch must be positive, given "
-                f"{vocabulary}, {contexts}, {evaluation}, {timed}, {k}, {batch}"
-            )
+        super().__init__(
+            contexts=contexts, evaluation=evaluation, timed=timed, k=k, batch=batch, perplexity=perplexity, seed=seed
+        )
+        if vocabulary < 10:
+            raise RequestError(f"vocabulary must be at least 10, given {vocabulary}")
         self.source, self.dataset, self.fallback, self.model = source, dataset, fallback, model
-        self.vocabulary, self.contexts, self.evaluation, self.timed = vocabulary, contexts, evaluation, timed
-        self.k, self.batch, self.perplexity, self.seed = k, batch, perplexity, seed
+        self.vocabulary = vocabulary
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when neither data set is found or the model cannot be loaded."""
@@ -84,58 +76,7 @@ class PtbNextWord(Task):
         tokenised = self.source != "embedded"
         splits = {split: split_hash(source, split, cache) for split in SPLITS}
         folder = self._arrays(source, tokenised, cache, context, progress, splits)
-        arrays = {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
-        facts = json.loads((folder / "facts.json").read_text())
-        test, targets = arrays["test_contexts"], arrays["test_targets"]
-        rng = np.random.default_rng(self.seed)
-        chosen = np.sort(rng.permutation(len(test))[: self.evaluation])
-        first = int(rng.integers(max(1, len(test) - self.timed)))
-        timed = slice(first, first + self.timed)
-        return SoftmaxSetting(
-            layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
-            contexts=arrays["contexts"],
-            targets=arrays["targets"],
-            evaluation=np.array(test[chosen]),
-            evaluation_targets=np.array(targets[chosen]),
-            timed=np.array(test[timed]),
-            timed_targets=np.array(targets[timed]) if self.perplexity else None,
-            k=self.k,
-            batch=self.batch,
-            hashes={"data": splits["test"], "training_data": splits["train"], "model": facts.pop("model_hash")},
-            facts={"data": label, "evaluated": len(chosen), **facts, **_curve(facts)},
-        )
-
-    def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """Share of test positions whose true next word is the first of, or among, the words answered, and the
-        perplexity of the model itself on the whole test text."""
-        ids = np.stack([answer.ids for answer in answers])
-        hits = ids == setting.evaluation_targets[:, None]
-        measures = {"model_perplexity": Measure(setting.facts["test_perplexity"])}
-        for k in sorted({1, setting.k}):
-            found = hits[:, :k].any(axis=1).astype(float)
-            low, high = statistics.mean_interval(found) or (None, None)
-            measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
-        return measures
-
-    def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
-        """Held-out perplexity of the model by epoch of its training."""
-        curve = setting.facts["training"].get("validation_perplexity", ())
-        return {"model_validation_perplexity": [value for _, value in curve]} if curve else {}
-
-    def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
-        """`coverage`, the share of true next words that the method gives a probability, and where that is 1
-        `perplexity` (per word); both only with the parameter `perplexity`."""
-        if not self.perplexity:
-            return {}
-        pairs = zip(setting.evaluation, setting.evaluation_targets, strict=True)
-        tracked = Progress().track(pairs, "perplexity of the screened softmax", len(setting.evaluation), "words")
-        log_probs = np.asarray([method.log_prob(context, int(target)) for context, target in tracked])
-        covered = np.isfinite(log_probs)
-        measures = {"coverage": Measure(float(covered.mean()))}
-        if covered.all():
-            low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
-            measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
-        return measures
+        return self.setting(folder, label, {"data": splits["test"], "training_data": splits["train"]})
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:
         """The source, and what a row should call it."""
@@ -190,12 +131,6 @@ class PtbNextWord(Task):
         return trained_lstm(
             self.model, types, train, validation, cache, device=context.device, seed=context.seed, progress=progress
         )
-
-
-def _curve(facts: dict[str, Any]) -> dict[str, str]:
-    """The model's held-out perplexity by epoch, as a line to be read; nothing for a model that was not trained here."""
-    curve = facts["training"].get("validation_perplexity", ())
-    return {"validation_perplexity_by_epoch": " ".join(f"{value:.1f}" for _, value in curve)} if curve else {}
 
 
 def write_arrays(

@@ -169,5 +169,5 @@ def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
 
 
 def test_impossible_parameters_are_refused():
-    with pytest.raises(RequestError, match="must be positive"):
+    with pytest.raises(RequestError, match="evaluation must be positive, given 0"):
         PtbNextWord(evaluation=0)

@@ -1,0 +1,106 @@
+"""Next words of a text by a model's output layer: what all softmax-screening tasks over hidden states have in common.
+
+A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), which the processes that time a
+method open without torch. How it came about is the subclass's matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import statistics
+from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.errors import RequestError
+from harness.progress import Progress
+from harness.settings import Measure, SoftmaxSetting, Task
+
+# contexts float32 [n, d], targets int64 [n] of the training text; the same of the test text; the layer float32
+ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bias")
+
+
+class NextWords(Task):
+    """`evaluation`: test contexts of the quality pass, drawn with `seed`; `timed`: consecutive ones of the timed pass,
+    for contexts of one text follow each other in use too. `batch`: contexts asked at a time. `perplexity`: ask the
+    method for the probability of every true next word as well, and time that instead of the top-k (L2S, Table 5)."""
+
+    contract = "softmax-screening"
+
+    def __init__(
+        self, *, contexts: int, evaluation: int, timed: int, k: int, batch: int, perplexity: bool, seed: int
+    ) -> None:
+        given = {"contexts": contexts, "evaluation": evaluation, "timed": timed, "k": k, "batch": batch}
+        for name, value in given.items():
+            if value < 1:
+                raise RequestError(f"{name} must be positive, given {value}")
+        self.contexts, self.evaluation, self.timed = contexts, evaluation, timed
+        self.k, self.batch, self.perplexity, self.seed = k, batch, perplexity, seed
+
+    def setting(self, folder: Path, data: str, hashes: dict[str, str]) -> SoftmaxSetting:
+        """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content."""
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+        facts = json.loads((folder / "facts.json").read_text())
+        test, targets = arrays["test_contexts"], arrays["test_targets"]
+        rng = np.random.default_rng(self.seed)
+        chosen = np.sort(rng.permutation(len(test))[: self.evaluation])
+        first = int(rng.integers(max(1, len(test) - self.timed)))
+        timed = slice(first, first + self.timed)
+        return SoftmaxSetting(
+            layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
+            contexts=arrays["contexts"],
+            targets=arrays["targets"],
+            evaluation=np.array(test[chosen]),
+            evaluation_targets=np.array(targets[chosen]),
+            timed=np.array(test[timed]),
+            timed_targets=np.array(targets[timed]) if self.perplexity else None,
+            k=self.k,
+            batch=self.batch,
+            hashes={**hashes, "model": facts.pop("model_hash")},
+            facts={"data": data, "evaluated": len(chosen), **facts, **_curve(facts)},
+        )
+
+    def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
+        """Share of test positions whose true next word is the first of, or among, the words answered, and the
+        perplexity of the model itself on the test text."""
+        ids = np.stack([answer.ids for answer in answers])
+        hits = ids == setting.evaluation_targets[:, None]
+        measures = {"model_perplexity": Measure(setting.facts["test_perplexity"])}
+        for k in sorted({1, setting.k}):
+            found = hits[:, :k].any(axis=1).astype(float)
+            low, high = statistics.mean_interval(found) or (None, None)
+            measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
+        return measures
+
+    def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
+        """Held-out perplexity of the model by epoch of its training, where that is known."""
+        curve = _validation(setting.facts)
+        return {"model_validation_perplexity": curve} if curve else {}
+
+    def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
+        """`coverage`, the share of true next words that the method gives a probability, and where that is 1
+        `perplexity` (per word); both only with the parameter `perplexity`."""
+        if not self.perplexity:
+            return {}
+        pairs = zip(setting.evaluation, setting.evaluation_targets, strict=True)
+        tracked = Progress().track(pairs, "perplexity of the screened softmax", len(setting.evaluation), "words")
+        log_probs = np.asarray([method.log_prob(context, int(target)) for context, target in tracked])
+        covered = np.isfinite(log_probs)
+        measures = {"coverage": Measure(float(covered.mean()))}
+        if covered.all():
+            low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
+            measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
+        return measures
+
+
+def _validation(facts: dict[str, Any]) -> list[float]:
+    return [value for _, value in facts.get("training", {}).get("validation_perplexity", ())]
+
+
+def _curve(facts: dict[str, Any]) -> dict[str, str]:
+    """The model's held-out perplexity by epoch, as a line to be read; nothing where it is not known."""
+    curve = _validation(facts)
+    return {"validation_perplexity_by_epoch": " ".join(f"{value:.1f}" for value in curve)} if curve else {}

@@ -1,0 +1,115 @@
+"""lm-output-layer on a tiny GPT-2 in the hub's layout: contexts, targets and the layer fit each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, PhiConfig, PhiForCausalLM
+
+from harness.artifacts import Cache, CellArtifacts
+from harness.errors import RequestError
+from harness.progress import Progress
+from harness.registry import Registry
+from harness.settings import Context, SoftmaxSetting
+from tasks.lm_output_layer import LmOutputLayer
+from tasks.models import language
+from tasks.models.from_scratch import trained_tokenizer
+from tasks.sources import open_source
+
+SMALL = {"source": "folder", "dataset": "wiki", "contexts": 600, "evaluation": 300, "timed": 40}
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Context:
+    """A WikiText-like folder under a data root."""
+    home = tmp_path / "data" / "wiki"
+    home.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name, articles in (("train", 12), ("valid", 4), ("test", 6)):
+        texts = [
+            f" \n = Article {n} = \n \n" + "".join(f" {' '.join(f'w{i}' for i in rng.integers(0, 50, 12))} . \n"
+                                                   for _ in range(20))
+            for n in range(articles)
+        ]  # fmt: skip
+        (home / f"{name}.txt").write_text("".join(texts))
+    return Context("small", "cpu", 0, (tmp_path / "data",), tmp_path / "cache")
+
+
+def saved(where: Context, module, folder: Path) -> str:
+    """A model in the hub's layout, with a tokenizer of the text."""
+    module.save_pretrained(folder)
+    cache = Cache(where.cache)
+    tokenizer = trained_tokenizer(320, open_source("folder", "wiki", where.data, cache), cache)
+    for file in tokenizer.glob("tokenizer*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    return str(folder)
+
+
+@pytest.fixture
+def gpt2(where: Context, tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=1, n_embd=16, n_head=2, n_positions=32, vocab_size=320, bos_token_id=0, eos_token_id=0)
+    return saved(where, GPT2LMHeadModel(config), tmp_path / "gpt2")
+
+
+def prepared(where: Context, model: str, **parameters) -> SoftmaxSetting:
+    return LmOutputLayer(model=model, **{**SMALL, **parameters}).prepare(where, Progress(quiet=True))
+
+
+def test_a_setting_holds_layer_contexts_and_next_tokens_that_fit(where, gpt2):
+    setting = prepared(where, gpt2)
+    assert setting.layer.weight.shape == (320, 16)
+    assert setting.layer.bias.dtype == setting.layer.weight.dtype == np.float32
+    assert not setting.layer.bias.any()  # GPT-2's output layer has none
+    assert 590 < len(setting.contexts) == len(setting.targets) <= 600
+    assert 290 < len(setting.evaluation) <= 300
+    assert setting.timed.shape == (40, 16)
+
+
+def test_the_layer_on_the_contexts_gives_the_model_s_own_perplexity(where, gpt2):
+    setting = prepared(where, gpt2)
+    logits = setting.evaluation @ setting.layer.weight.T
+    losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(logits)), setting.evaluation_targets]
+    assert np.exp(losses.mean()) == pytest.approx(setting.facts["test_perplexity"], rel=1e-4)
+
+
+def test_preparing_again_opens_the_same_arrays_without_the_model(where, gpt2, monkeypatch):
+    first = prepared(where, gpt2)
+    monkeypatch.setattr(language, "CausalLM", None)  # would fail if it were asked for
+    again = prepared(where, gpt2)
+    np.testing.assert_array_equal(first.evaluation, again.evaluation)
+    assert first.hashes == again.hashes
+
+
+def test_half_precision_weights_and_a_bias_become_float32(where, tmp_path):
+    torch.manual_seed(0)
+    config = PhiConfig(num_hidden_layers=1, hidden_size=16, intermediate_size=32, num_attention_heads=2, vocab_size=320,
+                       max_position_embeddings=32, bos_token_id=0, eos_token_id=0)  # fmt: skip
+    module = PhiForCausalLM(config)
+    torch.nn.init.normal_(module.lm_head.bias)
+    setting = prepared(where, saved(where, module.half(), tmp_path / "phi"))
+    assert setting.layer.weight.dtype == setting.layer.bias.dtype == setting.evaluation.dtype == np.float32
+    np.testing.assert_array_equal(setting.layer.bias, module.lm_head.bias.detach().float().numpy())
+
+
+def test_a_method_finds_the_model_s_top_words(where, gpt2, tmp_path):
+    setting = prepared(where, gpt2)
+    artifacts = CellArtifacts(Cache(tmp_path / "artifacts"))
+    method = Registry().resolve("method", "l2s")(clusters=4, budget=320, rounds=1, batches=2)
+    method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
+    method.open(setting.layer, artifacts)
+    ids = np.stack([method.topk(context, 5).ids for context in setting.evaluation[:30]])
+    truth = np.argsort(-(setting.evaluation[:30] @ setting.layer.weight.T), axis=1)[:, :5]
+    assert (np.sort(ids) == np.sort(truth)).mean() > 0.99
+
+
+def test_impossible_requests_are_refused(where):
+    with pytest.raises(RequestError, match="contexts must be positive, given 0"):
+        LmOutputLayer(contexts=0)
+    with pytest.raises(RequestError, match="window must be positive"):
+        LmOutputLayer(window=0)
+    with pytest.raises(RequestError, match="no model folder"):
+        prepared(where, "/nowhere/at/all")
