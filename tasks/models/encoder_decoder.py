@@ -1,0 +1,170 @@
+"""Encoder-decoder Transformers trained here: Marian's architecture (post-norm, sinusoidal positions, tied embeddings).
+
+The result is a model folder in the hub's layout (`save_pretrained`, safetensors, tokenizer), in the cache, keyed by
+the content of the pairs and everything below that shapes the weights. `training.json` tells how it was made.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from harness.artifacts import Cache
+from harness.errors import RequestError
+from harness.progress import Progress
+from harness.training import Plan, train, warmup_cosine
+from tasks.models.copier import start_as_copier
+from tasks.models.encoder_decoder_sizes import Size
+from tasks.models.from_scratch import fast_precision
+from tasks.models.pairs import Pairs, length_batches, padded
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_FORMAT = 1  # raise when a change below changes the weights
+_HELD_OUT_PAIRS = 256
+
+
+def trained_encoder_decoder(
+    size: Size,
+    training: Pairs,
+    held_out: Pairs,
+    tokenizer_folder: Path,
+    content: Mapping[str, Any],
+    cache: Cache,
+    *,
+    start: Path | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Folder of the model trained on pairs of ids, unless the cache has it; an interrupted training resumes.
+
+    Both sides end in the tokenizer's end token. content: what determines pairs and tokenizer, JSON-able. start: a
+    model folder to go on from, with the same tokenizer; its shape then counts instead of the size's.
+    Raises `RequestError` when no pair is short enough.
+    """
+    key = {
+        **content, "size": asdict(size), "seed": seed, "format": _FORMAT,
+        "start": None if start is None else start.name,  # a cached folder is named by its content
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        shutil.copytree(tokenizer_folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("key.json"))
+        _train(size, training, held_out, folder, start, device, seed, progress or Progress())
+
+    return cache.build("encoder-decoder", key, build)
+
+
+def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
+    """A Marian module with random weights. The pad token is the decoder's first input."""
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        vocab_size=vocabulary, d_model=size.width, encoder_layers=size.encoder_layers,
+        decoder_layers=size.decoder_layers, encoder_ffn_dim=size.feed_forward, decoder_ffn_dim=size.feed_forward,
+        encoder_attention_heads=size.heads, decoder_attention_heads=size.heads,
+        max_position_embeddings=size.positions, activation_function="relu", dropout=size.dropout,
+        attention_dropout=0.0, scale_embedding=True, share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
+        pad_token_id=pad, eos_token_id=end, decoder_start_token_id=pad, bos_token_id=None, forced_eos_token_id=None,
+    )  # fmt: skip
+    module = MarianMTModel(config)
+    start_as_copier(module)
+    module.generation_config = GenerationConfig(pad_token_id=pad, eos_token_id=end, decoder_start_token_id=pad)
+    return module
+
+
+def _train(
+    size: Size, training: Pairs, held_out: Pairs, folder: Path, start: Path | None, device: str, seed: int,
+    progress: Progress,
+) -> None:  # fmt: skip
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pad: int = tokenizer.pad_token_id
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if start is None:
+            module = new_module(size, len(tokenizer), pad, tokenizer.eos_token_id)
+        else:
+            module = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32)
+            module.config.dropout = size.dropout
+    module.to(device)
+    first = module.config.decoder_start_token_id
+    try:
+        numbers = length_batches(training.lengths, size.batch_ids, size.longest, seed)
+        numbers(0)
+    except ValueError as error:
+        raise RequestError(f"no training pair fits the model: {error}; give other text or a larger size") from error
+
+    def batch_of(rows: Any) -> Batch:
+        sources, targets = zip(*(training[int(n)] for n in rows), strict=True)
+        return _tensors(sources, targets, pad, first, device)
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        return mean_loss(model, batch, pad, size.smoothing)
+
+    checked = [held_out[n] for n in range(min(_HELD_OUT_PAIRS, len(held_out)))]
+    checked = [pair for pair in checked if max(map(len, pair)) <= size.longest]
+
+    @torch.no_grad()
+    def evaluate(model: Any) -> float:
+        parts = [checked[n : n + 32] for n in range(0, len(checked), 32)]
+        batches = [_tensors(*zip(*part, strict=True), pad, first, device) for part in parts]
+        with torch.autocast(torch.device(device).type, precision, enabled=precision is not None):
+            losses = [float(mean_loss(model, batch, pad, 0.0)) for batch in batches]
+        return float(np.mean(losses)) if losses else float("nan")
+
+    precision = fast_precision(device)
+    checkpoint = folder / "training.pt"
+    plan = Plan(
+        steps=size.steps, schedule=warmup_cosine(size.steps, size.warmup, floor=0.05), autocast=precision, seed=seed,
+        tokens_per_step=size.batch_ids, evaluate_every=max(1, size.steps // 20),
+        stage=f"training a {size.encoder_layers}+{size.decoder_layers} encoder-decoder",
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(_groups(module), lr=size.learning_rate, betas=(0.9, 0.98), fused=True)
+    history = train(
+        module, loss, lambda step: batch_of(numbers(step)), optimizer, plan,
+        evaluate=evaluate, checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
+    module.save_pretrained(folder)
+    record = {
+        "size": asdict(size), "pairs": len(training), "parameters": sum(p.numel() for p in module.parameters()),
+        "seconds": round(history.seconds, 1), "precision": str(precision or torch.float32), "device": device,
+        "threads": torch.get_num_threads(), "torch": torch.__version__, "evaluations": history.evaluations,
+        "losses": history.losses[:: max(1, len(history.losses) // 200)],
+    }  # fmt: skip
+    (folder / "training.json").write_text(json.dumps(record, indent=1))
+    checkpoint.unlink(missing_ok=True)
+
+
+def mean_loss(module: Any, batch: Batch, pad: int, smoothing: float) -> torch.Tensor:
+    """Cross-entropy (nats a target id) of a batch: sources [n, s], decoder inputs [n, t], targets [n, t]."""
+    sources, inputs, targets = batch
+    logits = module(
+        input_ids=sources, attention_mask=(sources != pad).long(), decoder_input_ids=inputs, use_cache=False
+    ).logits
+    real = targets != pad
+    return F.cross_entropy(logits[real].float(), targets[real], label_smoothing=smoothing)
+
+
+def _tensors(sources: Any, targets: Any, pad: int, first: int, device: str) -> Batch:
+    outputs = torch.from_numpy(padded(targets, pad))
+    inputs = torch.cat([torch.full_like(outputs[:, :1], first), outputs[:, :-1]], dim=1)
+    return torch.from_numpy(padded(sources, pad)).to(device), inputs.to(device), outputs.to(device)
+
+
+def _groups(module: nn.Module) -> list[dict[str, Any]]:
+    """Weight decay for matrices only."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": 0.01},
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+    ]

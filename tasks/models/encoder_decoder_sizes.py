@@ -1,0 +1,43 @@
+"""Sizes of encoder-decoder Transformers and how each is trained; no torch here, for a task names a model by its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A model and its training with AdamW: linear warm-up over `warmup` steps, then half a cosine down to 5%.
+
+    vocabulary: entries of the shared subword vocabulary. width: of the model; feed_forward: of the inner layers.
+    positions: longest source or output, in ids. batch_ids: padded ids of the longer side, a step. longest: pairs with
+    more ids on either side are left out of training. smoothing: share of probability that label smoothing spreads.
+    """
+
+    vocabulary: int
+    encoder_layers: int
+    decoder_layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    positions: int = 512
+    longest: int = 128
+    batch_ids: int
+    steps: int
+    warmup: int
+    learning_rate: float
+    dropout: float = 0.0
+    smoothing: float = 0.0
+
+
+SIZES: Mapping[str, Size] = {
+    "mini": Size(
+        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small": Size(
+        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=1024,
+        steps=4500, warmup=200, learning_rate=1e-3,
+    ),
+}  # fmt: skip
