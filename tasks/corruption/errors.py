@@ -34,7 +34,8 @@ class Correction(NamedTuple):
 def corrupt(
     tokens: list[str], rng: np.random.Generator, model: ErrorModel | None = None, rate: float = 1.0
 ) -> list[str]:
-    """The tokens with errors in them (a new list); at `rate` 1 about one token in nine, none in a fifth of sentences.
+    """The tokens with errors in them (a new list); at `rate` 1 about one token in ten is hit, and a fifth of
+    long sentences stay clean.
 
     `model` holds the rules and the lexicon of the text at hand (`ErrorModel(Lexicon.of(sentences))`); without one the
     closed word lists serve. The same generator state gives the same errors.

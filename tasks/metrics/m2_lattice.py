@@ -5,7 +5,8 @@ insertions, substitutions and unchanged tokens of all cheapest alignments, once 
 at 2. Edges in a row are merged into phrase edits that hold at most `max_unchanged_words` unchanged tokens. The best
 path is the one with the most gold edits on it, then the fewest elementary edges outside them, then the fewest edits:
 the order that the official scorer's weights (-|E| for a gold edit, 1 for an elementary edge, 0.001 for any other edit)
-amount to, here in whole numbers. An edge of both alignments carries the 0.001 twice, as there.
+amount to, here in whole numbers. An edge of both alignments carries the 0.001 twice, as there. Paths that tie in all
+three differ at most in how edits that match nothing are cut; the official scorer then goes by the order of its edges.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tasks.corruption import ErrorModel, Lexicon, annotate, corrupt
 from tasks.corruption.errors import misspelt
 from tasks.corruption.grammar import clean_sentences
+from tasks.metrics.m2 import Annotated, counts, score
+from tasks.metrics.m2_lattice import Gold
 
 SENTENCES = list(clean_sentences(3, 400))
 
@@ -35,6 +37,16 @@ def test_the_corrections_give_the_clean_sentence_back(seed, sentence, rate):
 def test_any_tokens_go_through(tokens, seed):
     spoiled, corrections = annotate(tokens, np.random.default_rng(seed), rate=5.0)
     assert undone(spoiled, corrections) == tokens
+
+
+def test_the_clean_sentence_scores_full_marks_against_the_corrections():
+    rng = np.random.default_rng(2)
+    gold = []
+    for sentence in SENTENCES:
+        spoiled, corrections = annotate(sentence, rng)
+        gold.append(Annotated(tuple(spoiled), {0: [Gold(c.start, c.end, (c.words,)) for c in corrections]}))
+    assert score(counts(SENTENCES, gold)).f > 0.998
+    assert score(counts([list(item.source) for item in gold], gold)).recall == 0
 
 
 def test_the_same_seed_gives_the_same_errors_and_rate_none_gives_none():
