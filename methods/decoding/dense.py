@@ -29,7 +29,8 @@ class Dense:
         biases = [
             layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
         ]
-        return cls(torch.cat([layer.weight.detach() for layer in layers]), torch.cat(biases))
+        weights: list[torch.Tensor] = [layer.weight for layer in layers]
+        return cls(torch.cat(weights), torch.cat(biases))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self.packed is None or len(x) == 1:

@@ -1,0 +1,157 @@
+"""Draft and verify: the loop that all drafters share.
+
+Everything that makes aggressive decoding lossless is in this module: a draft is verified in one forward pass over the
+key-value cache, accepted up to and including the first token that differs, what was rejected is cropped, and decoding
+stops where greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence, Set
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from harness.contracts import Decoded, Phases
+from methods.decoding.greedy import without
+from methods.decoding.session import Session
+
+if TYPE_CHECKING:
+    import torch
+
+NEAR_TIE = 1e-4  # two top logits this close may change places between a block and a single step in float32
+FIRST_LOOK = 8  # positions whose logits are computed at first: those behind an early difference are never needed
+
+Accepts = Callable[[int, Sequence[int], Sequence[float]], bool]
+
+
+class Drafter(ABC):
+    """Proposes what may follow the outputs of a batch. Outputs are numbered as the sources are."""
+
+    @abstractmethod
+    def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
+        """For each output asked for, at most `most` tokens that may follow it; empty for an ordinary step."""
+
+    @abstractmethod
+    def accept(self, output: int, tokens: Sequence[int]) -> None:
+        """The output has grown by these tokens."""
+
+
+def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
+    """A drafted token is accepted when it is the model's first choice, so that the output is greedy decoding's."""
+    return drafted == ids[0]
+
+
+def decode(
+    session: Session,
+    outputs: Sequence[Decoded],
+    space: Sequence[int],
+    ends: Set[int],
+    drafter: Drafter,
+    phases: Phases,
+    accepts: Accepts = exactly,
+    depth: int = 2,
+) -> None:
+    """Fill `outputs`, one per row of the session, with at most space[r] >= 1 tokens each.
+
+    accepts(drafted token, ids, logits) decides from the `depth` best tokens (ids, logits, best first) whether a drafted
+    token stands; where it does not, the best one takes its place and ends the block. The trace gets, per iteration, the
+    tokens accepted, and as series `drafted` how many had been drafted (0: an ordinary step); counters `drafted` and
+    `near_ties`, the accepted tokens whose two top logits lie within 1e-4.
+    """
+    active = list(range(len(outputs)))  # the output that each row of the session writes
+    pending = session.first
+    while active:
+        with phases("draft"):
+            room = [space[output] - len(outputs[output].ids) - 1 for output in active]
+            drafts = [until_end(draft, ends) for draft in drafter.draft(active, room)]
+        with phases("verify"):
+            lengths = session.lengths
+            tokens = [[*fed, *draft] for fed, draft in zip(pending, drafts, strict=True)]
+            alone = not any(map(len, drafts))
+            states = session.advance(tokens, last=alone)
+            spans = accumulate(1 if alone else len(row) for row in tokens)
+            blocks = _verdicts(session, states, list(spans), drafts, ends, accepts, depth)
+            finished = []
+            for row, (output, (block, near_ties)) in enumerate(zip(active, blocks, strict=True)):
+                fed = len(tokens[row]) - len(drafts[row])
+                session.lengths[row] = lengths[row] + fed + len(block) - 1  # the last accepted token is fed next
+                _record(outputs[output], block, len(drafts[row]), near_ties)
+                if block[-1] in ends or len(outputs[output].ids) == space[output]:
+                    finished.append(row)
+                else:
+                    drafter.accept(output, block)
+            pending = [block[-1:] for block, _ in blocks]
+            if finished:
+                kept = without(finished, len(active))
+                active, pending = [active[row] for row in kept], [pending[row] for row in kept]
+                if active:
+                    session.select(kept)
+
+
+def until_end(draft: Sequence[int], ends: Set[int]) -> Sequence[int]:
+    """The draft up to its first end token, which need not be drafted: it is the model's own choice after the block, and
+    nothing behind it can be accepted."""
+    for place, token in enumerate(draft):
+        if token in ends:
+            return draft[:place]
+    return draft
+
+
+def _verdicts(
+    session: Session,
+    states: torch.Tensor,
+    spans: Sequence[int],
+    drafts: Sequence[Sequence[int]],
+    ends: Set[int],
+    accepts: Accepts,
+    depth: int,
+) -> list[tuple[list[int], int]]:
+    """Per row, the accepted block (never empty) and its near-ties. Row r's states are the len(drafts[r]) + 1 that end
+    before spans[r]. Logits are computed a few positions at a time, so that a long draft that fails early costs little
+    and memory does not grow with it."""
+    import torch
+
+    results: list[tuple[list[int], int]] = [([], 0) for _ in drafts]
+    unsettled = list(range(len(drafts)))
+    look, begin = FIRST_LOOK, 0
+    while unsettled:
+        pieces = []
+        for row in unsettled:
+            first = spans[row] - len(drafts[row]) - 1
+            pieces.append(states[first + begin : min(first + begin + look, spans[row])])
+        logits = session.logits(pieces[0] if len(pieces) == 1 else torch.cat(pieces))
+        best = logits.topk(min(depth, logits.shape[1]))
+        values, ids = best.values.tolist(), best.indices.tolist()
+        open_rows, at = [], 0
+        for row, piece in zip(unsettled, pieces, strict=True):
+            block, near_ties = results[row]
+            settled = False
+            for place in range(at, at + len(piece)):
+                if len(values[place]) > 1 and values[place][0] - values[place][1] <= NEAR_TIE:
+                    near_ties += 1
+                    if values[place][0] == values[place][1]:  # an exact tie falls as it does for greedy search
+                        ids[place][0] = int(logits[place].argmax())
+                draft = drafts[row]
+                stands = len(block) < len(draft) and accepts(draft[len(block)], ids[place], values[place])
+                block.append(draft[len(block)] if stands else ids[place][0])
+                if not stands or block[-1] in ends:
+                    settled = True
+                    break
+            results[row] = block, near_ties
+            at += len(piece)
+            if not settled:
+                open_rows.append(row)
+        unsettled, begin, look = open_rows, begin + look, 4 * FIRST_LOOK
+    return results
+
+
+def _record(output: Decoded, block: Sequence[int], drafted: int, near_ties: int) -> None:
+    """Add one iteration to an output and its trace."""
+    output.ids.extend(block)
+    trace = output.trace
+    trace.iterations += 1
+    trace.accepted.append(len(block))
+    trace.series.setdefault("drafted", []).append(drafted)
+    trace.counters["drafted"] = trace.counters.get("drafted", 0) + drafted
+    trace.counters["near_ties"] = trace.counters.get("near_ties", 0) + near_ties
