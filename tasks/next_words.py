@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from harness.errors import RequestError
 from harness.progress import Progress
 from harness.settings import Measure, SoftmaxSetting, Task
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOGETHER = 256  # contexts of one product
 # contexts float32 [n, d], targets int64 [n] of the training text; the same of the test text; the layer float32
 ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bias")
 
@@ -68,12 +72,12 @@ class NextWords(Task):
         perplexity of the model itself on the test text."""
         ids = np.stack([answer.ids for answer in answers])
         hits = ids == setting.evaluation_targets[:, None]
-        measures = {"model_perplexity": Measure(setting.facts["test_perplexity"])}
+        measures = {}
         for k in sorted({1, setting.k}):
             found = hits[:, :k].any(axis=1).astype(float)
             low, high = statistics.mean_interval(found) or (None, None)
             measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
-        return measures
+        return {**measures, "model_perplexity": Measure(setting.facts["test_perplexity"])}
 
     def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
         """Held-out perplexity of the model by epoch of its training, where that is known."""
@@ -82,7 +86,8 @@ class NextWords(Task):
 
     def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
         """`coverage`, the share of true next words that the method gives a probability, and where that is 1
-        `perplexity` (per word); both only with the parameter `perplexity`."""
+        `perplexity` (per word) and `perplexity_ratio`, that to the exact layer's; only with the parameter `perplexity`.
+        """
         if not self.perplexity:
             return {}
         pairs = zip(setting.evaluation, setting.evaluation_targets, strict=True)
@@ -93,7 +98,25 @@ class NextWords(Task):
         if covered.all():
             low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
             measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
+            exact = exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets)
+            interval = statistics.block_bootstrap([log_probs, exact], lambda ours, theirs: np.exp(theirs - ours))
+            low, high = interval or (None, None)
+            measures["perplexity_ratio"] = Measure(float(np.exp(exact.mean() - log_probs.mean())), low, high)
         return measures
+
+
+def exact_log_probs(
+    layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Natural-log probabilities float64 [n] of targets [n] after contexts [n, d] under the whole layer."""
+    result = np.empty(len(contexts))
+    for start in range(0, len(contexts), TOGETHER):
+        logits = contexts[start : start + TOGETHER] @ layer.weight.T + layer.bias
+        peak = logits.max(axis=1)
+        true = logits[np.arange(len(logits)), targets[start : start + TOGETHER]]
+        total = np.exp(logits - peak[:, None]).sum(axis=1, dtype=np.float64)
+        result[start : start + len(logits)] = true - peak - np.log(total)
+    return result
 
 
 def _validation(facts: dict[str, Any]) -> list[float]:

@@ -12,6 +12,7 @@ from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.models import lstm
+from tasks.next_words import exact_log_probs
 from tasks.ptb_next_word import PtbNextWord
 
 TINY = lstm.Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
@@ -56,6 +57,8 @@ def test_the_layer_on_the_test_contexts_gives_the_perplexity_stated(prepare, tmp
     losses = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(logits)), setting.evaluation_targets]
     assert len(losses) == setting.facts["evaluated"] == 419
     assert np.exp(losses.mean()) == pytest.approx(setting.facts["test_perplexity"], rel=1e-4)
+    ours = exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets)
+    np.testing.assert_allclose(ours, -losses, atol=1e-5)
 
 
 def test_preparing_again_opens_the_same_arrays_without_the_model(prepare, tmp_path, monkeypatch):
@@ -128,6 +131,9 @@ def test_perplexity_is_asked_of_the_method_and_left_out_where_words_have_no_prob
     measures = task.evaluate(setting, Uniform())
     assert measures["perplexity"].value == pytest.approx(32)
     assert measures["coverage"].value == 1
+    assert measures["perplexity_ratio"].value == pytest.approx(
+        32 / np.exp(-exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets).mean())
+    )
     partial = task.evaluate(setting, Uniform(none_below=10))
     assert "perplexity" not in partial
     assert partial["coverage"].value == (setting.evaluation_targets >= 10).mean()
