@@ -27,6 +27,6 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "mini": Size(width=96, dropout=0.1, batch=32, epochs=5, learning_rate=5e-3, warmup=100),
+    "mini": Size(width=96, dropout=0.0, batch=16, epochs=7, learning_rate=5e-3, warmup=100),
     "nmt-500": Size(width=500, dropout=0.3, batch=64, epochs=12, learning_rate=1e-3, warmup=400),
 }

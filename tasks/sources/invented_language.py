@@ -110,7 +110,7 @@ class _Writer:
     def _phrase(self) -> _Phrase:
         head = self._drawn(NOUNS)
         noun, word = head, self.lexicon[head] + self.classes[head]
-        if self._chance(0.3):  # a compound: its class is that of its head, which English puts last
+        if self._chance(0.25):  # a compound: its class is that of its head, which English puts last
             first = self._drawn(NOUNS)
             noun, word = first + head, self.lexicon[head] + self.lexicon[first] + self.classes[head]
         adjectives = [self._drawn(ADJECTIVES) for _ in range(int(self.rng.choice(3, p=(0.5, 0.4, 0.1))))]
