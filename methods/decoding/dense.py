@@ -8,16 +8,15 @@ Blocks of drafted tokens and beams are a few rows, so both forms are kept: the m
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as functional
 
 
 class Dense:
     """x [n, in] -> x @ weight.T + bias, [n, out]."""
 
-    __slots__ = ("bias", "packed", "weight")
+    __slots__ = ("bias", "packed", "transposed")
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.weight = weight
+        self.transposed = weight.t()  # a view
         self.bias = bias
         self.packed = pack(weight)
 
@@ -26,15 +25,14 @@ class Dense:
         """One layer, or several that read the same input as one whose outputs lie side by side."""
         if len(layers) == 1:
             return cls(layers[0].weight, layers[0].bias)
-        biases = [
+        biases: list[torch.Tensor] = [
             layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
         ]
-        weights: list[torch.Tensor] = [layer.weight for layer in layers]
-        return cls(torch.cat(weights), torch.cat(biases))
+        return cls(torch.cat(tuple(layer.weight for layer in layers)), torch.cat(biases))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self.packed is None or len(x) == 1:
-            return functional.linear(x, self.weight, self.bias)
+            return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
         return result
 

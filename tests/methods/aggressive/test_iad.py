@@ -1,0 +1,251 @@
+"""IAD equals greedy decoding token for token, in float64, and drafts really get accepted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts import Decoded
+from harness.errors import RequestError
+from harness.phases import NoPhases
+from methods.aggressive.iad import Iad
+from methods.aggressive.near_ties import first_difference
+from methods.aggressive.verification import NEAR_TIE, Drafter, decode
+from methods.decoding.engines import engine_of
+from methods.decoding.greedy import Greedy
+
+KINDS = ["marian", "bart", "t5", "gpt2"]
+
+
+def check(model, sources, limit, **parameters):
+    """IAD alone and in a batch against greedy search; the traces of the batch, for what a test wants to see in them."""
+    greedy = [decoded.ids for decoded in Greedy().decode(model, sources, limit, NoPhases())]
+    batch = Iad(**parameters).decode(model, sources, limit, NoPhases())
+    alone = [Iad(**parameters).decode(model, [source], limit, NoPhases())[0] for source in sources]
+    for wanted, together, single in zip(greedy, batch, alone, strict=True):
+        assert together.ids == wanted == single.ids
+        trace = together.trace
+        assert trace.accepted == single.trace.accepted
+        assert sum(trace.accepted) == len(wanted)
+        assert trace.iterations == len(trace.accepted) <= len(wanted) + 1
+    return batch
+
+
+def sources_like(outputs, seed):
+    """Sources that share pieces with what the model writes, so that drafts are accepted in part."""
+    chosen = random.Random(seed)
+    mixed = []
+    for output in outputs:
+        cut = chosen.randrange(len(output) + 1)
+        mixed.append([*output[:cut], *[chosen.randrange(3, 39) for _ in range(chosen.randrange(3))], *output[cut:]])
+    return mixed
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 10_000),
+    sources=st.lists(st.lists(st.integers(0, 39), min_size=1, max_size=20), min_size=1, max_size=4),
+    limit=st.integers(0, 14),
+)
+def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, limit):
+    check(tiny.make(kind, seed), sources, limit)
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(
+    seed=st.integers(0, 10_000),
+    noise=st.sampled_from([0.0, 0.5, 1.0, 1.5]),
+    sources=st.lists(st.lists(st.integers(3, 39), max_size=24), min_size=1, max_size=6),
+    limit=st.integers(0, 30),
+    block=st.sampled_from([None, 0, 1, 3]),
+)
+def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block):
+    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block)
+
+
+@pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
+@pytest.mark.parametrize(
+    "source", [[], [7], [7] * 12, [7, 8] * 8, list(range(3, 31)), [39, 0, 2, 1]], ids=lambda source: f"{len(source)}"
+)
+def test_odd_sources(tiny, kind, source):
+    for limit in (0, 1, 2, 9):
+        check(tiny.make(kind, 1), [source, [5, 6], source], limit)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sources_that_share_pieces_with_the_output(tiny, kind):
+    for seed in range(4):
+        model = tiny.make(kind, seed)
+        outputs = [d.ids for d in Greedy().decode(model, [[5 + seed, 6], [9]], 10, NoPhases())]
+        check(model, sources_like(outputs, seed), 12)
+
+
+def seen(decoded_many, ends):
+    """How often each kind of iteration happened."""
+    kinds = Counter()
+    for decoded in decoded_many:
+        for accepted, drafted in zip(decoded.trace.accepted, decoded.trace.series["drafted"], strict=True):
+            kinds[
+                "ordinary"
+                if not drafted
+                else "whole"
+                if accepted == drafted + 1
+                else "partial"
+                if accepted > 1
+                else "none"
+            ] += 1
+        if decoded.ids[-1] in ends and decoded.trace.accepted[-1] > 1:
+            kinds["end in a block"] += 1
+    return kinds
+
+
+def test_every_kind_of_iteration_happens(tiny):
+    model, chosen = tiny.copier(3, 1.0), random.Random(0)
+    sources = [[*[chosen.randrange(3, 39) for _ in range(chosen.randrange(1, 20))], 2] for _ in range(32)]
+    kinds = seen(check(model, sources, 30), {2})
+    assert min(kinds[kind] for kind in ("ordinary", "whole", "partial", "none", "end in a block")) >= 3, kinds
+
+
+def test_a_source_without_errors_takes_one_iteration(tiny):
+    model, source = tiny.copier(5, 0.0, replaced=0), [9, 8, 7, 30, 31, 2]
+    [decoded] = Iad().decode(model, [source], 20, NoPhases())
+    assert decoded.ids == source
+    assert decoded.trace.accepted == [6]
+    assert decoded.trace.counters == {"drafted": 5, "near_ties": 0}  # the end token is the model's own, not drafted
+
+
+def test_after_a_correction_the_draft_resumes_where_the_source_goes_on(tiny):
+    model = tiny.copier(5, 0.0, replaced=1)
+    tokens = range(3, 40)
+    wrong = [token for token in tokens if Greedy().decode(model, [[token, 2]], 4, NoPhases())[0].ids[0] != token]
+    right = [token for token in tokens if token not in wrong]
+    source = [*right[:8], wrong[0], *right[8:16], 2]
+    [decoded] = Iad().decode(model, [source], 30, NoPhases())
+    place = source.index(wrong[0])
+    # up to and including the correction; then tokens one by one until one of them occurs once in the source; the rest
+    assert decoded.trace.accepted[0] == place + 1
+    assert decoded.trace.accepted[-1] > 1 and decoded.trace.iterations <= 4
+    assert [a == b for a, b in zip(source, decoded.ids, strict=True)].count(False) == 1
+
+
+def test_a_limit_inside_a_block_ends_the_output(tiny):
+    model, source = tiny.copier(5, 0.0, replaced=0), [9, 8, 7, 30, 31, 2]
+    [decoded] = Iad().decode(model, [source], 4, NoPhases())
+    assert decoded.ids == [9, 8, 7, 30]
+    assert decoded.trace.iterations == 1
+
+
+def test_a_causal_prompt_is_the_source(tiny):
+    """A prompt that holds the model's own continuation is drafted after the first ordinary step."""
+    iterations = tokens = 0
+    for seed in range(12):
+        model = tiny.make("gpt2", seed)
+        [output] = Greedy().decode(model, [[5, 6, 7]], 20, NoPhases())
+        [decoded] = check(model, [output.ids], 20)
+        assert decoded.trace.series["drafted"][0] == 0
+        iterations, tokens = iterations + decoded.trace.iterations, tokens + len(decoded.ids)
+    assert iterations < tokens
+
+
+class Oracle(Drafter):
+    """Drafts what it is told, end tokens in the middle included."""
+
+    def __init__(self, outputs):
+        self.outputs, self.grown = outputs, [0] * len(outputs)
+
+    def draft(self, outputs, most):
+        return [self.outputs[o][self.grown[o] : self.grown[o] + m] for o, m in zip(outputs, most, strict=True)]
+
+    def accept(self, output, tokens):
+        self.grown[output] += len(tokens)
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_any_drafter_ends_where_greedy_search_ends(tiny, kind):
+    """Perfect drafts that run on behind the end: one iteration, nothing behind the end token is kept."""
+    for seed in range(6):
+        model = tiny.make(kind, seed, ending=3.0)
+        sources = [[5, 6, 7], [8, 9], [10]]
+        greedy = [d.ids for d in Greedy().decode(model, sources, 10, NoPhases())]
+        outputs = [Decoded([]) for _ in sources]
+        with torch.inference_mode():
+            session = engine_of(model).start(sources, [10] * 3)
+            decode(
+                session, outputs, [10] * 3, set(model.eos_ids), Oracle([[*ids, 11, 12] for ids in greedy]), NoPhases()
+            )
+        assert [o.ids for o in outputs] == greedy
+        assert [o.trace.iterations for o in outputs] == [1] * 3
+
+
+def test_a_wider_rule_accepts_what_is_not_the_first_choice(tiny):
+    model = tiny.make("marian", 0, ending=0.0)
+    outputs = [Decoded([])]
+    with torch.inference_mode():
+        session = engine_of(model).start([[5, 6]], [8])
+        drafter = Oracle([[20, 21, 22, 23, 24, 25, 26, 27]])
+        decode(session, outputs, [8], {0}, drafter, NoPhases(), accepts=lambda drafted, ids, logits: True)
+    assert outputs[0].ids[:7] == [20, 21, 22, 23, 24, 25, 26]
+    assert outputs[0].trace.iterations == 1
+
+
+def test_float32_differs_from_greedy_at_near_ties_only(tiny):
+    for seed in range(10):
+        model, chosen = tiny.copier(seed, 1.0, torch.float32), random.Random(seed)
+        sources = [[*[chosen.randrange(3, 39) for _ in range(12)], 2] for _ in range(8)]
+        greedy = Greedy().decode(model, sources, 20, NoPhases())
+        for source, ours, theirs in zip(sources, Iad().decode(model, sources, 20, NoPhases()), greedy, strict=True):
+            difference = first_difference(model, source, ours.ids, theirs.ids)
+            assert difference is None or difference.gap <= NEAR_TIE
+
+
+def test_near_ties_are_counted_and_a_difference_is_located(tiny):
+    model = tiny.make("marian", 0, ending=0.0)
+    source = [5, 6, 7]
+    [greedy] = Greedy().decode(model, [source], 6, NoPhases())
+    assert first_difference(model, source, greedy.ids, greedy.ids) is None
+    other = [*greedy.ids[:3], (greedy.ids[3] + 1) % 40]
+    assert first_difference(model, source, other, greedy.ids).place == 3
+    with torch.no_grad():  # two output rows that are the same: every token of theirs is a tie
+        model.module.config.tie_word_embeddings = False
+        head = model.module.lm_head.weight.clone()
+        head[(greedy.ids[0] + 1) % 40] = head[greedy.ids[0]]
+        model.module.lm_head.weight = torch.nn.Parameter(head)
+    [decoded] = check(model, [source], 6)
+    assert decoded.trace.counters["near_ties"] >= 1
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_bad_requests_are_refused(tiny, kind):
+    model = tiny.make(kind, 0)
+    for sources, limit, words in (([[3, 40]], 5, "token 40"), ([[3] * 60], 5, "60 tokens"), ([[3]], -1, "limit")):
+        with pytest.raises(RequestError, match=words):
+            Iad().decode(model, sources, limit, NoPhases())
+    assert [d.ids for d in Iad().decode(model, [[3], [4]], 0, NoPhases())] == [[], []]
+    assert Iad().decode(model, [], 5, NoPhases()) == []
+    with pytest.raises(RequestError, match="block = -1"):
+        Iad(block=-1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["marian", "bart", "t5", "gpt2", "copier"])
+def test_iad_is_greedy_on_a_thousand_pairs(tiny, kind):
+    """1,000 (model, source) pairs of each kind, in batches of 1 to 8."""
+    pairs = 0
+    for seed in range(1_000):
+        chosen = random.Random(seed)
+        model = tiny.copier(seed, chosen.choice([0.3, 0.8, 1.2])) if kind == "copier" else tiny.make(kind, seed)
+        shortest = 1 if kind == "t5" else 0
+        sources = [
+            [chosen.randrange(0, 40) for _ in range(chosen.randrange(shortest, 20))] + [2] * (kind == "copier")
+            for _ in range(chosen.randrange(1, 9))
+        ]
+        check(model, sources, chosen.randrange(1, 24))
+        pairs += len(sources)
+        if pairs >= 1_000:
+            return

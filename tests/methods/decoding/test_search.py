@@ -1,0 +1,192 @@
+"""Greedy and beam search against `generate` of transformers, alone and in batches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from harness.contracts import GenerationModel
+from harness.errors import RequestError
+from harness.phases import NoPhases
+from methods.decoding.beam import Beam
+from methods.decoding.engines import engine_of
+from methods.decoding.greedy import Greedy, without
+from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
+from methods.decoding.transformer import TransformerEngine
+
+KINDS = ["marian", "bart", "t5", "gpt2"]
+
+
+def outputs(method, model, sources, limit=12):
+    return [decoded.ids for decoded in method.decode(model, sources, limit, NoPhases())]
+
+
+def some_sources(seed, count=5, shortest=1):
+    chosen = random.Random(seed)
+    return [[chosen.randrange(3, 39) for _ in range(chosen.randrange(shortest, 10))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_is_transformers_greedy_alone_and_in_a_batch(tiny, kind, seed):
+    model, sources = tiny.make(kind, seed), some_sources(seed)
+    theirs = [outputs(TransformersGreedy(), model, [source])[0] for source in sources]
+    assert [outputs(Greedy(), model, [source])[0] for source in sources] == theirs
+    assert outputs(Greedy(), model, sources) == theirs == outputs(TransformersGreedy(), model, sources)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beam", [2, 5])
+@pytest.mark.parametrize(("length_penalty", "early_stopping"), [(1.0, False), (0.0, False), (2.0, True)])
+def test_beam_is_transformers_beam_alone_and_in_a_batch(tiny, kind, beam, length_penalty, early_stopping):
+    settings = {"beam": beam, "length_penalty": length_penalty, "early_stopping": early_stopping}
+    model, sources = tiny.make(kind, beam), some_sources(beam)
+    theirs = [outputs(TransformersBeam(**settings), model, [source])[0] for source in sources]
+    assert [outputs(Beam(**settings), model, [source])[0] for source in sources] == theirs
+    assert outputs(Beam(**settings), model, sources) == theirs
+
+
+def test_sentences_that_end_early_leave_the_batch(tiny):
+    model = tiny.copier(1, 0.5)
+    sources = [[*source, 2] for source in some_sources(1, count=8)]
+    ours = outputs(Greedy(), model, sources, 20)
+    assert len({len(ids) for ids in ours}) > 3
+    assert ours == [outputs(TransformersGreedy(), model, [source], 20)[0] for source in sources]
+    theirs = [outputs(TransformersBeam(), model, [source], 20)[0] for source in sources]
+    assert outputs(Beam(), model, sources, 20) == theirs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_beam_of_one_is_greedy_search(tiny, kind):
+    model, sources = tiny.make(kind, 1), some_sources(1)
+    assert outputs(Beam(beam=1), model, sources) == outputs(Greedy(), model, sources)
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2", "t5"])
+def test_prompt_lookup_is_lossless(tiny, kind):
+    model, sources = tiny.make(kind, 2), some_sources(2)
+    assert outputs(TransformersPromptLookup(), model, sources) == outputs(Greedy(), model, sources)
+
+
+def test_the_models_own_generation_configuration_stays_as_it_was(tiny):
+    model = tiny.make("bart", 0)
+    before = model.module.generation_config.to_dict()
+    outputs(TransformersBeam(), model, some_sources(0))
+    assert model.module.generation_config.to_dict() == before
+
+
+@pytest.mark.parametrize("kind", ["bart", "gpt2"])
+def test_suppressed_tokens_never_appear_in_ours_or_theirs(tiny, kind):
+    model, sources = tiny.make(kind, 3), some_sources(3)
+    free = outputs(Greedy(), model, sources)
+    common = max({token for ids in free for token in ids}, key=lambda token: sum(ids.count(token) for ids in free))
+    model.module.generation_config.bad_words_ids = [[common], [5, 6]]
+    ours = outputs(Greedy(), model, sources)
+    assert ours != free and all(common not in ids for ids in ours)
+    assert ours == outputs(TransformersGreedy(), model, sources)
+    assert outputs(Beam(), model, sources) == [outputs(TransformersBeam(), model, [source])[0] for source in sources]
+
+
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_the_lean_engine_gives_the_modules_logits(tiny, kind):
+    model = tiny.make(kind, 5)
+    engine = engine_of(model)
+    assert isinstance(engine, TransformerEngine)
+    source, target = [7, 8, 9, 4], [model.start_id, 11, 12, 13, 14, 15]
+    with torch.inference_mode():
+        wanted = model.module(torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
+        session = engine.start([source], [8])
+        parts = [session.logits(session.advance([part])) for part in (target[:1], target[1:4], target[4:])]
+        torch.testing.assert_close(torch.cat(parts), wanted, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_rows_advance_and_are_cropped_independently(tiny, kind):
+    model = tiny.make(kind, 6)
+    engine = engine_of(model)
+    sources, rejected = [[5, 6, 7], [8], [9, 10]], [[20, 21, 22], [23], [24, 25, 26, 27]]
+    kept = [[11, 12], [13, 14, 15, 16], [17]]
+    with torch.inference_mode():
+        session = engine.start(sources, [12] * 3)
+        session.advance(session.first)
+        held = list(session.lengths)
+        session.advance(rejected)
+        session.lengths = held
+        ragged = session.logits(session.advance(kept))
+        session.select([2, 0])
+        ragged = torch.cat([ragged, session.logits(session.advance([[30, 31], [32]]))])
+        alone = []
+        for source, tokens in zip(sources, kept, strict=True):
+            one = engine.start([source], [12])
+            one.advance(one.first)
+            alone.append(one.logits(one.advance([tokens])))
+        for number, tokens in ((2, [30, 31]), (0, [32])):
+            one = engine.start([sources[number]], [12])
+            one.advance(one.first)
+            one.advance([kept[number]])
+            alone.append(one.logits(one.advance([tokens])))
+    torch.testing.assert_close(ragged, torch.cat(alone), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_an_empty_source_decodes_the_same_alone_and_in_a_batch(tiny, kind):
+    model = tiny.make(kind, 0)
+    batch = outputs(Greedy(), model, [[], [5, 6], []])
+    assert batch[0] == batch[2] == outputs(Greedy(), model, [[]])[0] and batch[0]
+    assert batch[1] == outputs(Greedy(), model, [[5, 6]])[0]
+
+
+def test_an_empty_prompt_is_the_start_token(tiny):
+    model = tiny.make("gpt2", 0)
+    assert outputs(Greedy(), model, [[]]) == outputs(Greedy(), model, [[model.start_id]])
+
+
+def test_an_encoder_that_needs_tokens_says_so(tiny):
+    with pytest.raises(RequestError, match="empty source"):
+        outputs(Greedy(), tiny.make("t5", 0), [[]])
+
+
+METHODS = [Greedy(), Beam(), TransformersGreedy(), TransformersBeam(), TransformersPromptLookup()]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_bad_requests_are_one_line(tiny, method, kind):
+    model = tiny.make(kind, 0)
+    for sources, limit, words in (
+        ([[3], [4, 99]], 5, "source 1 has token 99, outside the vocabulary"),
+        ([[-1]], 5, "token -1"),
+        ([[3] * 60], 5, "60 tokens and tiny takes"),
+        ([[3]], -1, "limit of -1"),
+    ):
+        with pytest.raises(RequestError, match=words) as caught:
+            outputs(method, model, sources, limit)
+        assert "\n" not in str(caught.value)
+    assert outputs(method, model, [[3], [4]], 0) == [[], []]
+    assert [len(ids) for ids in outputs(method, model, [[3], [4]], 1)] == [1, 1]
+    assert outputs(method, model, [], 5) == []
+
+
+def test_a_causal_output_stops_at_the_models_window(tiny):
+    model = tiny.make("gpt2", 1, ending=0.0)
+    model.eos_ids = ()
+    prompts = [[5] * 48, [6] * 40, [7]]
+    assert [len(ids) for ids in outputs(Greedy(), model, prompts, 100)] == [1, 9, 48]
+
+
+def test_a_beam_below_one_is_refused():
+    with pytest.raises(RequestError, match="beam = 0"):
+        Beam(beam=0)
+
+
+def test_rows_that_stay_keep_their_places_where_they_can():
+    assert without([1], 4) == [0, 3, 2]
+    assert without([3, 0], 4) == [2, 1]
+    assert without([0, 1], 2) == []
+
+
+def test_models_satisfy_the_contract(tiny):
+    model: GenerationModel = tiny.make("marian", 0)
+    assert {"module", "start_id", "eos_ids", "window", "kind", "device"} <= set(dir(model))

@@ -1,0 +1,106 @@
+"""Tiny generation models for tests: random ones of several classes, and one that copies its source with errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+VOCABULARY = 40
+
+
+@dataclass
+class Model:
+    """See `harness.contracts.GenerationModel`."""
+
+    module: Any
+    start_id: int
+    eos_ids: tuple[int, ...]
+    window: int
+    kind: str = "encoder-decoder"
+    name: str = "tiny"
+    hash: str = "tiny"
+    tokenizer: Any = None
+    vocabulary_size: int = VOCABULARY
+    device: str = "cpu"
+    language_model: Any = None
+
+
+def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float = 1.0, **changes: Any) -> Model:
+    """A random model; `ending` is added to the end token's logit, so that some outputs end before the limit."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2}
+    sizes |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "init_std": 0.4}
+    sizes |= {"max_position_embeddings": 32, **changes}
+    if kind == "marian":
+        ids = {"pad_token_id": 39, "eos_token_id": 0, "decoder_start_token_id": 39, "forced_eos_token_id": None}
+        module: Any = MarianMTModel(MarianConfig(vocab_size=VOCABULARY, scale_embedding=True, **ids, **sizes))
+        model = Model(module, 39, (0,), 32)
+    elif kind == "bart":  # starts with its end token, as BART does
+        module = BartForConditionalGeneration(BartConfig(vocab_size=VOCABULARY, forced_eos_token_id=None, **sizes))
+        model = Model(module, 2, (2,), 32)
+    elif kind == "t5":
+        shape = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 4, "num_heads": 4, "d_ff": 32, "num_layers": 2}
+        module = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, **shape))
+        model = Model(module, 0, (1,), 512)
+    else:
+        shape = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}
+        module = GPT2LMHeadModel(GPT2Config(bos_token_id=1, eos_token_id=2, initializer_range=0.4, **shape))
+        model = Model(module, 1, (2,), 48, "causal")
+    model.module = module.to(dtype).eval()
+    if hasattr(module, "final_logits_bias"):
+        module.final_logits_bias[0, model.eos_ids[0]] += ending
+    return model
+
+
+def copier(seed: int, noise: float, dtype: torch.dtype = torch.float64, replaced: int = 4) -> Model:
+    """A BART that copies its source by position, with some tokens replaced by others and, with `noise`, slips.
+
+    The width has three parts: token code, position code, copied code. Attention over the source matches positions and
+    carries the token code into the copied part, which the output layer reads; it also reads, weakly, the token before.
+    """
+    part, places = 24, 32
+    changes = {"d_model": 3 * part, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1}
+    model = make("bart", seed, dtype, ending=0.0, decoder_attention_heads=1, **changes)
+    module, generator = model.module, torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if "norm" not in name:
+                weight.zero_()
+        codes = _codes(VOCABULARY, part, generator, dtype)
+        module.model.shared.weight[:, :part] = codes
+        positions = _codes(places, part, generator, dtype)
+        for stack in (module.model.encoder, module.model.decoder):
+            stack.embed_positions.weight[2:, part : 2 * part] = positions
+        attention = module.model.decoder.layers[0].encoder_attn
+        eye = torch.eye(part, dtype=dtype)
+        attention.q_proj.weight[:part, part : 2 * part] = 30 * eye
+        attention.k_proj.weight[:part, part : 2 * part] = eye
+        attention.v_proj.weight[:part, :part] = eye
+        attention.out_proj.weight[2 * part :, :part] = eye
+        head = torch.zeros(VOCABULARY, 3 * part, dtype=dtype)
+        head[:, 2 * part :] = codes
+        for token in torch.randperm(VOCABULARY - 3, generator=generator)[:replaced].tolist():
+            head[3 + (token + 7) % (VOCABULARY - 3), 2 * part :] += 2 * codes[3 + token]  # written instead of it
+        head[:, :part] += noise * torch.randn(VOCABULARY, part, generator=generator, dtype=dtype)
+        module.config.tie_word_embeddings = False
+        module.lm_head.weight = torch.nn.Parameter(head)
+    return model
+
+
+def _codes(count: int, width: int, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Nearly orthogonal codes of mean zero, [count, width]."""
+    codes = torch.randn(count, width, generator=generator, dtype=dtype)
+    codes -= codes.mean(1, keepdim=True)
+    return codes / codes.norm(dim=1, keepdim=True) * width**0.5
