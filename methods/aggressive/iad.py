@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from harness.contracts import Decoded, GenerationModel, Phases
 from harness.errors import RequestError
@@ -11,23 +12,44 @@ from methods.aggressive.suffix import SuffixMatch
 from methods.aggressive.verification import Drafter, decode
 from methods.decoding.engines import Decoder, rooms
 
+GUESS = 8  # tokens drafted where the place in the source is a guess
+
 
 class InputGuided(Drafter):
-    """Drafts the source's continuation after the one place where the output's end occurs in it."""
+    """Drafts the source's continuation after the one place where the output's end occurs in it.
 
-    def __init__(self, sources: Sequence[Sequence[int]], framed: bool, block: int) -> None:
+    aligned: where no suffix is unique, guess the place nearest to where the last draft left the source (a replaced
+    token is followed by what followed the token it replaces), unless not one token of the last draft was accepted.
+    """
+
+    def __init__(self, sources: Sequence[Sequence[int]], framed: bool, block: int, aligned: bool) -> None:
         self.matches = [SuffixMatch(source, framed) for source in sources]
         self.block = block
+        self.aligned = aligned
+        self.expected: list[int | None] = [None] * len(sources)  # place of the source where the output now is
+        self.failed = [False] * len(sources)  # nothing of the last draft was accepted
 
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
-        block = self.block
-        return [
-            self.matches[output].continuation(min(room, block) if block else room)
-            for output, room in zip(outputs, most, strict=True)
-        ]
+        return [self._draft(output, room) for output, room in zip(outputs, most, strict=True)]
 
-    def accept(self, output: int, tokens: Sequence[int]) -> None:
+    def _draft(self, output: int, room: int) -> Sequence[int]:
+        match = self.matches[output]
+        room = min(room, self.block) if self.block else room
+        place, expected = match.unique(), self.expected[output]
+        if place is None and self.aligned and expected is not None and not self.failed[output]:
+            place, room = match.nearest(expected), min(room, GUESS)
+        if place is None:
+            return ()
+        self.expected[output] = place
+        return match.source[place : place + room]
+
+    def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
         self.matches[output].extend(tokens)
+        expected = self.expected[output]
+        if expected is not None:
+            self.expected[output] = expected + len(tokens)
+        if drafted:
+            self.failed[output] = len(tokens) == 1
 
 
 @method(
@@ -40,12 +62,15 @@ class Iad(Decoder):
     first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
     block: draft at most this many tokens at a time. 0: all that follows in the source, as in Algorithm 1; None: 0 for
     encoder-decoder models and 32 for causal ones, whose prompts are much longer than what they share with the output.
+    resume: where to draft from. `unique`: only after a suffix that occurs once in the source, as in Algorithm 1;
+    `aligned`: also from the likeliest place (see `InputGuided`), which the paper does not do. Both are lossless.
     """
 
-    def __init__(self, *, block: int | None = None) -> None:
+    def __init__(self, *, block: int | None = None, resume: Literal["unique", "aligned"] = "unique") -> None:
         if block is not None and block < 0:
             raise RequestError(f"block = {block}: give 0 (as much as the source has) or more")
         self.block = block
+        self.resume = resume
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
@@ -69,7 +94,7 @@ class Iad(Decoder):
                         [outputs[number] for number in group],
                         [space[number] for number in group],
                         set(model.eos_ids),
-                        InputGuided(chosen, framed, block),
+                        InputGuided(chosen, framed, block, self.resume == "aligned"),
                         phases,
                     )
         return outputs

@@ -30,15 +30,20 @@ class SuffixMatch:
             before = self._agreeing
             self._agreeing = {place: before.get(place - 1, 0) + 1 for place in self._places.get(token, ())}
 
-    def continuation(self, most: int) -> Sequence[int]:
-        """At most `most` tokens of the source after the unique occurrence; empty when there is none, or nothing after
-        it."""
+    def unique(self) -> int | None:
+        """Place of the source behind the unique occurrence, or None when there is none."""
         agreeing = self._agreeing
-        if not agreeing or most <= 0:
-            return ()
-        place = max(agreeing, key=agreeing.__getitem__)
-        if len(agreeing) > 1:
-            longest = agreeing[place]
-            if sum(length == longest for length in agreeing.values()) > 1:
-                return ()
-        return self.source[place + 1 : place + 1 + most]
+        if len(agreeing) == 1:
+            return next(iter(agreeing)) + 1
+        longest = self._longest()
+        return longest[0] + 1 if len(longest) == 1 else None
+
+    def nearest(self, expected: int) -> int:
+        """Place behind the occurrence of the longest suffix that is nearest to `expected`; that itself when the last
+        token of the output is not in the source."""
+        return min((place + 1 for place in self._longest()), key=lambda place: abs(place - expected), default=expected)
+
+    def _longest(self) -> list[int]:
+        """Places where the longest suffix of the output that the source has ends."""
+        longest = max(self._agreeing.values(), default=0)
+        return [place for place, length in self._agreeing.items() if length == longest]

@@ -33,8 +33,8 @@ class Drafter(ABC):
         """For each output asked for, at most `most` tokens that may follow it; empty for an ordinary step."""
 
     @abstractmethod
-    def accept(self, output: int, tokens: Sequence[int]) -> None:
-        """The output has grown by these tokens."""
+    def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
+        """The output has grown by these tokens, after a draft of so many."""
 
 
 def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
@@ -80,7 +80,7 @@ def decode(
                 if block[-1] in ends or len(outputs[output].ids) == space[output]:
                     finished.append(row)
                 else:
-                    drafter.accept(output, block)
+                    drafter.accept(output, block, len(drafts[row]))
             pending = [block[-1:] for block, _ in blocks]
             if finished:
                 kept = without(finished, len(active))

@@ -64,9 +64,10 @@ def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, 
     sources=st.lists(st.lists(st.integers(3, 39), max_size=24), min_size=1, max_size=6),
     limit=st.integers(0, 30),
     block=st.sampled_from([None, 0, 1, 3]),
+    resume=st.sampled_from(["unique", "aligned"]),
 )
-def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block):
-    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block)
+def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block, resume):
+    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block, resume=resume)
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
@@ -134,6 +135,13 @@ def test_after_a_correction_the_draft_resumes_where_the_source_goes_on(tiny):
     assert [a == b for a, b in zip(source, decoded.ids, strict=True)].count(False) == 1
 
 
+def test_a_guess_from_the_likeliest_place_saves_iterations_after_replaced_tokens(tiny):
+    model, chosen = tiny.copier(3, 0.0), random.Random(0)
+    sources = [[*chosen.sample(range(3, 40), 16), 2] for _ in range(16)]
+    unique, aligned = (check(model, sources, 30, resume=resume) for resume in ("unique", "aligned"))
+    assert sum(d.trace.iterations for d in aligned) < 0.95 * sum(d.trace.iterations for d in unique)
+
+
 def test_a_limit_inside_a_block_ends_the_output(tiny):
     model, source = tiny.copier(5, 0.0, replaced=0), [9, 8, 7, 30, 31, 2]
     [decoded] = Iad().decode(model, [source], 4, NoPhases())
@@ -162,7 +170,7 @@ class Oracle(Drafter):
     def draft(self, outputs, most):
         return [self.outputs[o][self.grown[o] : self.grown[o] + m] for o, m in zip(outputs, most, strict=True)]
 
-    def accept(self, output, tokens):
+    def accept(self, output, tokens, drafted):
         self.grown[output] += len(tokens)
 
 

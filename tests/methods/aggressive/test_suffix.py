@@ -26,22 +26,34 @@ def by_definition(source, output, framed):
 def test_the_match_is_the_longest_suffix_that_occurs_once(source, output, framed):
     match = SuffixMatch(source, framed)
     for length in range(len(output) + 1):
-        assert list(match.continuation(100)) == by_definition(source, output[:length], framed)
+        assert continuation(match) == by_definition(source, output[:length], framed)
         match.extend(output[length : length + 1])
+
+
+def continuation(match):
+    place = match.unique()
+    return list(match.source[place:]) if place is not None else []
 
 
 def test_the_first_step_drafts_the_whole_source_even_if_the_source_holds_the_start_token():
     start = 2
-    assert list(SuffixMatch([5, start, 6, start], framed=True).continuation(9)) == [5, start, 6, start]
+    assert continuation(SuffixMatch([5, start, 6, start], framed=True)) == [5, start, 6, start]
 
 
 def test_a_prompt_has_no_start_sentinel():
-    assert list(SuffixMatch([5, 6], framed=False).continuation(9)) == []
+    assert SuffixMatch([5, 6], framed=False).unique() is None
 
 
-def test_nothing_follows_the_last_token_and_no_more_than_asked_for_is_drafted():
+def test_nothing_follows_the_last_token():
     match = SuffixMatch([5, 6, 7], framed=True)
-    assert list(match.continuation(2)) == [5, 6]
-    assert list(match.continuation(0)) == []
     match.extend([5, 6, 7])
-    assert list(match.continuation(9)) == []
+    assert continuation(match) == []
+
+
+def test_the_nearest_place_is_one_of_the_longest_suffix_or_the_one_expected():
+    match = SuffixMatch([5, 6, 8, 6, 9, 6], framed=True)
+    match.extend([6])
+    assert match.unique() is None
+    assert [match.nearest(expected) for expected in (0, 3, 4, 5, 9)] == [2, 2, 4, 4, 6]
+    match.extend([7])
+    assert match.nearest(3) == 3
