@@ -132,7 +132,7 @@ class KnnLm(TokenScoring):
 
     def counters(self) -> dict[str, float]:
         """Entries, bytes on disk and in memory, and the weights in use."""
-        retriever, (lambda_, temperature) = self.ready()
+        retriever, (lambda_, temperature) = self._ready()
         return {
             "entries": retriever.store.entries,
             "datastore_bytes": retriever.store.bytes,
@@ -142,7 +142,7 @@ class KnnLm(TokenScoring):
         }
 
     def _score(self, model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> TokenScores:
-        retriever, _ = self.ready()
+        retriever, _ = self._ready()
         retriever.index.load()
         wanted = searched(stream, self.foss, self.seed)
         log_probs = np.empty(len(wanted))
@@ -157,7 +157,7 @@ class KnnLm(TokenScoring):
     def _score_shared(
         self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared
     ) -> list[TokenScores]:
-        retriever, _ = self.ready()
+        retriever, _ = self._ready()
         texts = read_shared(model, streams, self.options.key, shared)
         near, ids = retriever.search_shared(texts, corpus_hash(streams), shared)
         answers = []
@@ -176,7 +176,7 @@ class KnnLm(TokenScoring):
         self, block: Positions, rows: NDArray[np.intp], near: NDArray[np.float32], ids: NDArray[np.integer]
     ) -> NDArray[np.float64]:
         """Eq. 3 for a block [t] of which `rows` were searched; the others keep p_LM."""
-        retriever, (lambda_, temperature) = self.ready()
+        retriever, (lambda_, temperature) = self._ready()
         found = np.full(len(block), np.nan)
         found[rows] = log_knn(near, retriever.hits(ids, block.targets[rows]), temperature)
         return interpolate(block.log_prob, found, lambda_)
@@ -220,8 +220,7 @@ class KnnLm(TokenScoring):
         self._retriever = open_retriever(model, artifacts, self._placed(model))
         return self._retriever
 
-    def ready(self) -> tuple[Retriever, tuple[float, float]]:
-        """The opened retriever, and lambda and temperature in use."""
+    def _ready(self) -> tuple[Retriever, tuple[float, float]]:
         if self._retriever is None or self._mix is None:
             raise RuntimeError("knnlm answers after fit or open")
         return self._retriever, self._mix

@@ -31,10 +31,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class ServedKnnLm(KnnLm):
+    """kNN-LM's datastore, index and weights, for generation."""
+
+    def ready(self) -> tuple[Retriever, tuple[float, float]]:
+        """The opened retriever, and lambda and temperature in use."""
+        return self._ready()
+
+
 class _KnnServing(RetrievalGeneration):
     """What both have in common: kNN-LM's datastore, index and weights."""
 
-    def __init__(self, knnlm: KnnLm, key: KeyKind) -> None:
+    def __init__(self, knnlm: ServedKnnLm, key: KeyKind) -> None:
         self.knnlm = knnlm
         self.key = key
 
@@ -108,7 +116,7 @@ class KnnSequential(_KnnServing):
         memory_gb: float = 8.0,
     ) -> None:
         super().__init__(
-            KnnLm(
+            ServedKnnLm(
                 k=k, key=key, index=index, distance=distance, links=links, ef=ef, nlist=nlist, nprobe=nprobe,
                 lambda_=lambda_, temperature=temperature, seed=seed, memory_gb=memory_gb,
             ),
@@ -164,7 +172,7 @@ class KnnSpeculative(_KnnServing):
             if value < least:
                 raise RequestError(f"{name}={value} is not at least {least}")
         super().__init__(
-            KnnLm(
+            ServedKnnLm(
                 k=k, key=key, index=index, distance=distance, links=links, ef=ef, nlist=nlist, nprobe=nprobe,
                 lambda_=lambda_, temperature=temperature, seed=seed, memory_gb=memory_gb,
             ),

@@ -102,7 +102,8 @@ class RalmSeq(_Iterative):
     """Sequential iterative RaLM (section 5.3), greedy.
 
     retriever, and all from encoder to stopwords: see `RetrieverOptions`. interval: tokens between retrievals.
-    query_tokens: the end of the context that is searched by. passage_tokens: a passage is cut to so many, and to
+    query_tokens: the end of the context that is searched by; Algorithm 1 encodes all of it, Ram et al. (2023) the last
+    32 tokens. passage_tokens: a passage is cut to so many, and to
     what prompt and output leave of the model's window.
     """
 
@@ -120,7 +121,7 @@ class RalmSeq(_Iterative):
         b: float = 0.4,
         stopwords: bool = True,
         interval: int = 4,
-        query_tokens: int = 32,
+        query_tokens: int = 256,
         passage_tokens: int = 256,
         seed: int = 0,
     ) -> None:
@@ -170,7 +171,7 @@ class RalmSpec(_Iterative):
         b: float = 0.4,
         stopwords: bool = True,
         interval: int = 4,
-        query_tokens: int = 32,
+        query_tokens: int = 256,
         passage_tokens: int = 256,
         seed: int = 0,
     ) -> None:

@@ -17,6 +17,8 @@ SERVING_SIZES: Mapping[str, Size] = {
     **SIZES,
     # room for a passage of 256 tokens, a question and 128 tokens of output
     "serving": Size(vocabulary=8192, layers=2, width=256, window=512, batch=4, steps=2000, learning_rate=2e-3),
+    # the same, small enough that searching takes the share of the time that it has in the paper
+    "serving-tiny": Size(vocabulary=8192, layers=2, width=128, window=512, batch=4, steps=2000, learning_rate=3e-3),
 }
 
 
