@@ -6,6 +6,7 @@ their ids come from a shared subword vocabulary. No sentence of a test set is ev
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,26 +15,79 @@ import numpy as np
 
 from harness.artifacts import Cache
 from harness.progress import Progress
+from tasks.corruption import ErrorModel, Lexicon, annotate, sentences
+from tasks.corruption.errors import default_model
+from tasks.corruption.grammar import clean_sentences
+from tasks.metrics.m2 import Annotated
+from tasks.metrics.m2_lattice import Gold
 from tasks.models.encoder_decoder_sizes import Size
 from tasks.models.pairs import Pairs
 from tasks.models.subwords import trained_subwords
-from tasks.sources import Source, Split, split_hash
+from tasks.sources import SPLITS, Source, Split, split_hash
 
 _FORMAT = 1  # raise when a change below, or in `tasks.corruption`, changes the pairs
 _HELD_OUT = 2000  # sentences
+_GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 300}
+
+
+class CleanText(ABC):
+    """Tokenised sentences without errors, per split."""
+
+    @abstractmethod
+    def content(self, cache: Cache) -> dict[str, Any]:
+        """What determines the sentences, JSON-able."""
+
+    @abstractmethod
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        """The sentences of a split, in order."""
+
+    def errors(self, progress: Progress) -> ErrorModel:
+        """Errors that fit the text: over the vocabulary of its training sentences."""
+        return ErrorModel(Lexicon.of(self.sentences("train", progress)))
+
+
+class GrammarText(CleanText):
+    """Sentences of the seeded grammar: nothing to download."""
+
+    def content(self, cache: Cache) -> dict[str, Any]:
+        return {"grammar": dict(_GENERATED), "format": _FORMAT}
+
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        return list(clean_sentences(SPLITS.index(split), _GENERATED[split]))
+
+    def errors(self, progress: Progress) -> ErrorModel:
+        return default_model()  # it knows the grammar's words without sentences
+
+
+class ArticleText(CleanText):
+    """Sentences of a source's documents. Raises `RequestError` when a split is missing."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._splits: dict[Split, list[list[str]]] = {}
+
+    def content(self, cache: Cache) -> dict[str, Any]:
+        splits: tuple[Split, ...] = ("train", "validation")
+        return {"clean": {split: split_hash(self.source, split, cache) for split in splits}, "format": _FORMAT}
+
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        if split not in self._splits:
+            documents = progress.track(self.source.documents(split), "splitting text into sentences", unit="documents")
+            self._splits[split] = [tokens for document in documents for tokens in sentences(document)]
+        return self._splits[split]
 
 
 def trained_corrector(
-    size: Size, source: Source, cache: Cache, *, device: str = "cpu", seed: int = 0, progress: Progress | None = None
+    size: Size, clean: CleanText, cache: Cache, *, device: str = "cpu", seed: int = 0, progress: Progress | None = None
 ) -> Path:
-    """Folder of the corrector of a size, trained on the clean text of a source unless the cache has it.
-
-    Raises `RequestError` when the source's train or validation split is missing.
-    """
+    """Folder of the corrector of a size, trained on clean text with errors made in it unless the cache has it."""
     progress = progress or Progress()
-    content = correction_content(source, cache)
-    clean = _CleanText(source, progress)
-    tokenizer = trained_subwords(clean.lines, content, size.vocabulary, cache)
+    content = clean.content(cache)
+
+    def lines() -> Iterator[str]:
+        return (" ".join(tokens) for tokens in clean.sentences("train", progress))
+
+    tokenizer = trained_subwords(lines, content, size.vocabulary, cache)
     content |= {"vocabulary": size.vocabulary, "seed": seed}
     training = correction_pairs(clean, "train", tokenizer, content, cache, progress)
     held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
@@ -45,65 +99,46 @@ def trained_corrector(
     )
 
 
-def correction_content(source: Source, cache: Cache) -> dict[str, Any]:
-    """What determines the clean sentences and their errors."""
-    splits = {split: split_hash(source, split, cache) for split in ("train", "validation")}
-    return {"clean": splits, "format": _FORMAT}
-
-
-class _CleanText:
-    """Tokenised sentences of a source, split into sentences once per split and process, and only when asked for."""
-
-    def __init__(self, source: Source, progress: Progress) -> None:
-        self.source = source
-        self.progress = progress
-        self._splits: dict[Split, list[list[str]]] = {}
-
-    def sentences(self, split: Split) -> list[list[str]]:
-        from tasks.corruption import sentences
-
-        if split not in self._splits:
-            documents = self.progress.track(
-                self.source.documents(split), "splitting text into sentences", unit="documents"
-            )
-            self._splits[split] = [tokens for document in documents for tokens in sentences(document)]
-        return self._splits[split]
-
-    def lines(self) -> Iterator[str]:
-        """Training sentences as text."""
-        return (" ".join(tokens) for tokens in self.sentences("train"))
-
-
 def correction_pairs(
-    clean: _CleanText, split: Split, tokenizer_folder: Path, content: Mapping[str, Any], cache: Cache,
-    progress: Progress,
-) -> Pairs:  # fmt: skip
+    clean: CleanText, split: Split, tokenizer_folder: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
+) -> Pairs:
     """Ids of (spoiled, clean) sentences of a split (validation: of its first ones)."""
 
     def build(folder: Path) -> None:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-        texts = list(_corrupted(clean, split, int(content["seed"]), progress))
-        ids: list[list[list[int]]] = [[], []]
-        for start in range(0, len(texts), 10_000):
-            for side, lines in zip(ids, zip(*texts[start : start + 10_000], strict=True), strict=True):
-                side += tokenizer(list(lines))["input_ids"]
-            progress.update("tokenizing", min(start + 10_000, len(texts)), len(texts), "pairs")
-        Pairs.write(folder, zip(*ids, strict=True))
+        texts = [
+            (" ".join(item.source), " ".join(tokens))
+            for item, tokens in spoiled(clean, split, int(content["seed"]), progress)
+        ]
+        Pairs.write(folder, encoded_pairs(texts, tokenizer_folder, progress))
 
     return Pairs.open(cache.build("correction-pairs", {**content, "split": split}, build))
 
 
-def _corrupted(clean: _CleanText, split: Split, seed: int, progress: Progress) -> Iterator[tuple[str, str]]:
-    from tasks.corruption import ErrorModel, Lexicon, corrupt
+def encoded_pairs(
+    texts: list[tuple[str, str]], tokenizer_folder: Path, progress: Progress
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Ids of pairs of texts, end tokens included."""
+    from transformers import AutoTokenizer
 
-    model = ErrorModel(Lexicon.of(clean.sentences("train")))
-    sentences = clean.sentences(split)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    for start in range(0, len(texts), 10_000):
+        sources, targets = zip(*texts[start : start + 10_000], strict=True)
+        yield from zip(tokenizer(list(sources))["input_ids"], tokenizer(list(targets))["input_ids"], strict=True)
+        progress.update("tokenizing", min(start + 10_000, len(texts)), len(texts), "pairs")
+
+
+def spoiled(
+    clean: CleanText, split: Split, seed: int, progress: Progress
+) -> Iterator[tuple[Annotated, list[str]]]:  # fmt: skip
+    """Sentences of a split with errors made in them, annotated with the corrections, and as they were."""
+    model = clean.errors(progress)
+    chosen = clean.sentences(split, progress)
     if split == "validation":
-        sentences = sentences[:_HELD_OUT]
-    rng = np.random.default_rng([seed, ("train", "validation", "test").index(split)])
-    for done, tokens in enumerate(sentences, 1):
-        yield " ".join(corrupt(tokens, rng, model)), " ".join(tokens)
-        if done % 1000 == 0 or done == len(sentences):
-            progress.update("making errors", done, len(sentences), "sentences")
+        chosen = chosen[:_HELD_OUT]
+    rng = np.random.default_rng([seed, SPLITS.index(split)])
+    for done, tokens in enumerate(chosen, 1):
+        wrong, corrections = annotate(tokens, rng, model)
+        edits = [Gold(edit.start, edit.end, (edit.words,)) for edit in corrections]
+        yield Annotated(tuple(wrong), {0: edits}), tokens
+        if done % 1000 == 0 or done == len(chosen):
+            progress.update("making errors", done, len(chosen), "sentences")

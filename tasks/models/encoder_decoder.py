@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from harness.training import Plan, train, warmup_cosine
 from tasks.models.copier import start_as_copier
 from tasks.models.encoder_decoder_sizes import Size
 from tasks.models.from_scratch import fast_precision
-from tasks.models.pairs import Pairs, length_batches, padded
+from tasks.models.pairs import Pair, Pairs, length_batches, padded
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _FORMAT = 1  # raise when a change below changes the weights
@@ -104,22 +104,19 @@ def _train(
     except ValueError as error:
         raise RequestError(f"no training pair fits the model: {error}; give other text or a larger size") from error
 
-    def batch_of(rows: Any) -> Batch:
-        sources, targets = zip(*(training[int(n)] for n in rows), strict=True)
-        return _tensors(sources, targets, pad, first, device)
+    def batches(step: int) -> Batch:
+        return _tensors([training[int(n)] for n in numbers(step)], pad, first, device)
 
     def loss(model: Any, batch: Batch) -> torch.Tensor:
         return mean_loss(model, batch, pad, size.smoothing)
 
-    checked = [held_out[n] for n in range(min(_HELD_OUT_PAIRS, len(held_out)))]
-    checked = [pair for pair in checked if max(map(len, pair)) <= size.longest]
+    checked = [pair for pair in held_out[:_HELD_OUT_PAIRS] if max(map(len, pair)) <= size.longest]
 
     @torch.no_grad()
     def evaluate(model: Any) -> float:
-        parts = [checked[n : n + 32] for n in range(0, len(checked), 32)]
-        batches = [_tensors(*zip(*part, strict=True), pad, first, device) for part in parts]
+        parts = (_tensors(checked[n : n + 32], pad, first, device) for n in range(0, len(checked), 32))
         with torch.autocast(torch.device(device).type, precision, enabled=precision is not None):
-            losses = [float(mean_loss(model, batch, pad, 0.0)) for batch in batches]
+            losses = [float(mean_loss(model, batch, pad, 0.0)) for batch in parts]
         return float(np.mean(losses)) if losses else float("nan")
 
     precision = fast_precision(device)
@@ -131,7 +128,7 @@ def _train(
     )  # fmt: skip
     optimizer = torch.optim.AdamW(_groups(module), lr=size.learning_rate, betas=(0.9, 0.98), fused=True)
     history = train(
-        module, loss, lambda step: batch_of(numbers(step)), optimizer, plan,
+        module, loss, batches, optimizer, plan,
         evaluate=evaluate, checkpoint=checkpoint, progress=progress,
     )  # fmt: skip
     module.save_pretrained(folder)
@@ -155,10 +152,11 @@ def mean_loss(module: Any, batch: Batch, pad: int, smoothing: float) -> torch.Te
     return F.cross_entropy(logits[real].float(), targets[real], label_smoothing=smoothing)
 
 
-def _tensors(sources: Any, targets: Any, pad: int, first: int, device: str) -> Batch:
-    outputs = torch.from_numpy(padded(targets, pad))
-    inputs = torch.cat([torch.full_like(outputs[:, :1], first), outputs[:, :-1]], dim=1)
-    return torch.from_numpy(padded(sources, pad)).to(device), inputs.to(device), outputs.to(device)
+def _tensors(pairs: Sequence[Pair], pad: int, first: int, device: str) -> Batch:
+    """Sources, decoder inputs (targets moved on by one, opened by `first`) and targets, padded."""
+    sources, targets = (torch.from_numpy(padded(side, pad)) for side in zip(*pairs, strict=True))
+    inputs = torch.cat([torch.full_like(targets[:, :1], first), targets[:, :-1]], dim=1)
+    return sources.to(device), inputs.to(device), targets.to(device)
 
 
 def _groups(module: nn.Module) -> list[dict[str, Any]]:

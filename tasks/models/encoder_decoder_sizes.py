@@ -1,4 +1,4 @@
-"""Sizes of encoder-decoder Transformers and how each is trained; no torch here, for a task names a model by its size."""
+"""Sizes of encoder-decoder Transformers and their training; no torch here, for a task names a model by its size."""
 
 from __future__ import annotations
 
@@ -39,5 +39,9 @@ SIZES: Mapping[str, Size] = {
     "small": Size(
         vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=1024,
         steps=4500, warmup=200, learning_rate=1e-3,
+    ),
+    "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector, for a GPU
+        vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
+        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
     ),
 }  # fmt: skip

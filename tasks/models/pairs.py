@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,18 @@ class Pairs(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self._offsets[0]) - 1
 
-    def __getitem__(self, index: int) -> Pair:  # type: ignore[override] - no slices
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]  # counts negative numbers from the end, and ends an iteration
         source, target = (
-            side[offsets[index] : offsets[index + 1]].tolist()
+            side[offsets[number] : offsets[number + 1]].tolist()
             for side, offsets in zip(self._sides, self._offsets, strict=True)
         )
         return source, target

@@ -1,0 +1,142 @@
+"""Transformers that write text, by hub id or local folder: see `harness.contracts.GenerationModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from harness.artifacts import Cache, digest
+from harness.contracts import LanguageModel
+from harness.errors import MachineError, RequestError
+from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_LONGEST_WINDOW = 1024  # of models that state none
+
+
+class TextGenerator:
+    """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode. `hash` covers weights, configuration
+    and dtype, that is, everything its outputs depend on."""
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        name: str,
+        hash_of_weights: str,
+        tokenizer: Any = None,
+        folder: Path | None = None,
+        device: str = "cpu",
+    ) -> None:
+        config = module.config
+        self.module = module
+        self.tokenizer = tokenizer
+        self.name = name
+        self.device = device
+        self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
+        self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
+        self.window: int = getattr(config, "max_position_embeddings", None) or _LONGEST_WINDOW
+        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype)])
+        ends = _given(module, "eos_token_id")
+        self.eos_ids: tuple[int, ...] = tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,)
+        self.start_id = _start(module, self.kind, self.eos_ids, name)
+        self.language_model: LanguageModel | None = None
+        if self.kind == "causal":
+            from tasks.models.language import CausalLM
+
+            tokens = tokenizer_hash(folder) if folder else ""
+            self.language_model = CausalLM(
+                module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, device=device
+            )
+
+    @classmethod
+    def load(
+        cls,
+        path_or_id: str,
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        cache: Cache | None = None,
+        name: str | None = None,
+    ) -> TextGenerator:
+        """Load a model by local folder or hub id.
+
+        Raises `RequestError` when there is no such model, when it can be loaded neither as an encoder-decoder nor as a
+        causal model, when it has no tokenizer, or when the dtype is unknown; `MachineError` when there is no such
+        device.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers.utils import logging
+
+        if dtype not in DTYPES:
+            raise RequestError(f"unknown dtype {dtype!r} for the model {path_or_id}; known: {', '.join(DTYPES)}")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise MachineError("no CUDA device is available to torch; use --device cpu or install torch's CUDA build")
+        folder = locate(path_or_id)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            config = AutoConfig.from_pretrained(folder)
+            family: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+            module, report = family.from_pretrained(
+                folder, config=config, dtype=DTYPES[dtype], local_files_only=True, output_loading_info=True
+            )
+            if report["missing_keys"]:  # transformers would fill them at random and go on
+                raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+            if not tokenizer_hash(folder):  # transformers would make an empty one
+                raise ValueError("there is no tokenizer.json, nor the older files, beside its weights")
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # whatever a damaged or foreign folder makes transformers raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise RequestError(f"{path_or_id} cannot be loaded as a model that generates text: {reason}") from error
+        return cls(
+            module.eval().requires_grad_(False).to(device),
+            name=name or path_or_id,
+            hash_of_weights=weights_hash(folder, cache),
+            tokenizer=tokenizer,
+            folder=folder,
+            device=device,
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of texts as the model was trained to read them, with the tokens its tokenizer adds (the end token)."""
+        if not texts:
+            return []
+        encoded: list[list[int]] = self.tokenizer(list(texts))["input_ids"]
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special tokens."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ).strip()
+
+
+def _given(module: Any, name: str) -> Any:
+    """A setting of the generation configuration, else of the model's."""
+    value = getattr(getattr(module, "generation_config", None), name, None)
+    return getattr(module.config, name, None) if value is None else value
+
+
+def _start(module: Any, kind: str, ends: tuple[int, ...], name: str) -> int:
+    """The decoder's first input (encoder-decoder), or the token that begins a text (causal)."""
+    begin = _given(module, "bos_token_id")
+    candidates = (_given(module, "decoder_start_token_id"), begin) if kind == "encoder-decoder" else (begin, *ends[:1])
+    for token in candidates:
+        if token is not None:
+            return int(token)
+    raise RequestError(f"the configuration of {name} names no start token; set decoder_start_token_id in it")
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """The configuration without what names files and versions."""
+    left_out = {"_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"}
+    return {name: repr(value) for name, value in sorted(config.to_dict().items()) if name not in left_out}

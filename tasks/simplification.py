@@ -1,0 +1,108 @@
+"""Sentences made simpler: TurkCorpus and ASSET as tokens, generated pairs, and the training of simplifiers.
+
+TurkCorpus is lower-case and tokenised, ASSET is neither; both become tokens here as `tasks.corruption.tokens` makes
+them, each in its own case. Simplifiers go on from a corrector, which has learned to repeat what is right: on the tune
+part of TurkCorpus and the validation part of ASSET, never on a test set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.artifacts import Cache, digest
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks.correction import encoded_pairs
+from tasks.corruption import tokens
+from tasks.models.encoder_decoder_sizes import Size
+from tasks.models.pairs import Pairs
+from tasks.sources.files import aligned_lines
+
+Corpus = Literal["turkcorpus", "asset"]
+Sentence = list[str]
+REFERENCES: dict[Corpus, int] = {"turkcorpus": 8, "asset": 10}
+_NAMES = {
+    ("turkcorpus", "train"): ("tune.norm", "tune.turk."),
+    ("turkcorpus", "test"): ("test.norm", "test.turk."),
+    ("asset", "train"): ("valid.orig", "valid.simp."),
+    ("asset", "test"): ("test.orig", "test.simp."),
+}
+_BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "``": '"', "''": '"'}
+_HELD_OUT = 100  # sources of the training part that only the held-out loss sees
+_SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
+_FORMAT = 1  # raise when a change below changes the pairs
+
+# What the generator of scale `mini` takes for plain English.
+_PLAIN = {
+    "purchase": "buy", "discover": "find", "receive": "get", "require": "need", "prepare": "make", "ancient": "old",
+    "modern": "new", "large": "big", "difficult": "hard", "expensive": "dear", "important": "big", "repair": "mend",
+    "visitor": "guest", "children": "kids", "several": "some", "another": "one", "people": "men",
+}  # fmt: skip
+_DISPENSABLE = frozenset(
+    {"very", "quickly", "slowly", "carefully", "often", "usually", "quietly", "suddenly", "really", "always", "easily"}
+)
+
+
+def read_corpus(corpus: Corpus, part: Literal["train", "test"], roots: Sequence[Path]) -> list[list[Sentence]]:
+    """Per sentence, the source and then its references, as tokens. Raises `RequestError` when files are missing."""
+    source, reference = _NAMES[corpus, part]
+    names = [f"{corpus}/{source}", *(f"{corpus}/{reference}{n}" for n in range(REFERENCES[corpus]))]
+    cut = _tokenised if corpus == "turkcorpus" else tokens
+    return [[cut(line) for line in lines] for lines in zip(*aligned_lines(names, roots), strict=True)]
+
+
+def _tokenised(line: str) -> Sentence:
+    return [_BRACKETS.get(token, token) for token in line.split()]
+
+
+def simplified(sentence: Sentence) -> Sentence:
+    """The generator's notion of simpler: plain words, no adverbs of manner, no clause after a comma and `but`."""
+    words = [_PLAIN.get(word, word) for word in sentence if word not in _DISPENSABLE]
+    text = re.sub(r" , but .* \.$", " .", " ".join(words))
+    return text.split()
+
+
+def generated(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
+    """Per sentence, the source, the simplification, and a second reference that only replaces words."""
+    return [[s, simplified(s), [_PLAIN.get(word, word) for word in s]] for s in sentences]
+
+
+def trained_simplifier(
+    size: Size, corrector: Path, texts: list[list[Sentence]], cache: Cache, *, device: str = "cpu", seed: int = 0,
+    progress: Progress | None = None,
+) -> Path:  # fmt: skip
+    """Folder of the corrector trained further on texts (source, then references), unless the cache has it.
+
+    Every reference makes a pair. Raises `RequestError` when there are too few texts.
+    """
+    progress = progress or Progress()
+    if len(texts) <= _HELD_OUT:
+        raise RequestError(f"{len(texts)} sentences are too few to train a simplifier; give more than {_HELD_OUT}")
+    content: dict[str, Any] = {"texts": digest(texts), "corrector": corrector.name, "format": _FORMAT}
+    parts = {"validation": texts[:_HELD_OUT], "train": texts[_HELD_OUT:]}
+    pairs = {name: _pairs(part, name, corrector, content, cache, progress) for name, part in parts.items()}
+
+    from tasks.models.encoder_decoder import trained_encoder_decoder
+
+    shorter = replace(
+        size, steps=max(1, size.steps // _SHORTER), warmup=max(1, size.warmup // _SHORTER),
+        learning_rate=size.learning_rate / 4, dropout=0.1,
+    )  # fmt: skip
+    return trained_encoder_decoder(
+        shorter, pairs["train"], pairs["validation"], corrector, content, cache,
+        start=corrector, device=device, seed=seed, progress=progress,
+    )  # fmt: skip
+
+
+def _pairs(
+    texts: list[list[Sentence]], part: str, tokenizer: Path, content: dict[str, Any], cache: Cache, progress: Progress
+) -> Pairs:
+    def build(folder: Path) -> None:
+        lines = [(" ".join(source), " ".join(one)) for source, *several in texts for one in several]
+        Pairs.write(folder, encoded_pairs(lines, tokenizer, progress))
+
+    return Pairs.open(cache.build("simplification-pairs", {**content, "part": part}, build))
