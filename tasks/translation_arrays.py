@@ -15,6 +15,7 @@ import numpy as np
 
 from harness.artifacts import Cache
 from harness.contracts import TopK
+from harness.progress import Progress
 from tasks.models.beam_search import Search
 from tasks.models.checkpoints import weights_hash
 from tasks.models.translation_decoding import full_softmax, translate
@@ -88,7 +89,8 @@ def write_search(
     for sentence in [*ids[first:], *ids[:first]]:
         if len(visited) >= timed:
             break
-        translate(model, [sentence], watched, search, progress=progress, stage="contexts of the exact search")
+        translate(model, [sentence], watched, search, progress=Progress(quiet=True), stage="")
+        progress.update("contexts of the exact search", min(len(visited), timed), timed, "contexts")
     np.save(folder / "visited.npy", np.stack(visited[:timed]))
 
 
