@@ -59,6 +59,9 @@ def decode(
     tokens accepted, and as series `drafted` how many had been drafted (0: an ordinary step); counters `drafted` and
     `near_ties`, the accepted tokens whose two top logits lie within 1e-4.
     """
+    for decoded in outputs:
+        decoded.trace.series["drafted"] = []
+        decoded.trace.counters.update(drafted=0, near_ties=0)
     active = list(range(len(outputs)))  # the output that each row of the session writes
     pending = session.first
     while active:
@@ -152,6 +155,6 @@ def _record(output: Decoded, block: Sequence[int], drafted: int, near_ties: int)
     trace = output.trace
     trace.iterations += 1
     trace.accepted.append(len(block))
-    trace.series.setdefault("drafted", []).append(drafted)
-    trace.counters["drafted"] = trace.counters.get("drafted", 0) + drafted
-    trace.counters["near_ties"] = trace.counters.get("near_ties", 0) + near_ties
+    trace.series["drafted"].append(drafted)
+    trace.counters["drafted"] += drafted
+    trace.counters["near_ties"] += near_ties

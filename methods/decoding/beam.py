@@ -44,7 +44,7 @@ class Beam(Decoder):
                         session = engine.start([sources[n] for n in group], [space[n] for n in group])
                     with phases("generate"):
                         _search(session, [searches[n] for n in group], self.beam)
-        return [Decoded(search.best(), Trace(iterations=search.steps, counters={"drafted": 0})) for search in searches]
+        return [Decoded(search.best(), Trace(iterations=search.steps)) for search in searches]
 
 
 @dataclass(slots=True)

@@ -33,10 +33,7 @@ class Greedy(Decoder):
                         session = engine.start([sources[n] for n in group], [space[n] for n in group])
                     with phases("generate"):
                         _decode(session, [outputs[n] for n in group], [space[n] for n in group], set(model.eos_ids))
-        return [
-            Decoded(ids, Trace(iterations=len(ids), accepted=[1] * len(ids), counters={"drafted": 0}))
-            for ids in outputs
-        ]
+        return [Decoded(ids, Trace(iterations=len(ids), accepted=[1] * len(ids))) for ids in outputs]
 
 
 def _decode(session: Session, outputs: list[list[int]], space: list[int], ends: set[int]) -> None:

@@ -64,39 +64,52 @@ def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float
     return model
 
 
-def copier(seed: int, noise: float, dtype: torch.dtype = torch.float64, replaced: int = 4) -> Model:
+def copier(
+    seed: int,
+    noise: float,
+    dtype: torch.dtype = torch.float64,
+    *,
+    replaced: int = 4,
+    shift: int = 0,
+    vocabulary: int = VOCABULARY,
+    part: int = 24,
+    layers: int = 1,
+    places: int = 32,
+) -> Model:
     """A BART that copies its source by position, with some tokens replaced by others and, with `noise`, slips.
 
-    The width has three parts: token code, position code, copied code. Attention over the source matches positions and
-    carries the token code into the copied part, which the output layer reads; it also reads, weakly, the token before.
+    The width has three parts: token code, position code, copied code. In the last layer, attention over the source
+    matches positions and carries the token code into the copied part, which the output layer reads; it also reads,
+    weakly, the token before. shift: write token t as t + shift, so that the output shares nothing with the source.
     """
-    part, places = 24, 32
-    changes = {"d_model": 3 * part, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1}
-    model = make("bart", seed, dtype, ending=0.0, decoder_attention_heads=1, **changes)
-    module, generator = model.module, torch.Generator().manual_seed(seed)
+    width = 3 * part
+    shape = {"vocab_size": vocabulary, "d_model": width, "encoder_layers": layers, "decoder_layers": layers}
+    shape |= {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "max_position_embeddings": places}
+    shape |= {"encoder_ffn_dim": 4 * width, "decoder_ffn_dim": 4 * width, "forced_eos_token_id": None}
+    module = BartForConditionalGeneration(BartConfig(tie_word_embeddings=False, **shape)).to(dtype).eval()
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in module.named_parameters():
             if "norm" not in name:
                 weight.zero_()
-        codes = _codes(VOCABULARY, part, generator, dtype)
-        module.model.shared.weight[:, :part] = codes
+        codes = _codes(vocabulary, part, generator, dtype)
         positions = _codes(places, part, generator, dtype)
         for stack in (module.model.encoder, module.model.decoder):
+            stack.embed_tokens.weight[:, :part] = codes
             stack.embed_positions.weight[2:, part : 2 * part] = positions
-        attention = module.model.decoder.layers[0].encoder_attn
-        eye = torch.eye(part, dtype=dtype)
+        attention, eye = module.model.decoder.layers[-1].encoder_attn, torch.eye(part, dtype=dtype)
         attention.q_proj.weight[:part, part : 2 * part] = 30 * eye
         attention.k_proj.weight[:part, part : 2 * part] = eye
         attention.v_proj.weight[:part, :part] = eye
         attention.out_proj.weight[2 * part :, :part] = eye
-        head = torch.zeros(VOCABULARY, 3 * part, dtype=dtype)
+        head = torch.zeros(vocabulary, width, dtype=dtype)
         head[:, 2 * part :] = codes
-        for token in torch.randperm(VOCABULARY - 3, generator=generator)[:replaced].tolist():
-            head[3 + (token + 7) % (VOCABULARY - 3), 2 * part :] += 2 * codes[3 + token]  # written instead of it
-        head[:, :part] += noise * torch.randn(VOCABULARY, part, generator=generator, dtype=dtype)
-        module.config.tie_word_embeddings = False
-        module.lm_head.weight = torch.nn.Parameter(head)
-    return model
+        head[3:, 2 * part :] = codes[3:].roll(shift, 0)
+        for token in torch.randperm(vocabulary - 3, generator=generator)[:replaced].tolist():
+            head[3 + (token + 7) % (vocabulary - 3), 2 * part :] += 2 * codes[3 + token]  # written instead of it
+        head[:, :part] += noise * torch.randn(vocabulary, part, generator=generator, dtype=dtype)
+        module.lm_head.weight.copy_(head)
+    return Model(module, 2, (2,), places, vocabulary_size=vocabulary)
 
 
 def _codes(count: int, width: int, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
