@@ -32,7 +32,7 @@ class ConllGec(EditingTask):
     """
 
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
-        "mini": {"source": "generated", "model": "train:mini", "timed": 24},
+        "mini": {"source": "generated", "model": "train:mini", "evaluation": 150, "timed": 24},
         "small": {"model": "train:small"},
         "paper": {"model": "train:transformer-big"},
     }

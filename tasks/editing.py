@@ -93,6 +93,7 @@ class EditingTask(Task):
             folder = str(self.trained(self.model.removeprefix(TRAINED), context, cache, progress))
         self.generator = TextGenerator.load(folder, device=context.device, cache=cache, name=self.model)
         data = digest([items.sources, [repr(gold) for gold in items.gold]])
+        self._check_lengths(items)
         items = self._within(items, cache, progress)
         rng = np.random.default_rng(self.seed)
         if self.evaluation is not None and self.evaluation < len(items.sources):
@@ -149,6 +150,15 @@ class EditingTask(Task):
     def tokens(self, ids: Sequence[int]) -> Tokens:
         """The tokens that ids stand for."""
         return self.generator.decode(ids).split()
+
+    def _check_lengths(self, items: Items) -> None:
+        """Refuse sentences that the model has no positions for."""
+        for number, ids in enumerate(self.generator.encode([" ".join(tokens) for tokens in items.sources])):
+            if len(ids) > self.generator.window:
+                raise RequestError(
+                    f"sentence {number} of {items.label} has {len(ids)} ids and {self.model} takes "
+                    f"{self.generator.window}: leave it out, or take a model with more positions"
+                )
 
     def _within(self, items: Items, cache: Cache, progress: Any) -> Items:
         """The sentences of the edit ratio asked for, judged by the model's greedy outputs."""

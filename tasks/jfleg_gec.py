@@ -22,7 +22,7 @@ class JflegGec(EditingTask):
     """Parameters: those of `EditingTask`, and split: `test` or `dev` of JFLEG. text, source: as for `conll-gec`."""
 
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
-        "mini": {"source": "generated", "model": "train:mini", "timed": 24},
+        "mini": {"source": "generated", "model": "train:mini", "evaluation": 150, "timed": 24},
         "small": {"model": "train:small"},
         "paper": {"model": "train:transformer-big"},
     }

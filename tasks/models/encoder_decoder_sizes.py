@@ -40,6 +40,15 @@ SIZES: Mapping[str, Size] = {
         vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=1024,
         steps=4500, warmup=200, learning_rate=1e-3,
     ),
+    # Encoders run once a sentence and in parallel, decoders once a token: deep and shallow is fast.
+    "mini-deep": Size(
+        vocabulary=1024, encoder_layers=4, decoder_layers=1, width=128, feed_forward=512, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small-deep": Size(
+        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=1024,
+        steps=4500, warmup=200, learning_rate=1e-3,
+    ),
     "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector, for a GPU
         vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
         batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,

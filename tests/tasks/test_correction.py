@@ -1,0 +1,91 @@
+"""Training pairs for correctors: clean text, errors made in it, ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from transformers import AutoTokenizer
+
+from harness.artifacts import Cache
+from harness.progress import Progress
+from tasks.correction import ArticleText, GrammarText, correction_pairs, spoiled, trained_corrector
+from tasks.models.generation import TextGenerator
+from tasks.sources import Source
+
+QUIET = Progress(quiet=True)
+ARTICLE = "Dogs like long walks in the parks of the city. A walker meets many other dogs there every morning.\n"
+
+
+class Articles(Source):
+    """Three small articles, one a split."""
+
+    name = "articles"
+
+    def fingerprint(self, split):
+        return {"articles": split}
+
+    def documents(self, split) -> Sequence[str]:
+        return [ARTICLE * (4 if split == "train" else 1)]
+
+
+def corrected(item):
+    """The sentence with its annotated corrections applied, last first."""
+    tokens = list(item.source)
+    for edit in reversed(item.annotators[0]):
+        tokens[edit.start : edit.end] = edit.corrections[0]
+    return tokens
+
+
+def test_annotated_corrections_lead_back_to_the_clean_sentence():
+    items = list(spoiled(GrammarText(), "test", 0, QUIET))
+    assert len(items) == 300
+    assert all(corrected(item) == clean for item, clean in items)
+    assert sum(list(item.source) != clean for item, clean in items) > 150
+    assert list(spoiled(GrammarText(), "test", 0, QUIET)) == items
+
+
+def test_test_sentences_of_the_grammar_are_not_those_it_trains_on():
+    train = {tuple(tokens) for tokens in GrammarText().sentences("train", QUIET)}
+    test = [tuple(tokens) for tokens in GrammarText().sentences("test", QUIET)]
+    assert sum(tokens in train for tokens in test) <= 3
+
+
+def test_targets_are_the_clean_sentences_and_ids_end_as_the_model_expects(tmp_path, subwords_folder):
+    cache = Cache(tmp_path)
+    clean = ArticleText(Articles())
+    content = {**clean.content(cache), "seed": 0}
+    pairs = correction_pairs(clean, "train", subwords_folder, content, cache, QUIET)
+    tokenizer = AutoTokenizer.from_pretrained(subwords_folder)
+    assert len(pairs) == 8
+    for source, target in pairs:
+        assert source[-1] == target[-1] == tokenizer.eos_token_id
+    texts = {tokenizer.decode(target, skip_special_tokens=True).strip() for _, target in pairs}
+    assert texts == {
+        "Dogs like long walks in the parks of the city .",
+        "A walker meets many other dogs there every morning .",
+    }
+
+
+def test_a_corrector_of_other_text_is_another_model(tmp_path, tiny_size):
+    cache = Cache(tmp_path)
+    folder = trained_corrector(tiny_size, ArticleText(Articles()), cache, progress=QUIET)
+    assert TextGenerator.load(str(folder), cache=cache).vocabulary_size <= tiny_size.vocabulary
+    assert trained_corrector(tiny_size, ArticleText(Articles()), cache, progress=QUIET) == folder
+    assert trained_corrector(tiny_size, ArticleText(Articles()), cache, seed=1, progress=QUIET) != folder
+
+
+@pytest.mark.slow
+def test_a_mini_corrector_corrects(tmp_path):
+    from dataclasses import replace
+
+    from tasks.models.encoder_decoder_sizes import SIZES
+
+    size = replace(SIZES["mini"], steps=250)
+    folder = trained_corrector(size, GrammarText(), Cache(tmp_path), progress=QUIET)
+    model = TextGenerator.load(str(folder), cache=Cache(tmp_path))
+    import torch
+
+    [ids] = model.encode(["The students reads many books every day ."])
+    output = model.module.generate(torch.tensor([ids]), max_new_tokens=30)[0].tolist()
+    assert model.decode(output) == "The students read many books every day ."
