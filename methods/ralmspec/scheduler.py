@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Collection
 
 LONGEST = 64  # strides considered
 
@@ -75,7 +76,7 @@ class OS3(Strides):
         self.gamma_max = gamma_max
         self.rounds: deque[tuple[int, bool]] = deque(maxlen=window)  # (matched, whether a mismatch ended it)
         self.a: deque[float] = deque(maxlen=4 * window)
-        self.b: deque[float] = deque(maxlen=window)
+        self.b: deque[tuple[int, float]] = deque(maxlen=window)  # (s, seconds)
         self.single: deque[float] = deque(maxlen=window)
 
     @property
@@ -88,21 +89,32 @@ class OS3(Strides):
     def next(self) -> int:
         if not self.a:
             return 1
-        a, gamma, single = _mean(self.a), self.gamma, _mean(self.single)
-        b = _mean(self.b or self.single)
+        gamma, single = self.gamma, _mean(self.single)
+        a, b = self.costs()
         s = best_stride(a, b, gamma, self.asynchronous)
-        seconds = latency(a, b, gamma, s, self.asynchronous) + self.redo * (1 - gamma**s) * a
-        if self.single and expected_matches(gamma, s) / seconds <= 1 / (a + single):
+        seconds = latency(a, b, gamma, s, self.asynchronous) + self.redo * (1 - gamma**s) * _mean(self.a)
+        if self.single and expected_matches(gamma, s) / seconds <= 1 / (_mean(self.a) + single):
             self.b.clear()  # what a verification costs is learnt anew when speculation is tried again
             return 0
         return s if self.b else 1
+
+    def costs(self) -> tuple[float, float]:
+        """a with what a verification costs for each query, and b without it, by least squares over the last rounds."""
+        points = [*self.b] if self.asynchronous and self.b else [*self.b, *((1, seconds) for seconds in self.single)]
+        if not points:
+            return _mean(self.a), 0.0
+        s, seconds = _mean([s for s, _ in points]), _mean([t for _, t in points])
+        spread = sum((x - s) ** 2 for x, _ in points)
+        slope = sum((x - s) * (t - seconds) for x, t in points) / spread if spread else 0.0
+        slope = min(max(slope, 0.0), seconds / s)
+        return _mean(self.a) + slope, seconds - slope * s
 
     def stepped(self, seconds: float) -> None:
         self.a.append(seconds)
 
     def verified(self, s: int, matched: int, seconds: float) -> None:
         self.rounds.append((matched, matched < s))
-        self.b.append(seconds)
+        self.b.append((s, seconds))
 
     def searched(self, seconds: float, hit: bool | None) -> None:
         self.single.append(seconds)
@@ -110,5 +122,5 @@ class OS3(Strides):
             self.rounds.append((int(hit), not hit))
 
 
-def _mean(values: deque[float]) -> float:
+def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values) if values else 0.0

@@ -78,3 +78,17 @@ def test_a_fixed_stride_hears_nothing():
     strides.verified(3, 0, 1.0)
     strides.stepped(1.0)
     assert strides.next() == 3
+
+
+def test_what_a_verification_costs_for_each_query_is_charged_to_the_step():
+    strides = OS3(asynchronous=False, redo=False)
+    strides.stepped(1.0)
+    strides.searched(5.0 + 0.5, None)
+    for s in (2, 6, 4):
+        strides.verified(s, s, 5.0 + 0.5 * s)
+    assert strides.costs() == pytest.approx((1.5, 5.0))
+    flat = OS3(asynchronous=False, redo=False)
+    flat.stepped(1.0)
+    for s in (2, 6):
+        flat.verified(s, s, 10.0 - s)  # noise: a longer batch cannot cost less
+    assert flat.costs() == pytest.approx((1.0, 6.0))
