@@ -47,7 +47,7 @@ SIZES: Mapping[str, Size] = {
     ),
     "small-deep": Size(
         vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=1024,
-        steps=4500, warmup=200, learning_rate=1e-3,
+        steps=2500, warmup=200, learning_rate=1e-3,
     ),
     "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector, for a GPU
         vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
