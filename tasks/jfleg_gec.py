@@ -36,7 +36,7 @@ class JflegGec(EditingTask):
         model: str = "train:small",
         limit: int = 256,
         evaluation: int | None = None,
-        timed: int = 32,
+        timed: int = 16,
         batch: int = 1,
         edit_ratio: list[float] | None = None,
         examples: int = 0,
