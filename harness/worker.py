@@ -153,6 +153,7 @@ def timed(request: Request) -> Response:
         "phases": {role: _phases(timers) for role, timers in phases.items()},
         "threads": _threads(),
         "memory_mib": {},
+        "items": len(cell.setting.timed),
     }
     if request["process"] == 0:  # memory hardly varies: one process tells
         sides = {"method": method, "baseline": baseline}

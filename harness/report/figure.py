@@ -58,7 +58,7 @@ def draw(
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
-    """Points of the finished rows by row label. x and y are metrics, counters or parameters of the method."""
+    """Points of the finished rows by row label. x and y are metrics, counters or parameters of method or task."""
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)
@@ -92,8 +92,9 @@ def published_curves(published: Published, x: str, y: str) -> Curves:
 
 def _coordinate(row: Row, name: str) -> float | None:
     value = value_of(row, name)
-    if value is None:
-        value = row["params"]["method"].get(name)
+    for side in ("method", "task"):
+        if value is None:
+            value = row["params"][side].get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

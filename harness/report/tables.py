@@ -18,7 +18,8 @@ from harness.report.selection import by_machine, interval_of, machine_of, value_
 from harness.settings import Scale
 from harness.store import Row
 
-TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")
+TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")  # they have columns of their own
+ON_REQUEST = ("latency_s", "memory_mib", "baseline_memory_mib", "fit_memory_mib", "share_of_limit")
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own
@@ -100,7 +101,9 @@ class _Layout:
         self.data_of_paper = scale in recipe.data_of_paper
         good = [row for row in rows if row["status"] == "ok"]
         self.names = [name for name in recipe.metrics or _default_columns(good) if name not in TIMES]
-        self.cells = {(row["method"], repr(row["params"]["method"])): row["cell"] for row in good}
+        self.cells = {
+            (row["method"], repr(row["params"]["method"]), repr(row["params"]["task"])): row["cell"] for row in good
+        }
         baselines = {self._baseline(row) for row in good if row["speed_baseline"]}
         self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
         self.compared = bool(self.one_baseline or baselines)
@@ -158,7 +161,7 @@ class _Layout:
         baseline = row["speed_baseline"]
         if not baseline:
             return ""
-        cell = self.cells.get((baseline["method"], repr(baseline["params"])))
+        cell = self.cells.get((baseline["method"], repr(baseline["params"]), repr(row["params"]["task"])))
         own = row["params"]["method"] if baseline["method"] == row["method"] else {}
         differing = [f"{k}={v}" for k, v in baseline["params"].items() if k in own and own[k] != v]
         return cell or str(baseline["method"]) + (f" ({', '.join(differing[:3])})" if differing else "")
@@ -246,6 +249,6 @@ def _in_order(rows: Sequence[Row], cells: Sequence[Labels]) -> list[Row]:
 
 def _default_columns(rows: Sequence[Row]) -> list[str]:
     """The first few quality metrics and deterministic counters, in the order in which rows hold them."""
-    metrics = dict.fromkeys(n for row in rows for n in row["metrics"] if n not in TIMES)
+    metrics = dict.fromkeys(n for row in rows for n in row["metrics"] if n not in (*TIMES, *ON_REQUEST))
     counters = dict.fromkeys(n for row in rows for n in row["counters"] if not n.endswith("_mb") and n not in metrics)
     return [*list(metrics)[:SHOWN_METRICS], *list(counters)[:SHOWN_COUNTERS]]

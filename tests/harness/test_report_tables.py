@@ -186,6 +186,19 @@ def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
     assert not list(markdown.parent.glob("*.partial"))
 
 
+def test_a_baseline_of_another_task_setting_is_not_the_rows_own():
+    single = row(CELLS[0], 92.0, params={"method": {}, "task": {"batch": 1}})
+    batched = row(("LM, batches", ""), 92.0, method="lm", params={"method": {}, "task": {"batch": 32}})
+    compared = row(CELLS[1], 85.0, 0.0, 1.8, params={"method": {"k": 8}, "task": {"batch": 1}})
+    assert "speedup vs LM" in build([single, batched, compared]).header
+
+
+def test_curves_take_parameters_of_method_and_task_as_coordinates():
+    rows = [row(CELLS[1], 85.0, params={"method": {"k": 8}, "task": {"batch": 32}})]
+    assert figure.measured_curves(rows, "batch", "perplexity")["kNN-LM"][0].x == 32
+    assert figure.measured_curves(rows, "k", "perplexity")["kNN-LM"][0].x == 8
+
+
 def test_worked_examples_of_the_same_matter_stand_together():
     given = [
         row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}]),
