@@ -21,6 +21,7 @@ from harness.store import Row
 
 Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
 Interval = tuple[float, float]
+SPEEDS = ("speedup", "share_of_limit")  # metrics of which a claim needs a decision of `harness.timing`
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class _Judge:
         other = self._row(claim.than) if isinstance(claim.than, RowOf) else None
         value = self._value(row)
         for each in (row, other):
-            if claim.metric == "speedup" and each is not None:
+            if claim.metric in SPEEDS and each is not None:
                 self._speed_may_be_judged(each)
         if other is not None:
             self._rows_may_be_compared(row, other)
@@ -102,8 +103,9 @@ class _Judge:
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
-        if outcome == "holds" and claim.metric == "speedup" and other is None:
-            outcome = _allowed_by_decision(row, claim.is_, scaled[0])
+        if outcome == "holds" and claim.metric in SPEEDS and other is None:
+            limit = (value_of(row, "limit") or 1.0) if claim.metric == "share_of_limit" else 1.0
+            outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit)
         return outcome, detail
 
     def _row(self, wanted: RowOf) -> Row:
@@ -131,7 +133,7 @@ class _Judge:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
         interval = interval_of(row, self.claim.metric)
         if interval is None:
-            name, timed = self.claim.metric, self.claim.metric == "speedup" or self.claim.metric.endswith("_s")
+            name, timed = self.claim.metric, self.claim.metric in SPEEDS or self.claim.metric.endswith("_s")
             if row["metrics"].get(name) is None and not timed:
                 return value, value
             few = "too few processes or pairs" if timed else "too few items"
@@ -155,7 +157,7 @@ class _Judge:
             raise _UndecidedError("not settled", message, self._larger_sample())
 
     def _rows_may_be_compared(self, row: Row, other: Row) -> None:
-        if self.claim.metric == "speedup" and row["speed_baseline"] != other["speed_baseline"]:
+        if self.claim.metric in SPEEDS and row["speed_baseline"] != other["speed_baseline"]:
             raise _UndecidedError("not tested", "the two speedups are against different baselines", None)
         stale = [n for n in ("data", "model") if row["hashes"].get(n) != other["hashes"].get(n)]
         if stale and (row["task"], row["params"]["task"]) == (other["task"], other["params"]["task"]):

@@ -146,6 +146,22 @@ def test_no_speed_claim_without_fidelity():
     assert judge(FASTER, rows, extra=demanded).outcome == "holds"
 
 
+@pytest.mark.parametrize(
+    ("decision", "fidelity", "outcome"),
+    [
+        ("faster", {"holds": True}, "holds"),
+        ("no difference shown", {"holds": True}, "no difference shown"),
+        ("no claim", {"holds": True}, "not settled"),
+        ("faster", {"holds": False}, "not settled"),
+    ],
+)
+def test_a_share_of_the_limit_is_a_claim_of_speed(decision, fidelity, outcome):
+    values = {"speedup": 20.0, "share_of_limit": 0.8}
+    intervals = {"speedup": [18.0, 22.0], "share_of_limit": [0.72, 0.88]}
+    rows = [row(KNN, values, intervals, decision, fidelity=fidelity, counters={"limit": 25.0})]
+    assert judge("row: kNN-LM, metric: share_of_limit, is: at least, than: 0.6", rows).outcome == outcome
+
+
 def test_speedups_against_different_baselines_are_not_compared():
     claim = "row: kNN-LM, metric: speedup, is: above, than: {row: LM}"
     rows = [row(labels, {"speedup": s}, {"speedup": [s, s]}, "faster") for labels, s in ((KNN, 3.0), (LM, 2.0))]

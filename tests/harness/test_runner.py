@@ -63,8 +63,9 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert row["metrics"]["speedup"] < 0.5
     assert row["timing"]["decision"] == "exploratory"
     assert 0 < row["metrics"]["memory_mib"] < 4000
+    assert row["metrics"]["latency_s"] == row["metrics"]["wall_clock_s"]  # one stream is timed
     assert len(row["timing"]["processes"]) == 2
-    assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] == pytest.approx(0.01, rel=0.5)
+    assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
     assert row["counters"]["tokens"] == 2999
     assert row["counters"]["reference_streams"] == 1
     assert row["hashes"]["model"] == "toy-1"
