@@ -229,7 +229,10 @@ class TokenScoring(Method):
 
 
 class SoftmaxScreening(Method):
-    """Finds the top-k words of a softmax layer."""
+    """Finds the top-k words of a softmax layer.
+
+    `counters` speak of `topk`; where `log_prob` does other work, it has its own, such as `log_prob_multiply_adds`.
+    """
 
     contract: ClassVar[Contract] = "softmax-screening"
 
@@ -279,6 +282,17 @@ class SequenceDecoding(Method):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         """Decode one batch of sources (ids), at most `limit` tokens each."""
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """How nearly the model itself was undecided where `output` first differs from the baseline's `expected`: its
+        two best logits' difference there. None for a method that does not promise the baseline's output.
+
+        A block and a single step go through different matrix kernels, so a lossless method may differ at a near tie
+        and nowhere else; the driver counts the others as `wide_differences`.
+        """
+        return None
 
 
 class RetrievalGeneration(Method):

@@ -94,7 +94,10 @@ def fit(request: Request) -> Response:
             return cell.driver.essence(quality(cell.driver, opened, cell.setting, shared))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
-        metrics |= cell.driver.fidelity(essence, shared.arrays("essence", key, exact))
+        expected = shared.arrays("essence", key, exact)
+        metrics |= cell.driver.fidelity(essence, expected)
+        metrics |= cell.driver.differences(method, cell.setting, essence, expected)
+    costs = cell.driver.costs(method, cell.setting)
     return {
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,
@@ -102,7 +105,7 @@ def fit(request: Request) -> Response:
         "fit_s": seconds["method"],
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
-        "counters": cell.driver.counters(answers) | method.counters() | _limit(cell, method, manifests),
+        "counters": cell.driver.counters(answers) | costs | _limit(cell, costs, manifests),
         "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
         "examples": cell.task.examples(cell.setting, method, answers),
         "timing_counters": cell.driver.timing_counters(answers),
@@ -110,12 +113,13 @@ def fit(request: Request) -> Response:
     }
 
 
-def _limit(cell: _Cell, method: Any, manifests: dict[str, Any]) -> dict[str, float]:
+def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> dict[str, float]:
     """`limit`, the speedup if time were multiply-adds, where both the method and its baseline count them."""
-    ours = method.counters().get("multiply_adds")
+    ours = costs.get("multiply_adds")
     if not ours or "speed_baseline" not in manifests:
         return {}
-    theirs = cell.opened("speed_baseline", manifests["speed_baseline"]).counters().get("multiply_adds")
+    baseline = cell.opened("speed_baseline", manifests["speed_baseline"])
+    theirs = cell.driver.costs(baseline, cell.setting).get("multiply_adds")
     return {"limit": theirs / ours} if theirs else {}
 
 
