@@ -312,3 +312,9 @@ class RetrievalGeneration(Method):
     @abstractmethod
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
         """Continue one prompt (ids) by at most `limit` tokens."""
+
+    def gap(
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """As for `SequenceDecoding`."""
+        return None

@@ -24,7 +24,9 @@ from harness.settings import Context, Measure, Scale
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
 LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
+PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
 Essence = dict[str, "NDArray[Any]"]
 
 
@@ -61,9 +63,17 @@ class Driver(ABC):
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         """How close the method's answers are to the baseline's."""
 
+    def differences(self, method: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
+        """What the answers that differ from the baseline's are, where the method can tell."""
+        return {}
+
     def counters(self, answers: Any) -> dict[str, float]:
         """Totals of the answers' deterministic counters."""
         return {}
+
+    def costs(self, method: Any, setting: Any) -> dict[str, float]:
+        """The fitted method's own counters, of the call that is timed."""
+        return dict(method.counters())
 
     def timing_counters(self, answers: Any) -> dict[str, float]:
         """Totals of the counters that depend on timing by design; they never gate."""
@@ -144,6 +154,14 @@ class SoftmaxDriver(Driver):
         starts = range(0, len(setting.timed), size)
         return [method.topk_many(setting.timed[start : start + size], k) for start in starts]
 
+    def costs(self, method: Any, setting: Any) -> dict[str, float]:
+        """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`."""
+        counters: dict[str, float] = method.counters()
+        plain = {name: value for name, value in counters.items() if not name.startswith(PROBABILITY)}
+        if setting.timed_targets is None:
+            return plain
+        return plain | {n.removeprefix(PROBABILITY): v for n, v in counters.items() if n not in plain}
+
     def essence(self, answers: Sequence[TopK]) -> Essence:
         return {"ids": np.stack([a.ids for a in answers])}
 
@@ -181,6 +199,23 @@ class DecodingDriver(Driver):
         same = np.asarray([np.array_equal(a, b) for a, b in zip(_split(method), _split(baseline), strict=True)], float)
         low, high = statistics.mean_interval(same) or (None, None)
         return {"exact_match": Measure(float(same.mean()), low, high)}
+
+    def differences(self, method: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
+        """`differing` outputs, the `widest_gap` of logits at which one begins to differ, and `wide_differences`: those
+        that no near tie explains. Exact counts, so their intervals are points."""
+        gaps = []
+        for source, output, expected in zip(setting.evaluation, _split(ours), _split(theirs), strict=True):
+            if not np.array_equal(output, expected):
+                gap = method.gap(setting.model, source, output.tolist(), expected.tolist())
+                if gap is None:
+                    return {}
+                gaps.append(gap)
+        found = {
+            "differing": float(len(gaps)),
+            "widest_gap": max(gaps, default=0.0),
+            "wide_differences": float(sum(gap > NEAR_TIE for gap in gaps)),
+        }
+        return {name: Measure(value, value, value) for name, value in found.items()}
 
     def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         totals = _totals([a.trace.counters for a in answers])

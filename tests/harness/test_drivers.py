@@ -134,3 +134,28 @@ def test_long_series_are_thinned_to_means_of_equal_stretches():
     assert DRIVERS["sequence-decoding"].series(decoded) == {
         "tokens": [2, 1], "iterations": [1, 1], "strides": [1, 3],
     }  # fmt: skip
+
+
+class Undecided:
+    """Names the gap of each pair of outputs by the source."""
+
+    def gap(self, model, source, output, expected):
+        return source[0]
+
+
+def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
+    ours = essence("sequence-decoding", [Decoded([1, 2]), Decoded([3]), Decoded([4])])
+    theirs = essence("sequence-decoding", [Decoded([1, 2]), Decoded([5]), Decoded([6])])
+    setting = type("Setting", (), {"model": None, "evaluation": [[0.5], [5e-5], [0.2]]})()
+    driver = DRIVERS["sequence-decoding"]
+    found = driver.differences(Undecided(), setting, ours, theirs)
+    assert {name: m.value for name, m in found.items()} == {
+        "differing": 2, "widest_gap": 0.2, "wide_differences": 1,
+    }  # fmt: skip
+    assert found["wide_differences"].low == found["wide_differences"].high == 1
+
+    class Silent:
+        def gap(self, *given):
+            return None
+
+    assert driver.differences(Silent(), setting, ours, theirs) == {}
