@@ -22,7 +22,7 @@ from harness.errors import RequestError
 from harness.progress import Progress
 from harness.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import by_frequency
+from methods.softmax.candidates import SAMPLE, by_frequency
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 
@@ -72,8 +72,11 @@ class AdaptiveSoftmax(SoftmaxScreening):
                "divisor": self.divisor, "format": 1}  # fmt: skip
         artifacts.build("adaptive-softmax", key, build)
         self.open(layer, artifacts)
-        opened = [len(self._opened(context, 5)) for context in contexts[:512]] if words >= 5 else [0]
-        artifacts.values["opened"] = float(np.mean(opened))
+        k, tails = min(5, words), len(self._tail)
+        opened = np.asarray([t for context in contexts[:SAMPLE] for t in self._opened(context, k)], np.int64)
+        of = np.searchsorted(self._cut, np.asarray(self._place)[targets], side="right") - 1  # tail of a word, -1: head
+        artifacts.values["topk_opens"] = (np.bincount(opened, minlength=tails) / min(SAMPLE, len(contexts))).tolist()
+        artifacts.values["log_prob_opens"] = [float((of == t).mean()) for t in range(tails)]
 
     def _cuts(self, words: int) -> list[int]:
         """Frequency ranks where tails start, growing geometrically as frequencies fall; the last is L."""
@@ -166,15 +169,15 @@ class AdaptiveSoftmax(SoftmaxScreening):
         return float(value)
 
     def counters(self) -> dict[str, float]:
-        """mean_candidates counts head words and the words of tails opened (k = 5, on training contexts)."""
-        opened = float(self._values.get("opened", 0.0))
-        tail = float(np.mean([left.size + (0 if right is None else right.size) for left, right, _ in self._tail]))
-        words = float(np.mean(np.diff(self._cut)))
-        return {
-            "multiply_adds": self._rows.size + opened * tail,
-            "mean_candidates": len(self._rows) + opened * words,
-            "extra_bytes": float(sum(array.nbytes for array in self._parts.values())),
-        }
+        """Head words and the words of tails opened: on average by a top-5 of training contexts, and, for `log_prob_*`,
+        by asking for the training words, each of which opens its own tail or none."""
+        sizes = [[left.size + (0 if right is None else right.size), len(left)] for left, right, _ in self._tail]
+        answers: dict[str, float] = {}
+        for prefix, opens in (("", "topk_opens"), ("log_prob_", "log_prob_opens")):
+            products, words = np.asarray(self._values.get(opens, [0.0] * len(sizes))) @ np.asarray(sizes)
+            answers[f"{prefix}multiply_adds"] = float(self._rows.size + products)
+            answers[f"{prefix}mean_candidates"] = float(len(self._rows) + words)
+        return {**answers, "extra_bytes": float(sum(array.nbytes for array in self._parts.values()))}
 
 
 def distil(

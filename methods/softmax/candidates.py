@@ -120,7 +120,8 @@ def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
 
 
 def saved_counters(multiply_adds: float, mean_candidates: float, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
-    """The counters all rivals report; extra_bytes is the size of the arrays beyond the output layer."""
+    """The counters all rivals report; extra_bytes is the size of the arrays beyond the output layer, scratch not
+    counted."""
     return {
         "multiply_adds": multiply_adds,
         "mean_candidates": mean_candidates,

@@ -165,13 +165,13 @@ class ClusterScreen(CandidateSets):
 
     def counters(self) -> dict[str, float]:
         """multiply_adds d (r + Lbar) a call, Lbar over training contexts, and q (d + L) more for a probability when all
-        words have one; extra_bytes beyond the layer."""
+        words have one; extra_bytes beyond the layer, scratch not counted."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
         return {
             "multiply_adds": self._dimension * (len(self._clusters) + self._mean) + completing,
             "mean_candidates": self._mean,
-            "extra_bytes": float(sum(array.nbytes for array in (*self._packed, *factors))),
+            "extra_bytes": float(sum(array.nbytes for array in (*self._packed[:-1], *factors))),
         }
 
     def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:

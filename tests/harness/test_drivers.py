@@ -126,6 +126,17 @@ def test_the_timed_pass_asks_for_probabilities_where_the_setting_names_words():
     assert method.calls == [("log_prob", 1, word) for word in range(5)]
 
 
+def test_costs_are_those_of_the_call_that_is_timed():
+    class Counting:
+        def counters(self):
+            return {"multiply_adds": 10.0, "extra_bytes": 4.0, "log_prob_multiply_adds": 3.0}
+
+    costs = DRIVERS["softmax-screening"].costs
+    assert costs(Counting(), softmax_setting()) == {"multiply_adds": 10, "extra_bytes": 4}
+    probability = softmax_setting(timed_targets=np.arange(5))
+    assert costs(Counting(), probability) == {"multiply_adds": 3, "extra_bytes": 4}
+
+
 def test_long_series_are_thinned_to_means_of_equal_stretches():
     scores = [TokenScores(np.zeros(1), series={"lambda": np.arange(2000.0)})] * 2
     series = DRIVERS["token-scoring"].series(scores)["lambda"]
