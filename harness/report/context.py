@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.environment import describe
@@ -14,6 +15,8 @@ from harness.report.selection import value_of
 from harness.settings import Scale
 from harness.statistics import geometric_mean
 from harness.store import Row
+
+PLACES = 4  # columns or cells named before "and so many more"
 
 
 def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
@@ -31,10 +34,10 @@ def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
         f"{_samples(rows)}."
     )
     lines.append(f"Code: {_code(rows)}.")
-    shared = _shared_facts(rows)
+    shared = _shared(rows)
     if shared:
-        lines.append(f"Task {_each(rows, 'task')}: {shared}.")
-    return lines
+        lines.append(f"Task {_each(rows, 'task')}: {_listed(shared)}.")
+    return [*lines, *_by_model(rows, shared)]
 
 
 def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparable_data: bool) -> list[str]:
@@ -133,14 +136,36 @@ def _code(rows: Sequence[Row]) -> str:
     )
 
 
-def _shared_facts(rows: Sequence[Row]) -> str:
+def _shared(rows: Sequence[Row]) -> dict[str, str | int | float]:
     """Scalar facts on which all finished rows agree."""
     good = [row["facts"] for row in rows if row["status"] == "ok"]
     if not good:
-        return ""
+        return {}
     scalars = {k: v for k, v in good[0].items() if isinstance(v, str | int | float) and not isinstance(v, bool)}
+    return {name: value for name, value in scalars.items() if all(facts.get(name) == value for facts in good)}
+
+
+def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[str]:
+    """One sentence for each model where the rows' models differ: where it stands (columns of its own, else cells), and
+    the facts that are its own, such as its perplexity and how training came to it."""
+    models: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["status"] == "ok" and (model := row["hashes"].get("model")):
+            models.setdefault(model, []).append(row)
+    if len(models) < 2:
+        return []
+    columns = Counter(column for group in models.values() for column in {row["column"] for row in group})
+    lines = []
+    for group in models.values():
+        own = {name: value for name, value in _shared(group).items() if name not in shared}
+        places = dict.fromkeys(row["column"] if columns[row["column"]] == 1 else row["cell"] for row in group)
+        named = ", ".join(list(places)[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
+        lines += [f"{named}: {_listed(own)}."] if own else []
+    return lines
+
+
+def _listed(facts: Mapping[str, str | int | float]) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {value if isinstance(value, str) else number(value)}"
-        for name, value in scalars.items()
-        if all(facts.get(name) == value for facts in good)
+        for name, value in facts.items()
     )

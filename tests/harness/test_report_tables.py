@@ -94,6 +94,23 @@ def test_the_context_names_source_scale_machine_sample_seed_code_and_data():
         assert words in shown
 
 
+def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
+    def of(labels, model, perplexity):
+        facts = {"corpus": "wikitext-2", "test_perplexity": perplexity, "validation_perplexity_by_epoch": "200.0 150.0"}
+        return row(labels, 90.0, hashes={"model": model}, facts=facts)
+
+    small = [of(("LM", "small"), "a", 97.9), of(("kNN-LM", "small"), "a", 97.9), of(("LM", "batch=8"), "a", 97.9)]
+    large = [of(("LM", "large"), "b", 104.2)]
+    facts = build([*small, *large]).facts
+    assert facts[-2] == "small, batch=8: test perplexity 97.9."
+    assert facts[-1] == "large: test perplexity 104.2."
+    assert "corpus wikitext-2, validation perplexity by epoch 200.0 150.0." in facts[-3]  # on which all agree
+    assert not any("test perplexity" in fact for fact in build([*small, *large]).facts[:-2])
+    assert "test perplexity 97.9" in build(small).facts[-1]  # one model: said once, for all
+    mixed = build([of(("LM", "small"), "a", 97.9), of(("kNN-LM", "small"), "b", 104.2)]).facts
+    assert mixed[-2].startswith("LM / small: ") and mixed[-1].startswith("kNN-LM / small: ")
+
+
 def test_published_numbers_stand_beside_measured_ones_without_ratio_on_other_data():
     table = build(numbers=[published(), published("AdaptRet", value="16.35")])
     position = table.header.index("paper")
