@@ -20,6 +20,7 @@ from typing import Any, Literal
 from harness.artifacts import Cache
 from harness.errors import RequestError
 from tasks.sources import Split, content_hash
+from tasks.sources.hub import HubAddress
 
 ParallelKind = Literal["generated", "folder", "hub"]
 Pair = tuple[str, str]  # a sentence and its translation
@@ -115,46 +116,35 @@ class ParallelFolder(ParallelSource):
 
 
 class ParallelHub(ParallelSource):
-    """A data set of the hub (`id`, `id:config`, either with `@revision`, or a local folder in the hub's layout) whose
-    column `translation` holds a sentence by language, or whose columns are the languages. `test` names its test split.
-
-    A revision such as `refs/convert/parquet` is how a data set that still comes as a script is read.
-    """
+    """A data set by its `HubAddress` whose column `translation` holds a sentence by language, or whose columns are the
+    languages. `test` names its test split."""
 
     def __init__(self, dataset: str, source: str, target: str, test: str = "test") -> None:
         if not dataset:
             raise RequestError("source hub needs an id; give --set task.dataset=wmt/wmt14:de-en")
         self.name, self.source, self.target, self.test = dataset, source, target, test
-        address, _, self.revision = dataset.partition("@")
-        self.identity, _, self.config = address.partition(":")
+        self.address = HubAddress(dataset)
 
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        return {
-            "hub": self.name, "config": self.config, "languages": [self.source, self.target], "test": self.test,
-            "format": 1,
-        }  # fmt: skip
+        return {**self.address.fingerprint(), "languages": [self.source, self.target], "test": self.test}
 
     def pairs(self, split: Split) -> list[Pair]:
-        import datasets
-
-        datasets.disable_progress_bars()
         name = self.test if split == "test" else split
-        try:
-            address = filter(None, (self.identity, self.config))
-            rows = datasets.load_dataset(*address, split=name, revision=self.revision or None)
-        except Exception as error:  # no network, no such id, config or split: too many classes to list
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise RequestError(
-                f"no {name} split of the data set {self.name}: {reason}; check the id and the network, or use a folder"
-            ) from error
-        found = [row.get("translation", row) for row in rows]
-        missing = {self.source, self.target} - set(found[0] if found else ())
-        if missing:
-            raise RequestError(
-                f"the data set {self.name} has no {' and no '.join(sorted(missing))}; columns: "
-                f"{', '.join(rows.column_names)}"
-            )
-        return [(pair[self.source].strip(), pair[self.target].strip()) for pair in found]
+        rows = self.address.rows(name)
+        cells = rows["translation"][:] if "translation" in rows.column_names else list(rows)
+        first = next((cell for cell in cells if isinstance(cell, dict)), {})
+        if absent := [language for language in (self.source, self.target) if language not in first]:
+            columns = ", ".join(rows.column_names)
+            raise RequestError(f"the data set {self.name} has no {' and no '.join(absent)}; columns: {columns}")
+        found = []
+        for number, cell in enumerate(cells):
+            left, right = ((cell or {}).get(language) for language in (self.source, self.target))
+            if not (isinstance(left, str) and isinstance(right, str)):
+                raise RequestError(
+                    f"row {number} of the {name} split of {self.name} lacks a sentence; use one without such rows"
+                )
+            found.append((left.strip(), right.strip()))
+        return found
 
 
 def _lines(file: Path) -> list[str]:

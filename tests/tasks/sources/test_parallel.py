@@ -10,6 +10,7 @@ import pytest
 from harness.artifacts import Cache
 from harness.errors import RequestError
 from tasks.sources import SPLITS
+from tasks.sources.hub import HubAddress
 from tasks.sources.invented_language import InventedLanguage
 from tasks.sources.parallel import open_parallel, pairs_hash
 
@@ -86,6 +87,35 @@ def test_a_data_set_in_the_hubs_layout(tmp_path):
         open_parallel("hub", str(tmp_path), "fr", "en", []).pairs("train")
     with pytest.raises(RequestError, match="needs an id"):
         open_parallel("hub", "", "de", "en", [])
+
+
+def test_a_folder_in_the_hubs_layout_is_known_by_its_files_wherever_it_is_named_from(tmp_path, monkeypatch):
+    home = tmp_path / "a:b@c"
+    home.mkdir()
+    (home / "train.jsonl").write_text('{"de": "eins", "en": "one"}\n')
+    whole = open_parallel("hub", str(home), "de", "en", [])
+    assert whole.pairs("train") == [("eins", "one")]
+    monkeypatch.chdir(tmp_path)
+    assert open_parallel("hub", "./a:b@c", "de", "en", []).fingerprint("train") == whole.fingerprint("train")
+    before = pairs_hash(whole, "train", Cache(tmp_path / "cache"))
+    (home / "train.jsonl").write_text('{"de": "zwei", "en": "two"}\n{"de": "drei", "en": "three"}\n')
+    assert pairs_hash(whole, "train", Cache(tmp_path / "cache")) != before
+    with pytest.raises(RequestError, match="no data folder"):
+        open_parallel("hub", "./nowhere", "de", "en", [])
+
+
+@pytest.mark.parametrize("row", [{"de": None, "en": "two"}, {"translation": {"de": "zwei", "en": None}}])
+def test_a_row_without_a_sentence_is_named(tmp_path, row):
+    whole = {"translation": {"de": "eins", "en": "one"}} if "translation" in row else {"de": "eins", "en": "one"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(whole) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(RequestError, match=r"row 1 of the train split of .* lacks a sentence"):
+        open_parallel("hub", str(tmp_path), "de", "en", []).pairs("train")
+
+
+def test_addresses_of_the_hub_have_a_config_and_a_revision():
+    address = HubAddress("some/set:de-en@refs/convert/parquet")
+    assert (address.identity, address.config, address.revision) == ("some/set", "de-en", "refs/convert/parquet")
+    assert address.fingerprint() != HubAddress("some/set:de-en").fingerprint()
 
 
 def test_the_invented_language_is_a_function_of_its_seed():
