@@ -101,7 +101,8 @@ class LmOutputLayer(NextWords):
         return self.setting(arrays, source.name, {"data": splits["test"], "training_data": splits["train"]})
 
     def _place(self, source: Source, cache: Cache, context: Context, progress: Any) -> str:
-        """Folder or hub id of the model, trained first where it is to be trained here."""
+        """Folder or hub id of the model, trained first where it is to be trained here (which imports torch even to find
+        the model in the cache)."""
         if not self.model.startswith("train:"):
             return self.model
         from tasks.models.from_scratch import trained_model

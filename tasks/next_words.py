@@ -1,7 +1,7 @@
 """Next words of a text by a model's output layer: what all softmax-screening tasks over hidden states have in common.
 
-A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), which the processes that time a
-method open without torch. How it came about is the subclass's matter.
+A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), and opening it needs no torch. How it
+came about, and how the model that it belongs to is found again, is the subclass's matter.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
 from harness.progress import Progress
 from harness.settings import Measure, SoftmaxSetting, Task
+from tasks.metrics.accuracy import accuracy
+from tasks.models.curves import as_facts, validation_curve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +32,8 @@ ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bia
 class NextWords(Task):
     """`evaluation`: test contexts of the quality pass, drawn with `seed`; `timed`: consecutive ones of the timed pass,
     for contexts of one text follow each other in use too. `batch`: contexts asked at a time. `perplexity`: ask the
-    method for the probability of every true next word as well, and time that instead of the top-k (L2S, Table 5)."""
+    method for the probability of every true next word as well, and time that instead of the top-k (L2S, Table 5); it
+    goes with a batch of 1 only."""
 
     contract = "softmax-screening"
 
@@ -41,6 +44,12 @@ class NextWords(Task):
         for name, value in given.items():
             if value < 1:
                 raise RequestError(f"{name} must be positive, given {value}")
+        if seed < 0:
+            raise RequestError(f"seed must not be negative, given {seed}")
+        if perplexity and batch > 1:
+            raise RequestError(
+                f"perplexity asks for one probability at a time, given batch={batch}; drop one of the two"
+            )
         self.contexts, self.evaluation, self.timed = contexts, evaluation, timed
         self.k, self.batch, self.perplexity, self.seed = k, batch, perplexity, seed
 
@@ -64,24 +73,18 @@ class NextWords(Task):
             k=self.k,
             batch=self.batch,
             hashes={**hashes, "model": facts.pop("model_hash")},
-            facts={"data": data, "evaluated": len(chosen), **facts, **_curve(facts)},
+            facts={"data": data, "evaluated": len(chosen), **facts, **as_facts(facts)},
         )
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
         """Share of test positions whose true next word is the first of, or among, the words answered, and the
         perplexity of the model itself on the test text."""
-        ids = np.stack([answer.ids for answer in answers])
-        hits = ids == setting.evaluation_targets[:, None]
-        measures = {}
-        for k in sorted({1, setting.k}):
-            found = hits[:, :k].any(axis=1).astype(float)
-            low, high = statistics.mean_interval(found) or (None, None)
-            measures[f"accuracy_at_{k}"] = Measure(float(found.mean()), low, high)
-        return {**measures, "model_perplexity": Measure(setting.facts["test_perplexity"])}
+        found = accuracy(answers, setting.evaluation_targets, setting.k)
+        return {**found, "model_perplexity": Measure(setting.facts["test_perplexity"])}
 
     def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
         """Held-out perplexity of the model by epoch of its training, where that is known."""
-        curve = _validation(setting.facts)
+        curve = validation_curve(setting.facts)
         return {"model_validation_perplexity": curve} if curve else {}
 
     def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
@@ -117,13 +120,3 @@ def exact_log_probs(
         total = np.exp(logits - peak[:, None]).sum(axis=1, dtype=np.float64)
         result[start : start + len(logits)] = true - peak - np.log(total)
     return result
-
-
-def _validation(facts: dict[str, Any]) -> list[float]:
-    return [value for _, value in facts.get("training", {}).get("validation_perplexity", ())]
-
-
-def _curve(facts: dict[str, Any]) -> dict[str, str]:
-    """The model's held-out perplexity by epoch, as a line to be read; nothing where it is not known."""
-    curve = _validation(facts)
-    return {"validation_perplexity_by_epoch": " ".join(f"{value:.1f}" for value in curve)} if curve else {}

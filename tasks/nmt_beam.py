@@ -3,6 +3,9 @@
 Contexts are the attentional states of an LSTM translator: teacher-forced over training pairs to learn from and over
 test pairs to evaluate precision on; timed are those that the exact beam search visits, one after another, for that is
 what a softmax is asked for in use. BLEU is that of a beam search over the whole test set with the method as softmax.
+
+Two things the timed pass is not: it asks for max(k, beam) words where a search asks for `beam` of them, and it asks
+context after context, where in use an LSTM step lies between and may drive a method's arrays out of the nearest caches.
 """
 
 from __future__ import annotations
@@ -11,33 +14,49 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness import statistics
 from harness.artifacts import Cache
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.environment import source_digest
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, SoftmaxSetting, Task
+from tasks import sentences
 from tasks.metrics.accuracy import accuracy
+from tasks.models import translation_sizes
 from tasks.models.beam_search import Clock, Hypothesis, Search
+from tasks.models.checkpoints import content, weights_hash
+from tasks.models.curves import as_facts, validation_curve
 from tasks.models.translation_sizes import SIZES
 from tasks.sentences import Vocabulary, types_of
 from tasks.sources import SPLITS, Split
 from tasks.sources.parallel import ParallelKind, ParallelSource, open_parallel, pairs_hash
 
-_FORMAT = 1  # raise when a change here or in `translation_arrays` changes the arrays
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FORMAT = 1  # raise when a change here or in `translation_arrays` changes the contexts
+_HERE = Path(__file__).parent
+# what decides how a search goes: translations and visited contexts are made anew when it changes
+_SEARCHING = [
+    _HERE / "translation_arrays.py",
+    _HERE / "models" / "beam_search.py",
+    _HERE / "models" / "translation_decoding.py",
+]
 
 
 @dataclass(slots=True, kw_only=True)
 class TranslationSetting(SoftmaxSetting):
-    """A softmax setting with what beam search needs: the model (fetched when it is asked for), the test set, and what
-    the exact softmax makes of it."""
+    """A softmax setting with what beam search needs: the model (fetched when it is asked for) and its device, the test
+    set, and what the exact softmax makes of it."""
 
     translator: Callable[[], Path]
+    device: str
     sources: list[str]
     references: list[str]
     exact: list[str]
@@ -54,8 +73,8 @@ class NmtBeam(Task):
     source, dataset, languages, test: see `tasks.sources.parallel`; test is the name of the test set. vocabulary: most
     frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty: see
     `tasks.models.beam_search`. contexts: at most so many training states are learned from; evaluation: test states of
-    the quality pass, drawn with `seed`; timed: states of the timed pass. k: words asked for, at least `beam`.
-    examples: how many translations are shown.
+    the quality pass, drawn with `seed`; timed: states of the timed pass. k: words asked for in both, at least `beam`
+    (a search itself asks for `beam`). examples: how many translations are shown.
     """
 
     contract = "softmax-screening"
@@ -94,6 +113,8 @@ class NmtBeam(Task):
                 f"vocabulary (at least 3), limit, contexts, evaluation, timed and k must be positive, examples not "
                 f"negative, given {vocabulary}, {limit}, {contexts}, {evaluation}, {timed}, {k}, {examples}"
             )
+        if seed < 0:
+            raise RequestError(f"seed must not be negative, given {seed}")
         self.left, dash, self.right = languages.partition("-")
         if not (self.left and dash and self.right):
             raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {languages!r}")
@@ -105,6 +126,8 @@ class NmtBeam(Task):
 
     def prepare(self, context: Context, progress: Any) -> TranslationSetting:
         """Raises `RequestError` when the data are not found or the model cannot be loaded."""
+        from tasks.metrics.bleu import signature
+
         cache = Cache(context.cache)
         parallel = open_parallel(self.source, self.dataset, self.left, self.right, context.data, self.test)
         hashes = {split: pairs_hash(parallel, split, cache) for split in SPLITS}
@@ -114,8 +137,23 @@ class NmtBeam(Task):
 
         contexts = self._contexts(parallel, hashes, translator, context, cache, progress)
         facts = json.loads((contexts / "facts.json").read_text())
+        model_hash = facts.pop("model_hash")
+
+        def same_translator() -> Path:
+            folder = translator()
+            if weights_hash(folder, cache) != model_hash:
+                raise RequestError(
+                    f"the translator in {folder} is not the one that {contexts} was made with; delete that folder to "
+                    "make it anew"
+                )
+            return folder
+
         sources, references = _test_set(parallel, hashes["test"], cache)
-        search = self._searched(sources, hashes["test"], facts["model_hash"], translator, context, cache, progress)
+        key = {
+            "test": hashes["test"], "model": model_hash, **asdict(self.search), "device": context.device,
+            "sentences": sentences.FORMAT, "code": source_digest(_SEARCHING),
+        }  # fmt: skip
+        exact, visited = self._searched(sources, key, same_translator, context, cache, progress)
         arrays = {file.stem: np.load(file, mmap_mode="r") for file in contexts.glob("*.npy")}
         test, targets = arrays["test_contexts"], arrays["test_targets"]
         chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
@@ -125,20 +163,25 @@ class NmtBeam(Task):
             targets=arrays["targets"],
             evaluation=np.array(test[chosen]),
             evaluation_targets=np.array(targets[chosen]),
-            timed=np.load(search / "visited.npy"),
+            timed=visited,
             k=self.k,
-            hashes={"data": hashes["test"], "training_data": hashes["train"], "model": facts.pop("model_hash")},
+            hashes={"data": hashes["test"], "training_data": hashes["train"], "model": model_hash},
             facts={
                 "data": f"{parallel.name} {parallel.source}-{parallel.target}",
                 "test_set": self.test if self.source != "generated" else "test",
                 "evaluated": len(chosen),
-                **asdict(self.search),
+                "beam": self.search.beam,
+                "longest": self.search.limit,  # words a sentence; a counter is called `limit`
+                "length_penalty": self.search.length_penalty,
+                "bleu_signature": signature(),
                 **facts,
+                **as_facts(facts),
             },
-            translator=translator,
+            translator=same_translator,
+            device=context.device,
             sources=sources,
             references=references,
-            exact=json.loads((search / "translations.json").read_text()),
+            exact=exact,
         )
 
     def metrics(self, setting: TranslationSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
@@ -149,13 +192,14 @@ class NmtBeam(Task):
         """`bleu` and `chrf` of the beam search under this softmax, `bleu_difference` to the exact softmax (paired
         bootstrap over sentences), and `same_translations`, the share of sentences that come out equal.
 
-        quality_softmax_s, quality_lstm_s: wall-clock inside softmax and LSTM in this one pass, never a claim of speed.
+        quality_softmax_s, quality_lstm_s: wall-clock inside softmax and LSTM in this one pass, on one thread as the
+        recipes time, never a claim of speed; quality_contexts: how many contexts the search asked the softmax about.
         """
         from tasks.metrics.bleu import bleu, bleu_difference, chrf
         from tasks.models.translation_decoding import translate
         from tasks.models.translation_lstm import load_translator
 
-        model, types, target_types = load_translator(setting.translator())
+        model, types, target_types = load_translator(setting.translator(), setting.device)
         left, right, clock = Vocabulary(types), Vocabulary(target_types), Clock()
         found: list[Hypothesis] = translate(
             model, [left.ids(s) for s in setting.sources], method.topk, self.search,
@@ -171,22 +215,27 @@ class NmtBeam(Task):
             "same_translations": Measure(float(same.mean()), low, high),
             "quality_softmax_s": Measure(clock.softmax_s),
             "quality_lstm_s": Measure(clock.model_s),
+            "quality_contexts": Measure(clock.contexts),
         }
 
     def examples(
         self, setting: TranslationSetting, method: SoftmaxScreening, answers: Sequence[TopK]
     ) -> list[dict[str, str]]:
-        """Sentences drawn with the seed, the same ones for every method."""
-        drawn = np.random.default_rng(self.seed).permutation(len(setting.sources))[: self.shown]
+        """Sentences drawn with the seed, the same ones for every method: those first that the exact softmax does not
+        translate word by word as the reference does."""
+        if not self._translations:
+            return []
+        drawn = np.random.default_rng(self.seed).permutation(len(setting.sources)).tolist()
+        drawn.sort(key=lambda n: setting.exact[n] == setting.references[n])  # stable: the drawn order stays
         return [
-            {
-                "source": setting.sources[n],
-                "reference": setting.references[n],
-                "output": self._translations[n],
-            }
-            for n in drawn.tolist()
-            if self._translations
+            {"source": setting.sources[n], "reference": setting.references[n], "output": self._translations[n]}
+            for n in drawn[: self.shown]
         ]
+
+    def series(self, setting: TranslationSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
+        """Held-out perplexity of the model by epoch of its training, where that is known."""
+        curve = validation_curve(setting.facts)
+        return {"model_validation_perplexity": curve} if curve else {}
 
     def _translator(self, parallel: ParallelSource, context: Context, cache: Cache, progress: Any) -> Path:
         """Folder of the model, trained here unless it is given or the cache has it."""
@@ -207,18 +256,9 @@ class NmtBeam(Task):
         self, parallel: ParallelSource, hashes: dict[Split, str], translator: Callable[[], Path], context: Context,
         cache: Cache, progress: Any,
     ) -> Path:  # fmt: skip
-        from_size = self.model in SIZES
-        given = Path(self.model).expanduser() / "config.json"
-        if not from_size and not given.is_file():
-            raise unknown("translator size or model folder", self.model, SIZES, "task.model")
-        model = (
-            {"size": asdict(SIZES[self.model]), "seed": context.seed}
-            if from_size
-            else {"path": str(given.parent.resolve()), "changed": given.stat().st_mtime_ns}
-        )
         key = {
-            "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts, "model": model,
-            "format": _FORMAT,
+            "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts,
+            "model": self._model_key(context, cache), "sentences": sentences.FORMAT, "format": _FORMAT,
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -228,21 +268,35 @@ class NmtBeam(Task):
 
         return cache.build("translation-contexts", key, build)
 
+    def _model_key(self, context: Context, cache: Cache) -> dict[str, Any]:
+        """What, beside the pairs, determines the model: how a size is trained, or what is in the folder given."""
+        if self.model in SIZES:
+            how = asdict(SIZES[self.model])
+            return {"size": how, "seed": context.seed, "format": translation_sizes.FORMAT}
+        folder = Path(self.model).expanduser()
+        if not (folder / "config.json").is_file():
+            raise unknown("translator size or model folder", self.model, SIZES, "task.model")
+        return content(folder, cache)
+
     def _searched(
-        self, sources: list[str], test_hash: str, model_hash: str, translator: Callable[[], Path], context: Context,
-        cache: Cache, progress: Any,
-    ) -> Path:  # fmt: skip
-        key = {
-            "test": test_hash, "model": model_hash, **asdict(self.search), "timed": self.timed, "seed": self.seed,
-            "format": _FORMAT,
-        }  # fmt: skip
+        self, sources: list[str], key: dict[str, Any], translator: Callable[[], Path], context: Context, cache: Cache,
+        progress: Any,
+    ) -> tuple[list[str], NDArray[np.float32]]:  # fmt: skip
+        """What the exact beam search makes of the test set, and the contexts [timed, d] that it visits first."""
 
-        def build(folder: Path) -> None:
-            from tasks.translation_arrays import write_search
+        def translate(folder: Path) -> None:
+            from tasks.translation_arrays import write_translations
 
-            write_search(folder, translator(), sources, self.search, self.timed, self.seed, context.device, progress)
+            write_translations(folder, translator(), sources, self.search, context.device, progress)
 
-        return cache.build("translation-search", key, build)
+        def visit(folder: Path) -> None:
+            from tasks.translation_arrays import write_visited
+
+            write_visited(folder, translator(), sources, self.search, self.timed, self.seed, context.device, progress)
+
+        said = cache.build("translation-search", key, translate)
+        seen = cache.build("translation-visited", {**key, "timed": self.timed, "seed": self.seed}, visit)
+        return json.loads((said / "translations.json").read_text()), np.load(seen / "visited.npy")
 
 
 def _test_set(parallel: ParallelSource, test_hash: str, cache: Cache) -> tuple[list[str], list[str]]:

@@ -16,6 +16,9 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.registry import task
 from harness.settings import Context, SoftmaxSetting
+from tasks import words
+from tasks.models import lstm_sizes
+from tasks.models.checkpoints import content
 from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import NextWords
 from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
@@ -64,6 +67,8 @@ class PtbNextWord(NextWords):
         super().__init__(
             contexts=contexts, evaluation=evaluation, timed=timed, k=k, batch=batch, perplexity=perplexity, seed=seed
         )
+        if contexts < TRAINING_STREAMS:
+            raise RequestError(f"contexts must be at least {TRAINING_STREAMS}, given {contexts}")
         if vocabulary < 10:
             raise RequestError(f"vocabulary must be at least 10, given {vocabulary}")
         self.source, self.dataset, self.fallback, self.model = source, dataset, fallback, model
@@ -102,14 +107,14 @@ class PtbNextWord(NextWords):
         given = Path(self.model).expanduser() / "config.json"
         model: dict[str, Any]
         if self.model in SIZES:
-            model = {"size": SIZES[self.model].stated(), "seed": context.seed}
+            model = {"size": SIZES[self.model].stated(), "seed": context.seed, "format": lstm_sizes.FORMAT}
         elif not given.is_file():
             raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
         else:  # another model under the same path is another model
-            model = {"path": str(given.parent.resolve()), "changed": given.stat().st_mtime_ns}
+            model = content(given.parent, cache)
         key = {
             "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": model, "format": _FORMAT,
+            "model": model, "words": words.FORMAT, "format": _FORMAT,
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -139,6 +144,7 @@ def write_arrays(
 ) -> None:  # fmt: skip
     """Hidden states of the training text (at most `contexts`) and of the test text, their next words, and the layer.
 
+    Raises `RequestError` for a text that is too short.
     facts.json: sizes, the model's test perplexity (the whole test text, read once from its start) and how it was made.
     """
     from tasks.models.checkpoints import weights_hash
@@ -149,6 +155,11 @@ def write_arrays(
     test = encoded_split(source, "test", types, tokenised, cache)
     for prefix, ids, streams in (("", train, TRAINING_STREAMS), ("test_", test, 1)):
         rows = (len(ids) // streams - 1) * streams
+        if rows < 1:
+            raise RequestError(
+                f"the {'test' if prefix else 'train'} split of {source.name} has {len(ids)} words, fewer than the "
+                f"{2 * streams} needed; give more text"
+            )
         shape = (rows, model.output.in_features)
         states = np.lib.format.open_memmap(folder / f"{prefix}contexts.npy", "w+", np.float32, shape)
         stage = f"hidden states of the {'test' if prefix else 'training'} text"

@@ -67,18 +67,26 @@ def write_contexts(
     (folder / "facts.json").write_text(json.dumps(facts))
 
 
-def write_search(
+def write_translations(
+    folder: Path, model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any
+) -> None:
+    """translations.json, what beam search says with the exact softmax."""
+    model, types, target_types = load_translator(model_folder, device)
+    left, right = Vocabulary(types), Vocabulary(target_types)
+    ids = [left.ids(source) for source in sources]
+    found = translate(model, ids, full_softmax(model), search, progress=progress, stage="exact beam search")
+    (folder / "translations.json").write_text(json.dumps([right.text(hypothesis.words) for hypothesis in found]))
+
+
+def write_visited(
     folder: Path, model_folder: Path, sources: Sequence[str], search: Search, timed: int, seed: int,
     device: str, progress: Any,
 ) -> None:  # fmt: skip
-    """translations.json, what beam search says with the exact softmax; and visited.npy, float32 [<= timed, d], the
-    contexts at which it asks the softmax, in its order, sentence by sentence from one drawn with the seed on."""
-    model, types, target_types = load_translator(model_folder, device)
-    left, right = Vocabulary(types), Vocabulary(target_types)
-    ids, exact = [left.ids(source) for source in sources], full_softmax(model)
-    found = translate(model, ids, exact, search, progress=progress, stage="exact beam search")
-    (folder / "translations.json").write_text(json.dumps([right.text(hypothesis.words) for hypothesis in found]))
-
+    """visited.npy, float32 [<= timed, d], the contexts at which that search asks the softmax, in its order, sentence by
+    sentence from one drawn with the seed on."""
+    model, types, _ = load_translator(model_folder, device)
+    left, exact = Vocabulary(types), full_softmax(model)
+    ids = [left.ids(source) for source in sources]
     visited: list[NDArray[np.float32]] = []
 
     def watched(context: NDArray[np.float32], k: int) -> TopK:

@@ -11,6 +11,7 @@ and the first found of equal ones.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Hypothesis:
 class Search:
     """How to search: places of the beam, most words of an answer, and the exponent of the length in its score.
 
-    Raises `RequestError` for a beam below 1 or a negative limit.
+    Raises `RequestError` for a beam below 1, a negative limit, or a penalty that is no number.
     """
 
     beam: int
@@ -67,11 +68,13 @@ class Search:
             raise RequestError(
                 f"beam must be at least 1 and limit not negative, given beam={self.beam} and limit={self.limit}"
             )
+        if not math.isfinite(self.length_penalty):
+            raise RequestError(f"length_penalty must be a finite number, given {self.length_penalty}")
 
 
 @dataclass(slots=True)
 class Clock:
-    """Wall-clock seconds inside the softmax and inside the model, and how often each hypothesis asked the softmax."""
+    """Wall-clock seconds inside the softmax and inside the model, and how many contexts the softmax was asked about."""
 
     softmax_s: float = 0.0
     model_s: float = 0.0

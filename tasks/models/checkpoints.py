@@ -66,6 +66,12 @@ def weights_hash(folder: Path, cache: Cache | None = None) -> str:
     return (keep.build(name, {"files": stamps}, build) / "hash.txt").read_text()
 
 
+def content(folder: Path, cache: Cache) -> dict[str, str]:
+    """What tells the folder of a model trained here from every other one: hashes of its weights, and of the JSON files
+    beside them (size, vocabulary, training)."""
+    return {"weights": weights_hash(folder, cache), "files": _content_hash(sorted(folder.glob("*.json")))}
+
+
 def tokenizer_hash(folder: Path) -> str:
     """SHA-256 (20 hex digits) over the tokenizer's vocabulary, merges, options and special tokens (which begin every
     stream); empty when the folder has no tokenizer."""

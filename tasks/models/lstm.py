@@ -22,14 +22,13 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
-from tasks.models.lstm_sizes import SIZES, Size
+from tasks.models.lstm_sizes import FORMAT, SIZES, Size
 from tasks.models.recurrence import unrolled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 State = tuple[torch.Tensor, torch.Tensor]
-_FORMAT = 1  # raise when a change below changes the weights
 _STREAMS = 20  # streams read side by side when hidden states are written
 _CHUNK = 200  # words of each stream at a time
 _WARMUP = 100  # steps of Adam
@@ -102,7 +101,7 @@ def trained_lstm(
         )
     key = {
         "training": _hash(training), "validation": _hash(validation), "types": list(types), "size": size.stated(),
-        "seed": seed, "format": _FORMAT,
+        "seed": seed, "format": FORMAT,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -113,6 +112,7 @@ def trained_lstm(
 
 def load_lstm(folder: Path, device: str = "cpu") -> tuple[WordLSTM, list[str]]:
     """The model in eval mode and its vocabulary. Raises `RequestError` when the folder is no such model."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -120,7 +120,7 @@ def load_lstm(folder: Path, device: str = "cpu") -> tuple[WordLSTM, list[str]]:
         types: list[str] = json.loads((folder / "vocabulary.json").read_text())
         model = WordLSTM(len(types), size)
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{folder} is not an LSTM trained here: {reason}; retrain it") from error
     return model.to(device).eval(), types

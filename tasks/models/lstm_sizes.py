@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+FORMAT = 1  # raise when a change in `lstm` changes the weights that a size trains to
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:

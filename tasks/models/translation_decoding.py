@@ -14,6 +14,7 @@ from harness.progress import Progress
 from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
 from tasks.models.translation_lstm import Ids, State, Translator, by_length, source_tensor
 from tasks.sentences import END
+from tasks.threads import one_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,15 +65,19 @@ def translate(
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
     """The best hypothesis of each source in the sources' order, at most twice its length and 10 words long where that
-    is below the search's limit (the usual bound against a search that does not end)."""
+    is below the search's limit (the usual bound against a search that does not end).
+
+    On one thread, so that the clock compares softmaxes as the timed pass does, and rounding is the same everywhere.
+    """
     found: dict[int, Hypothesis] = {}
     decoder = LstmDecoder(model)
-    for group in by_length(sources, side_by_side):
-        chosen = [sources[position] for position in group]
-        bounded = replace(search, limit=min(search.limit, 2 * len(chosen[0]) + 10))
-        answers = beam_search(decoder, chosen, softmax, bounded, END, clock)
-        found.update(zip(group, answers, strict=True))
-        progress.update(stage, len(found), len(sources), "sentences")
+    with one_thread():
+        for group in by_length(sources, side_by_side):
+            chosen = [sources[position] for position in group]
+            bounded = replace(search, limit=min(search.limit, 2 * len(chosen[0]) + 10))
+            answers = beam_search(decoder, chosen, softmax, bounded, END, clock)
+            found.update(zip(group, answers, strict=True))
+            progress.update(stage, len(found), len(sources), "sentences")
     return [found[position] for position in range(len(sources))]
 
 

@@ -27,7 +27,7 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
-from tasks.models.translation_sizes import SIZES, Size
+from tasks.models.translation_sizes import FORMAT, SIZES, Size
 from tasks.sentences import END, UNKNOWN
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ Ids = Sequence[int]
 Pairs = Sequence[tuple[Ids, Ids]]  # source and target sentences, without an end mark
 State = tuple[torch.Tensor, torch.Tensor]
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # source [s, b], decoder input [t, b], targets [t, b]
-_FORMAT = 1  # raise when a change below changes the weights
 _IGNORED = -100  # a target that is no word
 _READ = 64  # pairs read at a time when nothing is trained
 
@@ -101,7 +100,7 @@ def trained_translator(
     size = sizes[size_name]
     key = {
         "training": _hash(training), "validation": _hash(validation), "size": asdict(size), "seed": seed,
-        "types": [list(source_types), list(target_types)], "format": _FORMAT,
+        "types": [list(source_types), list(target_types)], "format": FORMAT,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -113,6 +112,7 @@ def trained_translator(
 
 def load_translator(folder: Path, device: str = "cpu") -> tuple[Translator, list[str], list[str]]:
     """The model in eval mode, source and target vocabulary. Raises `RequestError` when the folder is no such model."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -120,7 +120,7 @@ def load_translator(folder: Path, device: str = "cpu") -> tuple[Translator, list
         source, target = (json.loads((folder / f"{side}_types.json").read_text()) for side in ("source", "target"))
         model = Translator(len(source), len(target), size)
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{folder} is not a translator trained here: {reason}; retrain it") from error
     return model.to(device).eval(), source, target

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+FORMAT = 1  # raise when a change in `translation_lstm` changes the weights that a size trains to
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from harness.contracts import TopK
 from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks import nmt_beam
-from tasks.models import translation_lstm
+from tasks import nmt_beam, sentences, translation_arrays
+from tasks.models import translation_lstm, translation_sizes
 from tasks.models.translation_sizes import SIZES, Size
 from tasks.nmt_beam import NmtBeam
 from tasks.sources.invented_language import InventedLanguage
@@ -102,11 +106,21 @@ def test_examples_are_the_same_sentences_for_every_softmax_with_what_each_makes_
         shown.append(task.examples(setting, softmax, []))
     exact, screened = shown
     assert len(exact) == 4
+    assert [list(example) for example in exact] == [["source", "reference", "output"]] * 4
     for ours, theirs in zip(exact, screened, strict=True):
         place = setting.sources.index(ours["source"])
         assert ours["reference"] == theirs["reference"] == setting.references[place]
         assert ours["output"] == setting.exact[place]
     assert exact != screened
+
+
+def test_examples_are_first_of_all_sentences_that_the_exact_softmax_translates_otherwise_than_the_reference(prepare):
+    task, setting = prepare(examples=3)
+    task.evaluate(setting, Exact(setting.layer))
+    setting.exact = [other if n in (4, 9) else setting.references[n] for n, other in enumerate(setting.exact)]
+    setting.exact[4], setting.exact[9] = "something", "else"
+    shown = [setting.sources.index(example["source"]) for example in task.examples(setting, None, [])]
+    assert set(shown[:2]) == {4, 9} and len(shown) == 3
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -137,6 +151,86 @@ def test_a_trained_model_can_be_given_as_a_folder(prepare):
     assert trained.hashes == given.hashes
 
 
+def built(home, name):
+    return {folder.parent for folder in (home / name).glob("*/key.json")}
+
+
+@pytest.fixture
+def copied(prepare, tmp_path):
+    """A copy of the trained model's folder, and a way to write other weights into it."""
+    folder = shutil.copytree(prepare()[1].translator(), tmp_path / "model")
+
+    def replace_weights():
+        weights = load_file(folder / "model.safetensors")
+        save_file(weights | {"output.bias": weights["output.bias"] + 1}, folder / "model.safetensors")
+
+    return folder, replace_weights
+
+
+def test_other_weights_in_a_given_folder_are_another_model(prepare, copied):
+    folder, replace_weights = copied
+    _, first = prepare(model=str(folder))
+    replace_weights()
+    _, second = prepare(model=str(folder))
+    np.testing.assert_allclose(second.layer.bias, first.layer.bias + 1, atol=1e-6)
+    assert first.hashes["model"] != second.hashes["model"]
+
+
+def test_a_search_by_another_model_than_that_of_the_contexts_is_refused(prepare, copied):
+    folder, replace_weights = copied
+    task, setting = prepare(model=str(folder))
+    replace_weights()
+    with pytest.raises(RequestError, match=r"is not the one that .* was made with; delete"):
+        task.evaluate(setting, Exact(setting.layer))
+
+
+@pytest.mark.parametrize("module", [sentences, translation_sizes])
+def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, home, monkeypatch, module):
+    prepare()
+    before = built(home, "translation-contexts")
+    monkeypatch.setattr(module, "FORMAT", 99)
+    prepare()
+    assert len(built(home, "translation-contexts")) == len(before) + 1
+
+
+def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypatch):
+    prepare()
+    monkeypatch.setattr(translation_arrays, "write_translations", None)  # would fail if it were asked for
+    assert len(prepare(timed=25)[1].timed) == 25
+    other = prepare(seed=3)[1].timed
+    assert not np.array_equal(other, prepare()[1].timed)
+
+
+def test_the_search_is_repeated_on_another_device_or_by_other_code(prepare, home, monkeypatch):
+    prepare()
+    before = built(home, "translation-search")
+    monkeypatch.setattr(nmt_beam, "source_digest", lambda paths: "other")
+    prepare()
+    assert len(built(home, "translation-search")) == len(before) + 1
+    keys = [json.loads((folder / "key.json").read_text())["key"] for folder in before]
+    assert {key["device"] for key in keys} == {"cpu"}
+    assert all(path.is_file() for path in nmt_beam._SEARCHING)
+
+
+def test_the_search_runs_on_the_device_of_the_setting(prepare, monkeypatch):
+    task, setting = prepare()
+    asked, load = [], translation_lstm.load_translator
+    monkeypatch.setattr(translation_lstm, "load_translator", lambda *at: asked.append(at[1:]) or load(at[0]))
+    setting.device = "cuda:7"
+    task.evaluate(setting, Exact(setting.layer))
+    assert asked == [("cuda:7",)]
+
+
+def test_facts_name_the_search_the_bleu_and_the_curve(prepare):
+    task, setting = prepare()
+    facts = setting.facts
+    assert (facts["beam"], facts["longest"], facts["length_penalty"]) == (2, 100, 1.0)
+    assert "limit" not in facts  # a counter's name
+    assert "tok:13a" in facts["bleu_signature"]
+    curve = task.series(setting, [])["model_validation_perplexity"]
+    assert len(curve) == TINY.epochs == len(facts["validation_perplexity_by_epoch"].split())
+
+
 def test_accuracy_counts_the_true_next_word_among_the_answers(prepare):
     task, setting = prepare()
     answers = [TopK(np.array([t, 1, 2, 3, 4]) if i % 2 else np.array([-1, t, -2, -3, -4]), np.zeros(5), 0.0)
@@ -151,6 +245,8 @@ def test_impossible_parameters_are_refused(prepare):
         ({"beam": 0}, "beam must be at least 1"),
         ({"limit": 0}, "must be positive"),
         ({"timed": 0}, "must be positive"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a finite number"),
         ({"languages": "german"}, "must be SOURCE-TARGET"),
     ):
         with pytest.raises(RequestError, match=message):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from harness.contracts import TopK
 from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks.models import lstm
+from tasks import words
+from tasks.models import lstm, lstm_sizes
 from tasks.next_words import exact_log_probs
 from tasks.ptb_next_word import PtbNextWord
 
@@ -100,6 +103,38 @@ def test_a_trained_model_can_be_given_as_a_folder(prepare, tmp_path):
     assert trained.hashes["model"] == given.hashes["model"]
 
 
+def test_other_weights_in_a_given_folder_are_another_model(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
+    copy = shutil.copytree(folder, tmp_path / "model")
+    first = prepare(model=str(copy))
+    weights = load_file(copy / "model.safetensors")
+    save_file(weights | {"output.bias": weights["output.bias"] + 1}, copy / "model.safetensors")
+    np.testing.assert_allclose(prepare(model=str(copy)).layer.bias, first.layer.bias + 1, atol=1e-6)
+    (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:100])
+    with pytest.raises(RequestError, match="is not an LSTM trained here"):
+        prepare(model=str(copy))
+
+
+@pytest.mark.parametrize("module", [words, lstm_sizes])
+def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, tmp_path, monkeypatch, module):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    monkeypatch.setattr(module, "FORMAT", 99)
+    prepare()
+    assert len(list((tmp_path / "cache" / "next-word-contexts").glob("*/key.json"))) == 2
+
+
+def test_a_text_that_is_too_short_is_refused(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
+    (tmp_path / "data" / "ptb" / "ptb.train.txt").write_text("w1 w2\n")
+    with pytest.raises(RequestError, match="the train split of ptb has 3 words, fewer than the 40 needed"):
+        prepare(model=str(folder))
+
+
 def test_accuracy_counts_the_true_next_word_among_the_answers(prepare, tmp_path):
     write(tmp_path / "data", "ptb", "ptb.")
     setting = prepare()
@@ -177,3 +212,9 @@ def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
 def test_impossible_parameters_are_refused():
     with pytest.raises(RequestError, match="evaluation must be positive, given 0"):
         PtbNextWord(evaluation=0)
+    with pytest.raises(RequestError, match="contexts must be at least 20, given 5"):
+        PtbNextWord(contexts=5)
+    with pytest.raises(RequestError, match="seed must not be negative"):
+        PtbNextWord(seed=-1)
+    with pytest.raises(RequestError, match="one probability at a time, given batch=32"):
+        PtbNextWord(perplexity=True, batch=32)

@@ -156,3 +156,6 @@ def test_no_sources_no_words_and_impossible_searches():
         Search(beam=0, limit=5)
     with pytest.raises(RequestError, match="limit not negative"):
         Search(beam=1, limit=-1)
+    for penalty in (float("nan"), float("inf")):
+        with pytest.raises(RequestError, match="length_penalty must be a finite number"):
+            Search(beam=1, limit=1, length_penalty=penalty)

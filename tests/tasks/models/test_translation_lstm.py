@@ -173,6 +173,28 @@ def test_an_interrupted_training_ends_in_the_same_weights(tmp_path, monkeypatch)
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
+def test_a_search_keeps_to_one_thread_and_gives_the_others_back(model):
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return {torch.get_num_threads(), *(library["num_threads"] for library in threadpool_info())}
+
+    seen, exact = set(), full_softmax(model)
+
+    def watched(context, k):
+        seen.update(threads())
+        return exact(context, k)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        translate(model, [[3, 4]], watched, Search(beam=1, limit=3), progress=QUIET, stage="test")
+        assert seen == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
     with pytest.raises(RequestError, match="did you mean 'nmt-500'"):
         lstm.trained_translator("nmt-50", TYPES, TYPES, reversals(5), reversals(5), Cache(tmp_path))
@@ -180,3 +202,10 @@ def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
         lstm.trained_translator("mini", TYPES, TYPES, [], reversals(5), Cache(tmp_path))
     with pytest.raises(RequestError, match="is not a translator trained here"):
         lstm.load_translator(tmp_path)
+    whole = lstm.trained_translator(
+        "tiny", TYPES, TYPES, reversals(20), reversals(5), Cache(tmp_path), sizes={"tiny": replace(TINY, epochs=1)}
+    )
+    weights = whole / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(RequestError, match="is not a translator trained here"):
+        lstm.load_translator(whole)
