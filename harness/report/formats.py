@@ -25,6 +25,8 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
     low, high = interval
+    if low == value == high:  # a count, or the comparison of a thing with itself
+        return number(value)
     width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
     most = max(0, 5 - math.floor(math.log10(size)))
