@@ -143,8 +143,8 @@ class NmtBeam(Task):
             folder = translator()
             if weights_hash(folder, cache) != model_hash:
                 raise RequestError(
-                    f"the translator in {folder} is not the one that {contexts} was made with; delete that folder to "
-                    "make it anew"
+                    f"the translator in {folder} is not the one whose contexts are in {contexts}; delete the latter to "
+                    "have them made anew"
                 )
             return folder
 

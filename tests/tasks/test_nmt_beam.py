@@ -180,7 +180,7 @@ def test_a_search_by_another_model_than_that_of_the_contexts_is_refused(prepare,
     folder, replace_weights = copied
     task, setting = prepare(model=str(folder))
     replace_weights()
-    with pytest.raises(RequestError, match=r"is not the one that .* was made with; delete"):
+    with pytest.raises(RequestError, match=r"is not the one whose contexts are in .*; delete"):
         task.evaluate(setting, Exact(setting.layer))
 
 
