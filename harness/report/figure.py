@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +141,7 @@ def _draw(
         panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
     elif papers:
         panels[0].set_title(f"measured, scale {scale}; hollow: published", fontsize="medium")
-    figure.suptitle(f"{recipe.name}: {recipe.title}")
+    figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", 120 if apart else 76), fontsize="medium")
     bars = any(p.low is not None for points in curves.values() for p in points)
     figure.supxlabel(("bars: 95% intervals; " if bars else "") + machine, fontsize="x-small", color="0.4")
     return figure
