@@ -105,11 +105,12 @@ def _apply(rule: Rule, word: str, following: str, previous: str, rng: np.random.
 
 
 def misspelt(word: str, rng: np.random.Generator) -> str:
-    """The word with one slip of the pen: a letter dropped, doubled, undoubled, swapped, missed, or a sound misspelt."""
+    """The word with one slip of the pen: a sound misspelt, or a letter doubled, undoubled, dropped, swapped with the
+    next or mistaken for its neighbour on the keyboard. A word of one or two letters stays as it is."""
     if len(word) < 3:
         return word
     kind, where, extra = rng.random(3).tolist()
-    at = 1 + int(where * (len(word) - 1))  # first letters are rarely wrong
+    at = 1 + int(where * (len(word) - 1))  # the first letter stays
     if kind < 0.3:
         fits = [(old, new) for old, new in _SOUNDS if old in word[1:]]
         if fits:

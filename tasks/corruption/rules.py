@@ -21,8 +21,8 @@ _STRAY = ("about", "of", "to", "for", "in", "on", "with")
 
 
 class Rule(NamedTuple):
-    """One way to spoil a word. `words` take its place (empty: the word is dropped); `*spelling`, `*swap`, `*join`,
-    `*lower` and `*upper` are done to the letters or to the neighbours. `after`: words that must stand before it."""
+    """One way to spoil a word. `words` take its place (empty: the word is dropped); `*spelling` misspells it, `*swap`
+    exchanges it with the next. `after`: words one of which must stand before it."""
 
     kind: str
     rate: float
@@ -43,7 +43,7 @@ class Rules(NamedTuple):
 
 
 class ErrorModel(dict[str, Rules]):
-    """word -> its rules, worked out on first use. `rate` scales all of them; 1 is the density of CoNLL-2013."""
+    """word -> its rules, worked out on first use."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         super().__init__()

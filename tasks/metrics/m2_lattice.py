@@ -12,13 +12,10 @@ three differ at most in how edits that match nothing are cut; the official score
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-
-if TYPE_CHECKING:
-    pass
 
 GOLD, UNIT, EDIT = -(1 << 50), 1 << 20, 1  # weights of a gold edit, of an elementary edge, of another edit
 _DIAGONAL, _DELETION, _INSERTION = 1, 2, 4
