@@ -1,7 +1,7 @@
 """Training of grammatical error correctors on clean text with synthetic errors (the paper's own route, section 4.1.1).
 
 Pairs are (spoiled, clean) sentences, tokenised as CoNLL-2013/14 and JFLEG are and written with blanks between tokens;
-their ids come from a shared subword vocabulary. No sentence of a test set is ever seen.
+their ids come from a shared subword vocabulary. OVERLAP
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from typing import Any
 import numpy as np
 
 from harness.artifacts import Cache
+from harness.environment import source_digest
 from harness.progress import Progress
+from tasks import corruption
 from tasks.corruption import ErrorModel, Lexicon, annotate, sentences
 from tasks.corruption.errors import default_model
 from tasks.corruption.grammar import clean_sentences
 from tasks.metrics.m2 import Annotated
 from tasks.metrics.m2_lattice import Gold
+from tasks.models.checkpoints import tokenizer_hash
 from tasks.models.encoder_decoder_sizes import Size
 from tasks.models.pairs import Pairs
 from tasks.models.subwords import trained_subwords
 from tasks.sources import SPLITS, Source, Split, split_hash
 
-_FORMAT = 1  # raise when a change below, or in `tasks.corruption`, changes the pairs
+_FORMAT = 1  # raise when a change below changes the pairs
 _HELD_OUT = 2000  # sentences
 _GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 300}
 
@@ -33,9 +36,15 @@ _GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 3
 class CleanText(ABC):
     """Tokenised sentences without errors, per split."""
 
-    @abstractmethod
     def content(self, cache: Cache) -> dict[str, Any]:
-        """What determines the sentences, JSON-able."""
+        """What determines the sentences and the errors made in them, JSON-able: the text, and the code that cuts and
+        spoils it."""
+        code = source_digest([Path(corruption.__file__).parent])
+        return {**self.identity(cache), "corruption": code, "format": _FORMAT}
+
+    @abstractmethod
+    def identity(self, cache: Cache) -> dict[str, Any]:
+        """What tells the text from every other, JSON-able."""
 
     @abstractmethod
     def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
@@ -49,8 +58,8 @@ class CleanText(ABC):
 class GrammarText(CleanText):
     """Sentences of the seeded grammar: nothing to download."""
 
-    def content(self, cache: Cache) -> dict[str, Any]:
-        return {"grammar": dict(_GENERATED), "format": _FORMAT}
+    def identity(self, cache: Cache) -> dict[str, Any]:
+        return {"grammar": dict(_GENERATED)}
 
     def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
         return list(clean_sentences(SPLITS.index(split), _GENERATED[split]))
@@ -66,9 +75,9 @@ class ArticleText(CleanText):
         self.source = source
         self._splits: dict[Split, list[list[str]]] = {}
 
-    def content(self, cache: Cache) -> dict[str, Any]:
+    def identity(self, cache: Cache) -> dict[str, Any]:
         splits: tuple[Split, ...] = ("train", "validation")
-        return {"clean": {split: split_hash(self.source, split, cache) for split in splits}, "format": _FORMAT}
+        return {"clean": {split: split_hash(self.source, split, cache) for split in splits}}
 
     def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
         if split not in self._splits:
@@ -102,7 +111,10 @@ def trained_corrector(
 def correction_pairs(
     clean: CleanText, split: Split, tokenizer_folder: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
 ) -> Pairs:
-    """Ids of (spoiled, clean) sentences of a split (validation: of its first ones)."""
+    """Ids of (spoiled, clean) sentences of a split (validation: of its first ones).
+
+    content: what determines the sentences, JSON-able, with the `seed` of their errors.
+    """
 
     def build(folder: Path) -> None:
         texts = [
@@ -111,7 +123,8 @@ def correction_pairs(
         ]
         Pairs.write(folder, encoded_pairs(texts, tokenizer_folder, progress))
 
-    return Pairs.open(cache.build("correction-pairs", {**content, "split": split}, build))
+    key = {**content, "split": split, "tokenizer": tokenizer_hash(tokenizer_folder)}
+    return Pairs.open(cache.build("correction-pairs", key, build))
 
 
 def encoded_pairs(
@@ -130,7 +143,8 @@ def encoded_pairs(
 def spoiled(
     clean: CleanText, split: Split, seed: int, progress: Progress
 ) -> Iterator[tuple[Annotated, list[str]]]:  # fmt: skip
-    """Sentences of a split with errors made in them, annotated with the corrections, and as they were."""
+    """Sentences of a split (validation: the first of them) with errors made in them, annotated with the corrections,
+    and as they were."""
     model = clean.errors(progress)
     chosen = clean.sentences(split, progress)
     if split == "validation":

@@ -7,27 +7,35 @@ tokens again by splitting. A task adds where sentences and models come from, and
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from harness import statistics
 from harness.artifacts import Cache, digest
 from harness.contracts import Decoded
-from harness.errors import RequestError
-from harness.settings import Context, DecodingSetting, Measure, Task
+from harness.errors import CellFailedError, RequestError, unknown
+from harness.settings import Context, DecodingSetting, Measure, Scale, Task
+from tasks.correction import ArticleText, CleanText, GrammarText, trained_corrector
 from tasks.metrics.edit_ratio import edit_ratios
+from tasks.models.encoder_decoder_sizes import SIZES
+from tasks.sources import open_source
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tasks.models.generation import TextGenerator
 
 Tokens = list[str]
 TRAINED = "train:"  # a model parameter that begins so names a size to train here
-_GREEDY_BATCH = 32
+CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"
 _READABLE = range(8, 31)  # tokens of a source that a worked example may have
+_LEAST = 10  # sentences; fewer give no interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,63 +51,100 @@ class Items:
         return Items([self.sources[n] for n in numbers], [self.gold[n] for n in numbers], self.label)
 
 
+@dataclass(kw_only=True, eq=False)
 class EditingTask(Task):
-    """Parameters that all editing tasks share. `model`: `train:` and a size of `tasks.models.encoder_decoder_sizes`
-    to train here, or a model by folder or hub id. limit: longest output in ids. evaluation: at most this many sentences
-    (None: all), drawn with `seed`. timed: sentences of the timed pass, drawn among them. batch: sentences decoded at a
-    time. edit_ratio: [low, high), only sentences whose greedy output (by `transformers`) differs from the source by
-    that much. examples: worked examples shown, spread over the edit ratios of the outputs. seed: of training, of errors
-    that are generated, and of what is drawn.
+    """Parameters that all editing tasks share. source: `folder` takes sentences from data sets, `generated` from a
+    seeded grammar, whose corrections are known. model: `train:` and a size of `tasks.models.encoder_decoder_sizes`, to
+    train here on `text` (clean text, a data set), or a model by folder or hub id. limit: longest output in ids.
+    evaluation: at most this many sentences (None: all), drawn with `seed`. timed: sentences of the timed pass, drawn
+    among them. batch: sentences decoded at a time. edit_ratio: [low, high), only sentences whose greedy output (by
+    `transformers`) differs from the source by that much. shown: worked examples, spread over the edit ratios of the
+    outputs. seed: of training, of errors that are generated, and of what is drawn.
     """
 
-    contract = "sequence-decoding"
+    source: str = "folder"
+    text: str = CLEAN_TEXT
+    model: str = "train:small"
+    limit: int = 256
+    evaluation: int | None = None
+    timed: int = 16
+    batch: int = 1
+    edit_ratio: list[float] | None = None
+    shown: int = 0
+    seed: int = 0
 
-    def __init__(
-        self, *, model: str, limit: int, evaluation: int | None, timed: int, batch: int,
-        edit_ratio: list[float] | None, examples: int, seed: int,
-    ) -> None:  # fmt: skip
-        if min(timed, batch) < 1 or limit < 0 or examples < 0 or (evaluation is not None and evaluation < 1):
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
+        # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
+        "mini": {"source": "generated", "model": "train:mini", "evaluation": 150, "timed": 24, "limit": 64},
+        "small": {"model": "train:small"},
+        "paper": {"model": "train:transformer-big"},
+    }
+
+    def __post_init__(self) -> None:
+        if self.source not in ("folder", "generated"):
+            raise unknown("source", self.source, ["folder", "generated"], "task.source")
+        if min(self.timed, self.batch) < 1 or (self.evaluation is not None and self.evaluation < 1):
             raise RequestError(
-                f"timed, batch and evaluation must be positive, limit and examples not negative, given {timed}, "
-                f"{batch}, {evaluation}, {limit}, {examples}"
+                f"timed, batch and evaluation must be positive, given {self.timed}, {self.batch} and {self.evaluation}"
             )
-        if edit_ratio is not None and (len(edit_ratio) != 2 or not edit_ratio[0] < edit_ratio[1]):
+        if min(self.limit, self.shown, self.seed) < 0:
             raise RequestError(
-                f"edit_ratio = {edit_ratio}: give a lower bound and a larger upper bound, such as [0, 0.1]"
+                f"limit, shown and seed must not be negative, given {self.limit}, {self.shown} and {self.seed}"
             )
-        self.model, self.limit, self.evaluation, self.timed, self.batch = model, limit, evaluation, timed, batch
-        self.edit_ratio, self.shown, self.seed = edit_ratio, examples, seed
+        bounds = self.edit_ratio
+        if bounds is not None and (
+            len(bounds) != 2 or any(math.isnan(bound) for bound in bounds) or not bounds[0] < bounds[1]
+        ):
+            raise RequestError(f"edit_ratio = {bounds}: give a lower bound and a larger upper bound, such as [0, 0.1]")
 
     @abstractmethod
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         """The test sentences. Raises `RequestError` when they cannot be found or read."""
 
-    @abstractmethod
     def trained(self, size: str, context: Context, cache: Cache, progress: Any) -> Path:
-        """Folder of the model of a size, trained now unless the cache has it."""
+        """Folder of the model of a size, trained now unless the cache has it: here a corrector.
+
+        Raises `RequestError` for an unknown size or missing text.
+        """
+        if size not in SIZES:
+            raise unknown("model size", f"train:{size}", [f"train:{name}" for name in SIZES], "task.model")
+        clean: CleanText = GrammarText()
+        if self.source == "folder":
+            try:
+                clean = ArticleText(open_source("folder", self.text, context.data, cache))
+            except RequestError as error:
+                raise RequestError(
+                    f"no clean text to train train:{size} on: {str(error).partition(';')[0]}; point HARNESS_DATA at "
+                    "the folder that holds it, name another data set by --set task.text=NAME, or take generated "
+                    "sentences by --set task.source=generated"
+                ) from error
+        return trained_corrector(SIZES[size], clean, cache, device=context.device, seed=self.seed, progress=progress)
 
     @abstractmethod
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """Metrics of outputs (tokens) for the items."""
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
-        """Raises `RequestError` when data or model are missing or no sentence has the edit ratio asked for."""
+        """Raises `RequestError` when data or model are missing or a sentence does not fit the model, and
+        `CellFailedError` when no sentence has the edit ratio asked for."""
         from tasks.models.generation import TextGenerator
 
         cache = Cache(context.cache)
         items = self.items(context, cache, progress)
+        if not any(items.sources):
+            raise RequestError(f"{items.label} holds no sentence; give a file that does")
         folder = self.model
         if self.model.startswith(TRAINED):
             folder = str(self.trained(self.model.removeprefix(TRAINED), context, cache, progress))
         self.generator = TextGenerator.load(folder, device=context.device, cache=cache, name=self.model)
-        data = digest([items.sources, [repr(gold) for gold in items.gold]])
-        self._check_lengths(items)
-        items = self._within(items, cache, progress)
+        encoded = self.generator.encode([" ".join(tokens) for tokens in items.sources])
+        self._check_lengths(encoded, items.label)
+        numbers = self._within(items, encoded, cache, progress)
         rng = np.random.default_rng(self.seed)
-        if self.evaluation is not None and self.evaluation < len(items.sources):
-            items = items.chosen(np.sort(rng.permutation(len(items.sources))[: self.evaluation]).tolist())
-        self.chosen = items
-        sources = self.generator.encode([" ".join(tokens) for tokens in items.sources])
+        if self.evaluation is not None and self.evaluation < len(numbers):
+            numbers = numbers[np.sort(rng.permutation(len(numbers))[: self.evaluation])]
+        self.chosen = items.chosen(numbers.tolist())
+        sources = [encoded[number] for number in numbers]
         timed = rng.permutation(len(sources))[: self.timed]
         record = Path(folder) / "training.json"
         lengths = [len(source) for source in sources]
@@ -110,7 +155,10 @@ class EditingTask(Task):
             timed=[sources[n] for n in timed],
             limit=self.limit,
             batch=self.batch,
-            hashes={"data": data, "model": self.generator.hash},
+            hashes={
+                "data": digest([items.sources, [repr(gold) for gold in items.gold]]),
+                "model": self.generator.hash,
+            },
             facts={
                 "data": items.label,
                 "sentences": len(sources),
@@ -122,19 +170,20 @@ class EditingTask(Task):
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """The task's score, and the median `edit_ratio` of source and output in tokens."""
-        outputs = [self.tokens(answer.ids) for answer in answers]
-        ratio = Measure(float(np.median(edit_ratios(self.chosen.sources, outputs))))
-        return {**self.score(self.chosen, outputs), "edit_ratio": ratio}
+        outputs = self._outputs(answers)
+        ratios = edit_ratios(self.chosen.sources, outputs)
+        interval = statistics.bootstrap_interval(ratios.tolist(), resamples=2000) if len(ratios) >= _LEAST else None
+        median = Measure(float(np.median(ratios)), *(interval or (None, None)))
+        return {**self.score(self.chosen, outputs), "edit_ratio": median}
 
     def series(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, list[float]]:
         """Edit ratio of every sentence, for plots against its iterations."""
-        outputs = [self.tokens(answer.ids) for answer in answers]
-        return {"edit_ratio": edit_ratios(self.chosen.sources, outputs).tolist()}
+        return {"edit_ratio": edit_ratios(self.chosen.sources, self._outputs(answers)).tolist()}
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
         """Sentences of readable length, at equal steps from the least to the most edited; what was accepted together
         stands in brackets, what came from an ordinary step does not."""
-        ratios = edit_ratios(self.chosen.sources, [self.tokens(answer.ids) for answer in answers])
+        ratios = edit_ratios(self.chosen.sources, self._outputs(answers))
         readable = [n for n, tokens in enumerate(self.chosen.sources) if len(tokens) in _READABLE]
         ranked = sorted(readable, key=lambda n: (ratios[n], n))
         steps = np.linspace(0, len(ranked) - 1, min(self.shown, len(ranked))).round().astype(int)
@@ -147,68 +196,39 @@ class EditingTask(Task):
             for number in (ranked[step] for step in steps)
         ]
 
-    def tokens(self, ids: Sequence[int]) -> Tokens:
-        """The tokens that ids stand for."""
+    def _outputs(self, answers: Sequence[Decoded]) -> list[Tokens]:
+        return [self._tokens(answer.ids) for answer in answers]
+
+    def _tokens(self, ids: Sequence[int]) -> Tokens:
         return self.generator.decode(ids).split()
 
-    def _check_lengths(self, items: Items) -> None:
+    def _check_lengths(self, encoded: Sequence[Sequence[int]], label: str) -> None:
         """Refuse sentences that the model has no positions for."""
-        for number, ids in enumerate(self.generator.encode([" ".join(tokens) for tokens in items.sources])):
+        for number, ids in enumerate(encoded):
             if len(ids) > self.generator.window:
                 raise RequestError(
-                    f"sentence {number} of {items.label} has {len(ids)} ids and {self.model} takes "
+                    f"sentence {number} of {label} has {len(ids)} ids and {self.model} takes "
                     f"{self.generator.window}: leave it out, or take a model with more positions"
                 )
 
-    def _within(self, items: Items, cache: Cache, progress: Any) -> Items:
-        """The sentences of the edit ratio asked for, judged by the model's greedy outputs."""
+    def _within(
+        self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """Numbers of the sentences of the edit ratio asked for, judged by the model's greedy outputs."""
         if self.edit_ratio is None:
-            return items
+            return np.arange(len(encoded))
+        from tasks.models.greedy import greedy_outputs
+
         low, high = self.edit_ratio
-        outputs = greedy_outputs(self.generator, items.sources, self.limit, cache, progress)
-        ratios = edit_ratios(items.sources, [self.tokens(ids) for ids in outputs])
-        numbers = np.flatnonzero((ratios >= low) & (ratios < high)).tolist()
-        if not numbers:
-            raise RequestError(
+        outputs = greedy_outputs(self.generator, encoded, self.limit, cache, progress)
+        ratios = edit_ratios(items.sources, [self._tokens(ids) for ids in outputs])
+        numbers = np.flatnonzero((ratios >= low) & (ratios < high))
+        if not len(numbers):  # the model's doing: this cell has no result, others have
+            raise CellFailedError(
                 f"no sentence of {items.label} has an edit ratio in [{low:g}, {high:g}) under {self.model} "
                 f"(they lie between {ratios.min():.2f} and {ratios.max():.2f}); give other bounds"
             )
-        return items.chosen(numbers)
-
-
-def greedy_outputs(
-    generator: TextGenerator, sources: Sequence[Tokens], limit: int, cache: Cache, progress: Any
-) -> list[list[int]]:
-    """Ids of the greedy outputs by `transformers.generate`, in padded batches, kept in the cache."""
-    encoded = generator.encode([" ".join(tokens) for tokens in sources])
-    key = {"model": generator.hash, "sources": digest(encoded), "limit": limit, "device": generator.device}
-
-    def build(folder: Path) -> None:
-        import torch
-
-        order = sorted(range(len(encoded)), key=lambda n: len(encoded[n]))
-        outputs: dict[int, list[int]] = {}
-        for start in range(0, len(order), _GREEDY_BATCH):
-            numbers = order[start : start + _GREEDY_BATCH]
-            padded = generator.tokenizer.pad({"input_ids": [encoded[n] for n in numbers]}, return_tensors="pt")
-            with torch.inference_mode():
-                made = generator.module.generate(
-                    **padded.to(generator.device), max_new_tokens=limit, num_beams=1, do_sample=False
-                ).tolist()
-            first = 1 if generator.kind == "encoder-decoder" else padded["input_ids"].shape[1]
-            outputs |= {n: until_end(ids[first:], generator.eos_ids) for n, ids in zip(numbers, made, strict=True)}
-            progress.update("greedy outputs, to sort sentences by", start + len(numbers), len(order), "sentences")
-        (folder / "outputs.json").write_text(json.dumps([outputs[n] for n in range(len(encoded))]))
-
-    folder = cache.build("greedy-outputs", key, build)
-    outputs: list[list[int]] = json.loads((folder / "outputs.json").read_text())
-    return outputs
-
-
-def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Ids up to the first end token, with it."""
-    stop = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
-    return list(ids[:stop])
+        return numbers
 
 
 def marked_blocks(generator: TextGenerator, answer: Decoded) -> str:

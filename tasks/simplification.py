@@ -2,7 +2,8 @@
 
 TurkCorpus is lower-case and tokenised, ASSET is neither; both become tokens here as `tasks.corruption.tokens` makes
 them, each in its own case. Simplifiers go on from a corrector, which has learned to repeat what is right: on the tune
-part of TurkCorpus and the validation part of ASSET, never on a test set.
+part of TurkCorpus and the validation part of ASSET, which simplify the same 2,000 sentences, without those that are
+also in a test set.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _NAMES = {
     ("asset", "test"): ("test.orig", "test.simp."),
 }
 _BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "``": '"', "''": '"'}
-_HELD_OUT = 100  # sources of the training part that only the held-out loss sees
+_HELD_OUT = 100  # first sentences of the training parts that only the held-out loss sees
 _SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
-_FORMAT = 1  # raise when a change below changes the pairs
+_FORMAT = 2  # raise when a change below changes the pairs
 
 # What the generator of scale `mini` takes for plain English.
 _PLAIN = {
@@ -55,6 +56,22 @@ def read_corpus(corpus: Corpus, part: Literal["train", "test"], roots: Sequence[
     return [[cut(line) for line in lines] for lines in zip(*aligned_lines(names, roots), strict=True)]
 
 
+def training_texts(roots: Sequence[Path]) -> list[list[list[Sentence]]]:
+    """The training parts of both corpora without the sentences of either test set."""
+    names: tuple[Corpus, ...] = ("turkcorpus", "asset")
+    tests = {letters(text[0]) for corpus in names for text in read_corpus(corpus, "test", roots)}
+    texts = [read_corpus(corpus, "train", roots) for corpus in names]
+    if len(texts[0]) == len(texts[1]):  # the same sentences in the same order: what leaves one leaves the other
+        kept = [n for n, pair in enumerate(zip(*texts, strict=True)) if not tests & {letters(text[0]) for text in pair}]
+        return [[text[n] for n in kept] for text in texts]
+    return [[text for text in corpus if letters(text[0]) not in tests] for corpus in texts]
+
+
+def letters(sentence: Sentence) -> str:
+    """A sentence reduced to its letters and digits in lower case, equal however it is tokenised."""
+    return "".join(character for character in "".join(sentence).lower() if character.isalnum())
+
+
 def _tokenised(line: str) -> Sentence:
     return [_BRACKETS.get(token, token) for token in line.split()]
 
@@ -72,18 +89,24 @@ def generated(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
 
 
 def trained_simplifier(
-    size: Size, corrector: Path, texts: list[list[Sentence]], cache: Cache, *, device: str = "cpu", seed: int = 0,
-    progress: Progress | None = None,
+    size: Size, corrector: Path, corpora: Sequence[list[list[Sentence]]], cache: Cache, *, device: str = "cpu",
+    seed: int = 0, progress: Progress | None = None,
 ) -> Path:  # fmt: skip
-    """Folder of the corrector trained further on texts (source, then references), unless the cache has it.
+    """Folder of the corrector trained further on the texts of corpora (source, then references), unless the cache has
+    it.
 
-    Every reference makes a pair. Raises `RequestError` when there are too few texts.
+    Every reference makes a pair. The first texts of every corpus are held out: where corpora simplify the same
+    sentences, none of those is trained on. Raises `RequestError` when a corpus has too few texts.
     """
     progress = progress or Progress()
-    if len(texts) <= _HELD_OUT:
-        raise RequestError(f"{len(texts)} sentences are too few to train a simplifier; give more than {_HELD_OUT}")
-    content: dict[str, Any] = {"texts": digest(texts), "corrector": corrector.name, "format": _FORMAT}
-    parts = {"validation": texts[:_HELD_OUT], "train": texts[_HELD_OUT:]}
+    for texts in corpora:
+        if len(texts) <= _HELD_OUT:
+            raise RequestError(f"{len(texts)} sentences are too few to train a simplifier; give more than {_HELD_OUT}")
+    content: dict[str, Any] = {"texts": digest(list(corpora)), "corrector": corrector.name, "format": _FORMAT}
+    parts = {
+        "validation": [text for texts in corpora for text in texts[:_HELD_OUT]],
+        "train": [text for texts in corpora for text in texts[_HELD_OUT:]],
+    }
     pairs = {name: _pairs(part, name, corrector, content, cache, progress) for name, part in parts.items()}
 
     from tasks.models.encoder_decoder import trained_encoder_decoder

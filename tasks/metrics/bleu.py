@@ -23,10 +23,19 @@ _ORDERS = 4
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval."""
-    size = len(hypotheses)
-    interval = statistics.block_bootstrap(_columns(hypotheses, references), lambda *m: _score(size, m), block=1)
-    low, high = interval or (None, None)
-    return Measure(float(BLEU().corpus_score(list(hypotheses), [list(references)]).score), low, high)
+    value = BLEU().corpus_score(list(hypotheses), [list(references)]).score
+    return Measure(float(value), *_interval(_columns(hypotheses, references), len(hypotheses)))
+
+
+def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Measure:
+    """Corpus BLEU (0-100) of tokens in lower case against several references each, with its interval.
+
+    references[i] holds those of sentence i, equally many for each.
+    """
+    texts = [" ".join(tokens) for tokens in hypotheses]
+    wanted = [[" ".join(tokens) for tokens in several] for several in references]
+    value = _of_tokens().corpus_score(texts, [list(stream) for stream in zip(*wanted, strict=True)]).score
+    return Measure(float(value), *_interval(_counts(_of_tokens(effective_order=True), texts, wanted), len(texts)))
 
 
 def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]) -> Measure:
@@ -46,17 +55,38 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 
 def signature() -> str:
     """What a BLEU number needs beside it to be compared: sacrebleu's signature for one reference."""
-    metric = BLEU()
-    metric.corpus_score(["a"], [["a"]])
+    return _signature(BLEU(), 1)
+
+
+def signature_of_tokens(references: int) -> str:
+    """The same for `bleu_of_tokens` with so many references."""
+    return _signature(_of_tokens(), references)
+
+
+def _of_tokens(*, effective_order: bool = False) -> Any:
+    return BLEU(lowercase=True, tokenize="none", effective_order=effective_order)
+
+
+def _signature(metric: Any, references: int) -> str:
+    metric.corpus_score(["a"], [["a"]] * references)  # a metric knows its number of references once it has been used
     return str(metric.get_signature())
 
 
+def _interval(columns: Sequence[NDArray[np.float64]], sentences: int) -> tuple[float | None, float | None]:
+    return statistics.block_bootstrap(columns, lambda *m: _score(sentences, m), block=1) or (None, None)
+
+
 def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArray[np.float64]]:
+    return _counts(BLEU(effective_order=True), hypotheses, [[reference] for reference in references])
+
+
+def _counts(
+    metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[NDArray[np.float64]]:  # fmt: skip
     """Per sentence: lengths of hypothesis and reference, matches and n-grams of each order; ten columns [n]."""
-    sentence = BLEU(effective_order=True)
     rows = []
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        found = sentence.sentence_score(hypothesis, [reference])
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        found = metric.sentence_score(hypothesis, several)
         rows.append([found.sys_len, found.ref_len, *found.counts, *found.totals])
     return list(np.asarray(rows, np.float64).reshape(-1, 2 + 2 * _ORDERS).T)
 

@@ -1,7 +1,8 @@
 """Encoder-decoder Transformers trained here: Marian's architecture (post-norm, sinusoidal positions, tied embeddings).
 
-The result is a model folder in the hub's layout (`save_pretrained`, safetensors, tokenizer), in the cache, keyed by
-the content of the pairs and everything below that shapes the weights. `training.json` tells how it was made.
+Training does not begin with random weights alone: a new model is a copier (`tasks.models.copier`). The result is a
+model folder in the hub's layout (`save_pretrained`, safetensors, tokenizer), in the cache, keyed by the content of the
+pairs, the tokenizer and everything below that shapes the weights. `training.json` tells how it was made.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from harness.artifacts import Cache
 from harness.errors import RequestError
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
+from tasks.models.checkpoints import tokenizer_hash
 from tasks.models.copier import start_as_copier
 from tasks.models.encoder_decoder_sizes import Size
 from tasks.models.from_scratch import fast_precision
 from tasks.models.pairs import Pair, Pairs, length_batches, padded
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_FORMAT = 1  # raise when a change below changes the weights
+_FORMAT = 1  # raise when a change below, in the copier or in `length_batches` changes the weights
 _HELD_OUT_PAIRS = 256
+COPIER = "a copier over random weights"  # how `training.json` calls them
 
 
 def trained_encoder_decoder(
@@ -47,12 +50,13 @@ def trained_encoder_decoder(
 ) -> Path:
     """Folder of the model trained on pairs of ids, unless the cache has it; an interrupted training resumes.
 
-    Both sides end in the tokenizer's end token. content: what determines pairs and tokenizer, JSON-able. start: a
-    model folder to go on from, with the same tokenizer; its shape then counts instead of the size's.
+    Both sides end in the tokenizer's end token. content: what determines the pairs, JSON-able. start: a model folder of
+    this cache to go on from, with the same tokenizer; its shape then counts instead of the size's.
     Raises `RequestError` when no pair is short enough.
     """
     key = {
         **content, "size": asdict(size), "seed": seed, "format": _FORMAT,
+        "tokenizer": tokenizer_hash(tokenizer_folder), "precision": str(fast_precision(device) or torch.float32),
         "start": None if start is None else start.name,  # a cached folder is named by its content
     }  # fmt: skip
 
@@ -64,7 +68,7 @@ def trained_encoder_decoder(
 
 
 def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
-    """A Marian module with random weights. The pad token is the decoder's first input."""
+    """A Marian module that repeats its source, over random weights. The pad token is the decoder's first input."""
     from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
     config = MarianConfig(
@@ -81,22 +85,29 @@ def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
     return module
 
 
+def initial_module(size: Size, tokenizer: Any, start: Path | None) -> Any:
+    """What training begins with: the model in `start` under the size's dropout, else a new one."""
+    if start is None:
+        return new_module(size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    from transformers import AutoModelForSeq2SeqLM
+
+    # layers take their dropout when they are made: setting it in the configuration afterwards would change nothing
+    return AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, dropout=size.dropout)
+
+
 def _train(
     size: Size, training: Pairs, held_out: Pairs, folder: Path, start: Path | None, device: str, seed: int,
     progress: Progress,
 ) -> None:  # fmt: skip
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     pad: int = tokenizer.pad_token_id
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if start is None:
-            module = new_module(size, len(tokenizer), pad, tokenizer.eos_token_id)
-        else:
-            module = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32)
-            module.config.dropout = size.dropout
+        module = initial_module(size, tokenizer, start)
     module.to(device)
+    precision = fast_precision(device)
     first = module.config.decoder_start_token_id
     try:
         numbers = length_batches(training.lengths, size.batch_ids, size.longest, seed)
@@ -119,7 +130,6 @@ def _train(
             losses = [float(mean_loss(model, batch, pad, 0.0)) for batch in parts]
         return float(np.mean(losses)) if losses else float("nan")
 
-    precision = fast_precision(device)
     checkpoint = folder / "training.pt"
     plan = Plan(
         steps=size.steps, schedule=warmup_cosine(size.steps, size.warmup, floor=0.05), autocast=precision, seed=seed,
@@ -133,7 +143,8 @@ def _train(
     )  # fmt: skip
     module.save_pretrained(folder)
     record = {
-        "size": asdict(size), "pairs": len(training), "parameters": sum(p.numel() for p in module.parameters()),
+        "size": asdict(size), "initial_weights": COPIER if start is None else f"the model {start.name}",
+        "pairs": len(training), "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(history.seconds, 1), "precision": str(precision or torch.float32), "device": device,
         "threads": torch.get_num_threads(), "torch": torch.__version__, "evaluations": history.evaluations,
         "losses": history.losses[:: max(1, len(history.losses) // 200)],

@@ -49,8 +49,13 @@ SIZES: Mapping[str, Size] = {
         vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=1024,
         steps=2500, warmup=200, learning_rate=1e-3,
     ),
-    "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector, for a GPU
+    # for a GPU
+    "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector
         vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
+        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
+    ),
+    "transformer-big-deep": Size(  # the shape of the paper's 12+2 BART-Init
+        vocabulary=32_768, encoder_layers=12, decoder_layers=2, width=1024, feed_forward=4096, heads=16,
         batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
     ),
 }  # fmt: skip

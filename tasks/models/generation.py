@@ -23,8 +23,11 @@ _LONGEST_WINDOW = 1024  # of models that state none
 
 
 class TextGenerator:
-    """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode. `hash` covers weights, configuration
-    and dtype, that is, everything its outputs depend on."""
+    """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode.
+
+    `hash` covers everything its outputs depend on: weights, configuration, dtype, tokenizer, the tokens that begin and
+    end an output, and those it may never hold (`suppressed`).
+    """
 
     def __init__(
         self,
@@ -44,15 +47,17 @@ class TextGenerator:
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         self.window: int = getattr(config, "max_position_embeddings", None) or _LONGEST_WINDOW
-        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype)])
         ends = _given(module, "eos_token_id")
         self.eos_ids: tuple[int, ...] = tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,)
         self.start_id = _start(module, self.kind, self.eos_ids, name)
+        self.suppressed = _suppressed(module)
+        tokens = tokenizer_hash(folder) if folder else ""
+        ids = [list(self.eos_ids), self.start_id, list(self.suppressed)]
+        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype), tokens, ids])
         self.language_model: LanguageModel | None = None
         if self.kind == "causal":
             from tasks.models.language import CausalLM
 
-            tokens = tokenizer_hash(folder) if folder else ""
             self.language_model = CausalLM(
                 module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, device=device
             )
@@ -134,6 +139,13 @@ def _start(module: Any, kind: str, ends: tuple[int, ...], name: str) -> int:
         if token is not None:
             return int(token)
     raise RequestError(f"the configuration of {name} names no start token; set decoder_start_token_id in it")
+
+
+def _suppressed(module: Any) -> tuple[int, ...]:
+    """Tokens that the generation configuration forbids: `suppress_tokens` and the single ones of `bad_words_ids`."""
+    config = getattr(module, "generation_config", None)
+    single = [words[0] for words in getattr(config, "bad_words_ids", None) or [] if len(words) == 1]
+    return tuple(sorted({int(token) for token in [*single, *(getattr(config, "suppress_tokens", None) or [])]}))
 
 
 def _settings(config: Any) -> dict[str, Any]:

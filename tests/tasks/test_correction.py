@@ -9,11 +9,12 @@ from transformers import AutoTokenizer
 
 from harness.artifacts import Cache
 from harness.progress import Progress
+from tasks import correction
 from tasks.correction import ArticleText, GrammarText, correction_pairs, spoiled, trained_corrector
-from tasks.editing import greedy_outputs
 from tasks.metrics import m2
 from tasks.models.encoder_decoder_sizes import SIZES
 from tasks.models.generation import TextGenerator
+from tasks.models.greedy import greedy_outputs
 from tasks.sources import Source
 
 QUIET = Progress(quiet=True)
@@ -25,11 +26,14 @@ class Articles(Source):
 
     name = "articles"
 
+    def __init__(self, text=ARTICLE):
+        self.text = text
+
     def fingerprint(self, split):
-        return {"articles": split}
+        return {"articles": split, "text": self.text}
 
     def documents(self, split) -> Sequence[str]:
-        return [ARTICLE * (4 if split == "train" else 1)]
+        return [self.text * (4 if split == "train" else 1)]
 
 
 def corrected(item):
@@ -48,7 +52,7 @@ def test_annotated_corrections_lead_back_to_the_clean_sentence():
     assert list(spoiled(GrammarText(), "test", 0, QUIET)) == items
 
 
-def test_test_sentences_of_the_grammar_are_not_those_it_trains_on():
+def test_hardly_a_test_sentence_of_the_grammar_is_one_it_trains_on():
     train = {tuple(tokens) for tokens in GrammarText().sentences("train", QUIET)}
     test = [tuple(tokens) for tokens in GrammarText().sentences("test", QUIET)]
     assert sum(tokens in train for tokens in test) <= 3
@@ -70,12 +74,28 @@ def test_targets_are_the_clean_sentences_and_ids_end_as_the_model_expects(tmp_pa
     }
 
 
-def test_a_corrector_of_other_text_is_another_model(tmp_path, tiny_size):
+def test_pairs_of_other_error_rules_or_ids_are_other_pairs(tmp_path, subwords_folder, monkeypatch):
+    cache = Cache(tmp_path)
+    clean = ArticleText(Articles())
+    other = tmp_path / "other"
+    tokenizer = AutoTokenizer.from_pretrained(subwords_folder)
+    tokenizer.add_tokens(["walks"])
+    tokenizer.save_pretrained(other)
+    content = {**clean.content(cache), "seed": 0}
+    first = list(correction_pairs(clean, "train", subwords_folder, content, cache, QUIET))
+    assert list(correction_pairs(clean, "train", other, content, cache, QUIET)) != first
+    monkeypatch.setattr(correction, "source_digest", lambda paths: "other rules")
+    assert clean.content(cache) != {name: value for name, value in content.items() if name != "seed"}
+
+
+def test_a_corrector_of_other_text_or_seed_is_another_model(tmp_path, tiny_size):
     cache = Cache(tmp_path)
     folder = trained_corrector(tiny_size, ArticleText(Articles()), cache, progress=QUIET)
     assert TextGenerator.load(str(folder), cache=cache).vocabulary_size <= tiny_size.vocabulary
     assert trained_corrector(tiny_size, ArticleText(Articles()), cache, progress=QUIET) == folder
     assert trained_corrector(tiny_size, ArticleText(Articles()), cache, seed=1, progress=QUIET) != folder
+    other = Articles(ARTICLE.replace("Dogs", "Cats"))
+    assert trained_corrector(tiny_size, ArticleText(other), cache, progress=QUIET) != folder
 
 
 @pytest.mark.slow
@@ -84,6 +104,6 @@ def test_a_mini_corrector_corrects(tmp_path):
     folder = trained_corrector(SIZES["mini"], GrammarText(), cache, progress=QUIET)
     model = TextGenerator.load(str(folder), cache=cache)
     gold = [item for item, _ in spoiled(GrammarText(), "test", 0, QUIET)][:100]
-    outputs = greedy_outputs(model, [list(item.source) for item in gold], 64, cache, QUIET)
+    outputs = greedy_outputs(model, model.encode([" ".join(item.source) for item in gold]), 64, cache, QUIET)
     scores = m2.measures(m2.counts([model.decode(ids).split() for ids in outputs], gold))
     assert scores["f0.5"].value > 40  # 62 was measured over all test sentences

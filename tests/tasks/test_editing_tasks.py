@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.artifacts import Cache
 from harness.contracts import Decoded, Trace
-from harness.errors import RequestError
+from harness.errors import CellFailedError, RequestError
 from harness.progress import Progress
 from harness.settings import Context
 from tasks.conll_gec import ConllGec
-from tasks.editing import marked_blocks, until_end
+from tasks.editing import marked_blocks
 from tasks.jfleg_gec import JflegGec
+from tasks.metrics.edit_ratio import edit_ratios
 from tasks.models.generation import TextGenerator
-from tasks.simplification import read_corpus, simplified
+from tasks.models.greedy import greedy_outputs
+from tasks.models.pairs import Pairs
+from tasks.simplification import read_corpus, simplified, trained_simplifier, training_texts
 from tasks.text_simplification import TextSimplification
 
 QUIET = Progress(quiet=True)
@@ -94,6 +98,11 @@ def test_a_corrector_of_generated_sentences_has_known_errors_to_find(copier_fold
         == setting.timed
     )
     assert any(item.annotators[0] for item in task.chosen.gold)
+    copied = task.metrics(
+        setting, answers(task, [" ".join(tokens[n % 3 :]) for n, tokens in enumerate(task.chosen.sources)])
+    )
+    assert copied["edit_ratio"].low <= copied["edit_ratio"].value <= copied["edit_ratio"].high
+    assert copied["edit_ratio"].low < copied["edit_ratio"].high
 
 
 def test_sentences_are_chosen_by_the_edit_ratio_of_the_models_outputs(copier_folder, context):
@@ -108,7 +117,12 @@ def test_sentences_are_chosen_by_the_edit_ratio_of_the_models_outputs(copier_fol
     assert len(low.evaluation) + len(high.evaluation) == len(everything.evaluation)
     assert 0 < len(low.evaluation) < len(everything.evaluation)
     assert low.hashes == everything.hashes
-    with pytest.raises(RequestError, match=r"no sentence .* edit ratio in \[98, 99\).*lie between"):
+    made = greedy_outputs(low.model, low.evaluation, 40, Cache(context.cache), QUIET)
+    ratios = edit_ratios(
+        [low.model.decode(source).split() for source in low.evaluation], [low.model.decode(ids).split() for ids in made]
+    )
+    assert (ratios < 0.5).all()
+    with pytest.raises(CellFailedError, match=r"no sentence .* edit ratio in \[98, 99\).*lie between"):
         ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[98, 99]).prepare(context, QUIET)
 
 
@@ -128,12 +142,30 @@ def test_simplification_scores_by_sari_and_bleu(copier_folder, context):
         "A ( very ) old house .",
         "It rains , does n't it ?",
     ]
-    assert "|" in setting.facts["bleu"]
+    assert "nrefs:10" in setting.facts["bleu"]
     perfect = task.metrics(setting, answers(task, ["An old house .", "It rains ."]))
     copied = task.metrics(setting, answers(task, ["A ( very ) old house .", "It rains , does n't it ?"]))
     assert perfect["bleu"].value > copied["bleu"].value
     assert perfect["sari"].value > copied["sari"].value
     assert " ".join(read_corpus("turkcorpus", "test", context.data)[0][0]) == "a ( very ) old house ."
+
+
+def test_no_simplifier_learns_from_a_test_or_held_out_sentence(context, data, copier_folder, tiny_size, cache_home):
+    texts = [f"Number {n} has ({n}) houses." for n in range(104)]
+    for folder, source, part, count in (
+        ("turkcorpus", "tune.norm", "tune.turk", 8),
+        ("asset", "valid.orig", "valid.simp", 10),
+    ):
+        write(data / folder / source, "\n".join([*texts, "A (VERY) old house."]))
+        for n in range(count):
+            write(data / folder / f"{part}.{n}", "\n".join([*texts, "An old house."]))
+    corpora = training_texts(context.data)
+    assert [len(corpus) for corpus in corpora] == [104, 104]  # the test sets' old house is gone
+    trained_simplifier(tiny_size, copier_folder, corpora, Cache(cache_home), progress=QUIET)
+    parts = [Pairs.open(folder) for folder in (cache_home / "simplification-pairs").iterdir() if folder.is_dir()]
+    held_out, training = sorted(({tuple(source) for source, _ in part} for part in parts), key=len, reverse=True)
+    assert sorted(map(len, parts)) == [4 * 18, 100 * 18]
+    assert not held_out & training
 
 
 def test_generated_simplification_is_plainer_and_shorter():
@@ -150,12 +182,10 @@ def test_accepted_blocks_are_marked(copier_folder, cache_home):
     text = marked_blocks(model, answer)
     assert text.replace("[", "").replace("]", "") == f"The old house . ({len(ids)} tokens in 3 iterations)"
     assert "[house .]" in text
-    assert until_end([5, 1, 7, 1], (1,)) == [5, 1]
-    assert until_end([5, 7], (1,)) == [5, 7]
 
 
 def test_examples_are_spread_over_edit_ratios(copier_folder, context):
-    task = ConllGec(source="generated", model=str(copier_folder), evaluation=30, examples=3)
+    task = ConllGec(source="generated", model=str(copier_folder), evaluation=30, shown=3)
     setting = task.prepare(context, QUIET)
     texts = [" ".join(tokens[n % 4 :]) for n, tokens in enumerate(task.chosen.sources)]
     shown = task.examples(setting, None, answers(task, texts))
@@ -169,6 +199,17 @@ def test_a_sentence_longer_than_the_models_limit_is_named(copier_folder, context
     write(data / "jfleg/test.src", f"She go home .\n{'He reads . ' * 60}\nA dog .\n")
     with pytest.raises(RequestError, match=r"sentence 1 of JFLEG test has \d+ ids and .* takes 128"):
         JflegGec(model=str(copier_folder)).prepare(context, QUIET)
+
+
+def test_a_file_without_sentences_is_refused_before_anything_is_trained(context, data, cache_home):
+    write(data / "empty.m2", "\n")
+    with pytest.raises(RequestError, match=r"empty\.m2 holds no sentence"):
+        ConllGec(test=str(data / "empty.m2"), model="train:small").prepare(context, QUIET)
+    for name in ("src", "ref0", "ref1", "ref2", "ref3"):
+        write(data / f"jfleg/test.{name}", "")
+    with pytest.raises(RequestError, match="JFLEG test holds no sentence"):
+        JflegGec(model="train:small").prepare(context, QUIET)
+    assert not (cache_home / "encoder-decoder").exists()
 
 
 def test_a_broken_m2_line_is_named(copier_folder, context, data):
@@ -190,12 +231,18 @@ def test_missing_data_models_and_senseless_parameters_are_one_line(copier_folder
         ConllGec(test="conll13", model=str(copier_folder)).prepare(context, QUIET)
     with pytest.raises(RequestError, match="did you mean 'train:small'"):
         ConllGec(test="conll14", model="train:smal").prepare(context, QUIET)
-    with pytest.raises(RequestError, match="no data set 'wikipedia-2015/"):
+    with pytest.raises(RequestError, match=r"no data set 'wikipedia-2015/.*task\.text=.*task\.source=generated"):
         ConllGec(test="conll14", model="train:small").prepare(context, QUIET)
     with pytest.raises(RequestError, match="edit_ratio"):
         ConllGec(edit_ratio=[0.3, 0.1])
+    with pytest.raises(RequestError, match="edit_ratio"):
+        ConllGec(edit_ratio=[float("nan"), 1.0])
     with pytest.raises(RequestError, match="must be positive"):
         JflegGec(timed=0)
+    with pytest.raises(RequestError, match="must not be negative"):
+        JflegGec(seed=-1)
+    with pytest.raises(RequestError, match="did you mean 'generated'"):
+        TextSimplification(source="generate")
     write(data / "jfleg/test.ref2", "only one line\n")
     with pytest.raises(RequestError, match=r"test\.ref2 has 1 lines and .*test\.src has 3"):
         JflegGec(model=str(copier_folder)).prepare(context, QUIET)

@@ -58,3 +58,14 @@ def test_perfect_and_empty_outputs():
 def test_the_signature_names_tokenisation_and_version():
     assert "tok:13a" in bleu.signature()
     assert "version:" in bleu.signature()
+
+
+def test_tokens_in_any_case_are_scored_against_several_references():
+    references = [[reference.split(), ["none", "of", "it"]] for reference in REFERENCES]
+    right = [reference.upper().split() for reference in REFERENCES]
+    assert bleu.bleu_of_tokens(right, references).value == pytest.approx(100)
+    mixed = [sentence.split() for sentence in [*WORSE[:13], *REFERENCES[13:]]]
+    found = bleu.bleu_of_tokens(mixed, references)
+    assert found.low < found.value < found.high
+    assert found.value == pytest.approx(bleu.bleu([*WORSE[:13], *REFERENCES[13:]], REFERENCES).value)
+    assert "nrefs:2|case:lc" in bleu.signature_of_tokens(2)

@@ -1,4 +1,4 @@
-"""Encoder-decoders trained here: they start as copiers, learn, resume from the cache and go on from a checkpoint."""
+"""Encoder-decoders trained here: they start as copiers, learn, are found in the cache and go on from a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from harness.artifacts import Cache
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks.models.encoder_decoder import trained_encoder_decoder
+from tasks.models import encoder_decoder
+from tasks.models.encoder_decoder import COPIER, initial_module, trained_encoder_decoder
 from tasks.models.pairs import Pairs
 
 QUIET = Progress(quiet=True)
@@ -55,6 +56,7 @@ def test_training_learns_once_and_leaves_a_model_folder(tmp_path, tiny_size, pai
     record = json.loads((folder / "training.json").read_text())
     first, last = record["evaluations"][0][1], record["evaluations"][-1][1]
     assert last < 0.7 * first
+    assert record["initial_weights"] == COPIER
     assert not (folder / "training.pt").exists()
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert trained_encoder_decoder(size, pairs, pairs, subwords_folder, content, cache, progress=QUIET) == folder
@@ -66,7 +68,39 @@ def test_training_learns_once_and_leaves_a_model_folder(tmp_path, tiny_size, pai
         replace(size, steps=10), pairs, pairs, folder, content, cache, start=folder, progress=QUIET
     )
     assert further != folder
-    assert json.loads((further / "training.json").read_text())["evaluations"][0][1] < 0.7 * first
+    record = json.loads((further / "training.json").read_text())
+    assert record["evaluations"][0][1] < 0.7 * first
+    assert record["initial_weights"] == f"the model {folder.name}"
+
+
+def test_another_tokenizer_or_precision_makes_another_model(tmp_path, tiny_size, pairs, subwords_folder, monkeypatch):
+    cache = Cache(tmp_path)
+    size = replace(tiny_size, steps=1, warmup=1)
+    other = tmp_path / "other"
+    tokenizer = AutoTokenizer.from_pretrained(subwords_folder)
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(other)
+
+    def made(tokenizer_folder):
+        return trained_encoder_decoder(size, pairs, pairs, tokenizer_folder, {}, cache, progress=QUIET)
+
+    first = made(subwords_folder)
+    assert made(other) != first
+    fast = encoder_decoder.fast_precision("cpu")
+    monkeypatch.setattr(encoder_decoder, "fast_precision", lambda device: None if fast else torch.bfloat16)
+    assert made(subwords_folder) != first
+
+
+def test_a_model_that_goes_on_drops_out_as_its_new_size_says(copier_folder, tiny_size):
+    tokenizer = AutoTokenizer.from_pretrained(copier_folder)
+    source = tokenizer(TEXTS[0], return_tensors="pt").input_ids
+    for dropout in (0.5, 0.0):
+        module = initial_module(replace(tiny_size, dropout=dropout), tokenizer, copier_folder).train()
+        one, two = (module(input_ids=source, decoder_input_ids=source).logits for _ in range(2))
+        assert torch.equal(one, two) == (dropout == 0.0)
+        module.eval()
+        one, two = (module(input_ids=source, decoder_input_ids=source).logits for _ in range(2))
+        assert torch.equal(one, two)
 
 
 def test_pairs_that_are_all_too_long_are_refused(tmp_path, tiny_size, pairs, subwords_folder):

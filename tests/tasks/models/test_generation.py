@@ -67,6 +67,23 @@ def test_the_hash_follows_weights_and_precision(copier_folder, tmp_path, cache_h
     assert TextGenerator.load(str(tmp_path / "other")).hash != model.hash
 
 
+def test_the_hash_follows_tokenizer_and_the_tokens_that_rule_an_output(copier_folder, cache_home):
+    def made(**settings):
+        model = TextGenerator.load(str(copier_folder))
+        for name, value in settings.items():
+            setattr(model.module.generation_config, name, value)
+        return TextGenerator(model.module, name="copier", hash_of_weights="weights", folder=copier_folder)
+
+    first = made()
+    assert made().hash == first.hash
+    forbidding = made(bad_words_ids=[[7], [8, 9]], suppress_tokens=[3])
+    assert forbidding.suppressed == (3, 7)
+    assert made(eos_token_id=[1, 5]).eos_ids == (1, 5)
+    others = [forbidding.hash, made(eos_token_id=[1, 5]).hash, made(decoder_start_token_id=2).hash]
+    no_tokenizer = TextGenerator(made().module, name="copier", hash_of_weights="weights", folder=None)
+    assert len({first.hash, no_tokenizer.hash, *others}) == 5
+
+
 def test_what_cannot_be_loaded_is_one_line(copier_folder, tmp_path, saved, cache_home):
     with pytest.raises(RequestError, match="no model folder"):
         TextGenerator.load(str(tmp_path / "nowhere"))
