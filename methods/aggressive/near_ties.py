@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.contracts import GenerationModel
-from methods.decoding.engines import engine_of
+from methods.decoding.session import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +21,9 @@ class Difference:
 
 
 def first_difference(
-    model: GenerationModel, source: Sequence[int], output: Sequence[int], greedy: Sequence[int]
+    engine: Engine, source: Sequence[int], output: Sequence[int], greedy: Sequence[int]
 ) -> Difference | None:
-    """None when the outputs are the same. Costs one forward pass over the common prefix otherwise."""
+    """None when the outputs, both without start token, are the same. Costs one forward pass over what they share."""
     import torch
 
     if list(output) == list(greedy):
@@ -32,7 +31,7 @@ def first_difference(
     pairs = zip(output, greedy, strict=False)
     place = next((n for n, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(output), len(greedy)))
     with torch.inference_mode():
-        session = engine_of(model).start([source], [place + 1])
+        session = engine.start([source], [place + 1])
         logits = session.logits(session.advance([[*session.first[0], *greedy[:place]]], last=True))
         best = logits.topk(2).values[0]
     return Difference(place, float(best[0] - best[1]))

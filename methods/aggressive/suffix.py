@@ -35,15 +35,6 @@ class SuffixMatch:
         agreeing = self._agreeing
         if len(agreeing) == 1:
             return next(iter(agreeing)) + 1
-        longest = self._longest()
-        return longest[0] + 1 if len(longest) == 1 else None
-
-    def nearest(self, expected: int) -> int:
-        """Place behind the occurrence of the longest suffix that is nearest to `expected`; that itself when the last
-        token of the output is not in the source."""
-        return min((place + 1 for place in self._longest()), key=lambda place: abs(place - expected), default=expected)
-
-    def _longest(self) -> list[int]:
-        """Places where the longest suffix of the output that the source has ends."""
-        longest = max(self._agreeing.values(), default=0)
-        return [place for place, length in self._agreeing.items() if length == longest]
+        longest = max(agreeing.values(), default=0)
+        places = [place for place, length in agreeing.items() if length == longest]
+        return places[0] + 1 if len(places) == 1 else None

@@ -67,7 +67,7 @@ def decode(
     while active:
         with phases("draft"):
             room = [space[output] - len(outputs[output].ids) - 1 for output in active]
-            drafts = [until_end(draft, ends) for draft in drafter.draft(active, room)]
+            drafts = [_usable(draft, ends, session.vocabulary) for draft in drafter.draft(active, room)]
         with phases("verify"):
             lengths = session.lengths
             tokens = [[*fed, *draft] for fed, draft in zip(pending, drafts, strict=True)]
@@ -92,12 +92,14 @@ def decode(
                     session.select(kept)
 
 
-def until_end(draft: Sequence[int], ends: Set[int]) -> Sequence[int]:
-    """The draft up to its first end token, which need not be drafted: it is the model's own choice after the block, and
-    nothing behind it can be accepted."""
+def _usable(draft: Sequence[int], ends: Set[int], vocabulary: int) -> Sequence[int]:
+    """The draft through its first end token, behind which nothing can be accepted, and short of the first id that the
+    decoder does not know: a source may have a vocabulary of its own."""
     for place, token in enumerate(draft):
-        if token in ends:
+        if token >= vocabulary:
             return draft[:place]
+        if token in ends:
+            return draft[: place + 1]
     return draft
 
 
@@ -134,7 +136,9 @@ def _verdicts(
                 if len(values[place]) > 1 and values[place][0] - values[place][1] <= NEAR_TIE:
                     near_ties += 1
                     if values[place][0] == values[place][1]:  # an exact tie falls as it does for greedy search
-                        ids[place][0] = int(logits[place].argmax())
+                        first = int(logits[place].argmax())
+                        others = [token for token in ids[place] if token != first]
+                        ids[place] = [first, *others][: len(ids[place])]
                 draft = drafts[row]
                 stands = len(block) < len(draft) and accepts(draft[len(block)], ids[place], values[place])
                 block.append(draft[len(block)] if stands else ids[place][0])

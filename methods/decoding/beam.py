@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.contracts import Decoded, GenerationModel, Phases, Trace
+from harness.contracts import Phases
 from harness.errors import RequestError
 from harness.registry import method
-from methods.decoding.engines import Decoder, rooms
+from methods.decoding.engines import Batch, Decoder
 from methods.decoding.session import Session
 
 WORST = -1.0e9  # the score of a beam that does not exist
@@ -27,24 +27,14 @@ class Beam(Decoder):
             raise RequestError(f"beam = {beam}: give 1 or more")
         self.beam, self.length_penalty, self.early_stopping = beam, length_penalty, early_stopping
 
-    def decode(
-        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
-    ) -> list[Decoded]:
-        import torch
-
-        engine = self.engine(model)
-        space = rooms(model, sources, limit)
-        searches = [Search(self, frozenset(model.eos_ids), room) for room in space]
-        with torch.inference_mode():
-            together = engine.ragged or model.kind == "encoder-decoder" or len(set(map(len, sources))) == 1
-            batch = [number for number, room in enumerate(space) if room]
-            for group in [batch] if together else [[number] for number in batch]:
-                if group:
-                    with phases("encode"):
-                        session = engine.start([sources[n] for n in group], [space[n] for n in group])
-                    with phases("generate"):
-                        _search(session, [searches[n] for n in group], self.beam)
-        return [Decoded(search.best(), Trace(iterations=search.steps)) for search in searches]
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        ends = frozenset(batch.model.eos_ids)
+        searches = [Search(self, ends, room) for room in batch.space]
+        with phases("generate"):
+            _search(session, searches, self.beam)
+        for decoded, search in zip(batch.outputs, searches, strict=True):
+            decoded.ids = search.best()
+            decoded.trace.iterations = search.steps
 
 
 @dataclass(slots=True)

@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from harness.contracts import GenerationModel, SequenceDecoding
+from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
 from harness.errors import RequestError
-from methods.decoding.session import Engine
+from methods.decoding.session import Engine, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one session decodes, row by row: the sources, the outputs to fill (empty at first), and the most tokens that
+    each may get (`space`, 1 or more)."""
+
+    model: GenerationModel
+    sources: list[Sequence[int]]
+    outputs: list[Decoded]
+    space: list[int]
 
 
 class Decoder(SequenceDecoding):
-    """A decoder that keeps the engine of the model it saw last: weights are packed once, not once a batch."""
+    """A decoder that keeps the engine of the model it saw last: weights are packed once, not once a batch.
 
+    uneven: its rows advance by different amounts, so that an engine which is not ragged takes them one by one.
+    """
+
+    uneven: ClassVar[bool] = False
     _prepared: tuple[GenerationModel, Engine] | None = None
+
+    @abstractmethod
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        """Fill the outputs of a batch whose sources the session has taken."""
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        import torch
+
+        engine = self.engine(model)
+        space = rooms(model, sources, limit)
+        outputs = [Decoded([]) for _ in sources]
+        numbers = [number for number, room in enumerate(space) if room]
+        lengths = {len(sources[number]) for number in numbers} if model.kind == "causal" else {0}
+        together = engine.ragged or (len(lengths) == 1 and not self.uneven)
+        with torch.inference_mode():
+            for group in [numbers] if together and numbers else [[number] for number in numbers]:
+                batch = Batch(
+                    model,
+                    [sources[number] for number in group],
+                    [outputs[number] for number in group],
+                    [space[number] for number in group],
+                )
+                with phases("encode"):
+                    session = engine.start(batch.sources, batch.space)
+                self.run(session, batch, phases)
+        return outputs
 
     def engine(self, model: GenerationModel) -> Engine:
         """The model's engine, made on first use."""

@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 from transformers.modeling_outputs import BaseModelOutput
 
 from harness.errors import RequestError
-from methods.decoding.ragged import Ragged
+from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Engine, Session
 from methods.decoding.suppression import suppressed
 
@@ -36,11 +36,24 @@ class PacedLayer(DynamicLayer):
             self.keys, self.values = (x.new_zeros(*x.shape[:2], pace.room, x.shape[3]) for x in (key, value))
         for cache, new in ((self.keys, key), (self.values, value)):
             if pace.scattered is None:
-                cache[:, :, pace.start : pace.total] = new
+                cache[: len(new), :, pace.start : pace.total] = new
             else:
                 row, slot, place = pace.scattered
                 cache[row, :, place] = new[row, :, slot]
-        return self.keys[:, :, : pace.total], self.values[:, :, : pace.total]
+        rows = len(key)  # finished ones leave theirs behind
+        return self.keys[:rows, :, : pace.total], self.values[:rows, :, : pace.total]
+
+    def rearrange(self, rows: Sequence[int], since: int, held: int) -> None:
+        """Row i becomes what row rows[i] was, of whose `held` positions the first `since` are known to be the same."""
+        if len(rows) <= len(self.keys):
+            for cache in (self.keys, self.values):
+                move(cache[:, :, since:held], 0, rows)
+            return
+        chosen = torch.tensor(list(rows), device=self.keys.device)
+        grown = [cache.new_zeros(len(rows), *cache.shape[1:]) for cache in (self.keys, self.values)]
+        for new, cache in zip(grown, (self.keys, self.values), strict=True):
+            new[:, :, :held] = cache[:, :, :held].index_select(0, chosen)
+        self.keys, self.values = grown
 
     def get_seq_length(self) -> int:
         """Positions held before the tokens that are being fed."""
@@ -71,7 +84,10 @@ class GenericEngine(Engine):
             )
         self.ragged = "position_ids" in parameters and kinds == {"full_attention"} and not self.encoder_decoder
         self.keeps_last = "logits_to_keep" in parameters
-        self.layers = int(getattr(config, "decoder_layers", None) or config.num_hidden_layers)
+        named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
+        self.layers = int(next(count for count in named if count))  # T5's `num_hidden_layers` are its encoder's
+        stack = module.get_decoder() if self.encoder_decoder else module
+        self.vocabulary = int(stack.get_input_embeddings().num_embeddings)
         self.never = torch.tensor(suppressed(module), dtype=torch.int64, device=device)
 
     def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> GenericSession:
@@ -83,7 +99,9 @@ class GenericSession(Session):
 
     def __init__(self, engine: GenericEngine, sources: Sequence[Sequence[int]], room: int) -> None:
         self.engine = engine
+        self.vocabulary = engine.vocabulary
         self.encoded: dict[str, Any] = {}
+        self.owners = list(range(len(sources)))  # the source that each row reads
         if engine.encoder_decoder:
             self._encode(sources)
             self.first = [[engine.start_id] for _ in sources]
@@ -107,26 +125,22 @@ class GenericSession(Session):
         if not aligned:
             starts = torch.tensor(self.lengths, device=device)
             positions = starts[:, None] + torch.arange(rows.longest, device=device)
-            row = (
-                rows.row
-                if not rows.uniform
-                else torch.arange(len(tokens), device=device).repeat_interleave(rows.longest)
-            )
-            slot = rows.slot if not rows.uniform else torch.arange(rows.longest, device=device).repeat(len(tokens))
-            pace.scattered = row, slot, positions[row, slot]
+            pace.scattered = rows.row, rows.slot, positions[rows.row, rows.slot]
             ends = starts + torch.tensor(rows.counts, device=device) - 1
             inputs["position_ids"] = torch.minimum(positions, ends[:, None])  # padding stays inside the model's window
             blocked = torch.arange(pace.total, device=device) > positions[:, :, None]
             mask = torch.zeros(blocked.shape, dtype=engine.module.dtype, device=device)
             inputs["attention_mask"] = mask.masked_fill_(blocked, torch.finfo(mask.dtype).min)[:, None]
-        if last and engine.keeps_last and rows.uniform:
-            inputs["logits_to_keep"] = 1
+        kept = sorted({count - 1 for count in rows.counts})  # places that hold a row's last token
+        few = last and engine.keeps_last and len(kept) < rows.longest
+        if few:
+            inputs["logits_to_keep"] = torch.tensor(kept, device=device) if len(kept) > 1 else 1
         logits = engine.module(**{"decoder_input_ids" if engine.encoder_decoder else "input_ids": ids}, **inputs).logits
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         if len(engine.never):
             logits[..., engine.never] = float("-inf")
-        if logits.shape[1] != rows.longest:
-            result: torch.Tensor = logits[:, -1]
+        if few:
+            result: torch.Tensor = logits[list(range(len(tokens))), [kept.index(count - 1) for count in rows.counts]]
             return result
         packed = rows.pack(logits)
         return rows.last(packed) if last else packed
@@ -135,15 +149,15 @@ class GenericSession(Session):
         return states
 
     def select(self, rows: Sequence[int], since: int = 0) -> None:
-        if list(rows) == list(range(len(self.lengths))):
-            return
-        chosen = torch.tensor(list(rows), device=self.engine.device)
-        self.lengths = [self.lengths[row] for row in rows]
-        self.first = [self.first[row] for row in rows]
+        held = max((self.lengths[row] for row in rows), default=0)
         for layer in self.layers:
             if layer.is_initialized:
-                layer.keys, layer.values = layer.keys[chosen], layer.values[chosen]
-        if self.engine.encoder_decoder:
+                layer.rearrange(rows, since, held)
+        self.lengths = [self.lengths[row] for row in rows]
+        self.first = [self.first[row] for row in rows]
+        before, self.owners = self.owners, [self.owners[row] for row in rows]
+        if self.engine.encoder_decoder and self.owners != before:  # beams of one sentence read the same source
+            chosen = torch.tensor(list(rows), device=self.engine.device)
             self.cache.cross_attention_cache.batch_select_indices(chosen)
             outputs = self.encoded["encoder_outputs"].last_hidden_state
             self.encoded["encoder_outputs"] = BaseModelOutput(last_hidden_state=outputs[chosen])

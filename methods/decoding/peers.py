@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
+from harness.errors import RequestError
 from harness.registry import method
 from methods.decoding.engines import rooms
 from methods.decoding.suppression import suppressed
@@ -26,13 +27,18 @@ class Peer(SequenceDecoding):
     ) -> list[Decoded]:
         space = rooms(model, sources, limit)
         outputs: list[list[int]] = [[] for _ in sources]
-        batch = [number for number, room in enumerate(space) if room]
+        empty = next((number for number, source in enumerate(sources) if not source), None)
+        if empty is not None and model.kind == "encoder-decoder":
+            raise RequestError(f"source {empty} is empty: `generate` of transformers needs at least an end token")
+        groups: dict[int, list[int]] = {}  # `generate` takes one limit for a batch
+        for number, room in enumerate(space):
+            if room:
+                groups.setdefault(number if self.one_by_one else room, []).append(number)
         with phases("generate"):
-            for group in [[number] for number in batch] if self.one_by_one else [batch]:
-                if group:
-                    answers = self._generate(model, [list(sources[n]) for n in group], min(space[n] for n in group))
-                    for number, ids in zip(group, answers, strict=True):
-                        outputs[number] = ids
+            for group in groups.values():
+                answers = self._generate(model, [list(sources[n]) for n in group], space[group[0]])
+                for number, ids in zip(group, answers, strict=True):
+                    outputs[number] = ids
         return [Decoded(ids, Trace(iterations=len(ids))) for ids in outputs]
 
     def _generate(self, model: GenerationModel, sources: list[list[int]], room: int) -> list[list[int]]:
@@ -88,6 +94,8 @@ class TransformersBeam(Peer):
     """`generate(num_beams=beam)`."""
 
     def __init__(self, *, beam: int = 5, length_penalty: float = 1.0, early_stopping: bool = False) -> None:
+        if beam < 1:
+            raise RequestError(f"beam = {beam}: give 1 or more")
         self.beam, self.length_penalty, self.early_stopping = beam, length_penalty, early_stopping
 
     def settings(self) -> dict[str, Any]:
@@ -105,12 +113,20 @@ class TransformersBeam(Peer):
     summary="`generate` of transformers with prompt lookup",
 )
 class TransformersPromptLookup(Peer):
-    """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time. For an encoder-decoder model it
-    looks up in what was generated, not in the source."""
+    """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time.
+
+    It searches the decoder's input: for a causal model the prompt and what was generated, for an encoder-decoder model
+    only what was generated, never the source. There it drafts nothing of what the source shares with the output, and a
+    comparison with input-guided drafts shows what searching the source is worth; like is compared with like on causal
+    models whose prompt holds the source.
+    """
 
     one_by_one = True
 
     def __init__(self, *, tokens: int = 10, ngram: int = 2) -> None:
+        for name, value in (("tokens", tokens), ("ngram", ngram)):
+            if value < 1:
+                raise RequestError(f"{name} = {value}: give 1 or more")
         self.tokens, self.ngram = tokens, ngram
 
     def settings(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -11,18 +12,22 @@ import torch
 class Ragged:
     """Where the tokens of each row lie when the rows stand one behind the other.
 
-    counts: tokens per row. row, slot: int64 [N], the row of each token and its place in it (only where rows differ).
+    counts: tokens per row. row, slot: int64 [N], the row of each token and its place in it.
     """
-
-    __slots__ = ("counts", "longest", "row", "slot", "uniform")
 
     def __init__(self, counts: Sequence[int], device: str) -> None:
         self.counts = list(counts)
+        self.device = device
         self.longest = max(self.counts, default=0)
         self.uniform = self.counts.count(self.longest) == len(self.counts)
-        if not self.uniform:
-            self.row = torch.tensor([r for r, count in enumerate(self.counts) for _ in range(count)], device=device)
-            self.slot = torch.tensor([s for count in self.counts for s in range(count)], device=device)
+
+    @cached_property
+    def row(self) -> torch.Tensor:
+        return torch.tensor([r for r, count in enumerate(self.counts) for _ in range(count)], device=self.device)
+
+    @cached_property
+    def slot(self) -> torch.Tensor:
+        return torch.tensor([s for count in self.counts for s in range(count)], device=self.device)
 
     def pad(self, x: torch.Tensor) -> torch.Tensor:
         """[N, f] -> [rows, longest, f], zeros where a row has ended."""
@@ -42,3 +47,12 @@ class Ragged:
             return x
         ends = [end - 1 for end in accumulate(self.counts)]
         return x[-1:] if len(ends) == 1 else x[torch.tensor(ends, device=x.device)]
+
+
+def move(tensor: torch.Tensor, axis: int, order: Sequence[int]) -> None:
+    """Along the axis, put what was at order[i] at i, in place, touching only what changes."""
+    changed = [place for place, origin in enumerate(order) if place != origin]
+    if not changed or not tensor.numel():
+        return
+    origins = torch.tensor([order[place] for place in changed], device=tensor.device)
+    tensor.index_copy_(axis, torch.tensor(changed, device=tensor.device), tensor.index_select(axis, origins))

@@ -20,8 +20,10 @@ class Session(ABC):
 
     first: per row, the tokens to feed before anything else (the start token, or the prompt of a causal model).
     lengths: per row, how many positions the cache holds. Lower one to crop that row.
+    vocabulary: ids below it may be fed; sources may have a vocabulary of their own.
     """
 
+    vocabulary: int
     first: list[list[int]]
     lengths: list[int]
 

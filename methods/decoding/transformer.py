@@ -15,7 +15,7 @@ import torch.nn.functional as functional
 
 from methods.decoding.dense import Dense
 from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer
-from methods.decoding.ragged import Ragged
+from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Engine, Session
 from methods.decoding.suppression import suppressed
 
@@ -76,6 +76,7 @@ class TransformerSession(Session):
         rows = source.shape[2]
         self.engine = engine
         self.first = [[engine.start_id] for _ in range(rows)]
+        self.vocabulary = len(engine.embedding.table)
         self.lengths = [0] * rows
         self._sharing = 1  # rows that read the same source, side by side
         self._owners = list(range(rows))
@@ -102,11 +103,6 @@ class TransformerSession(Session):
             place = rows_start(self.lengths, rows, engine.device)
             x = engine.embedding.scattered(ids, place)
             mask = self._scattered_mask(rows, total)
-            row = (
-                rows.row
-                if not rows.uniform
-                else torch.arange(len(tokens), device=x.device).repeat_interleave(rows.longest)
-            )
             if total > self._clean:  # cells that a shorter row has not written are read, weighted zero: no NaN there
                 live[:, :, self._clean : total] = 0
                 self._clean = total
@@ -117,7 +113,7 @@ class TransformerSession(Session):
             if aligned:
                 written[number].copy_(qkv[:, width:].view(len(tokens), rows.longest, *shape))
             else:
-                live[number][row, place] = qkv[:, width:].view(-1, *shape)
+                live[number][rows.row, place] = qkv[:, width:].view(-1, *shape)
             key, value = cache.unbind(0)
             query = rows.pad(qkv[:, :width]).view(len(tokens), rows.longest, engine.heads, -1).transpose(1, 2)
             mixed = functional.scaled_dot_product_attention(query, key, value, mask)
@@ -137,7 +133,7 @@ class TransformerSession(Session):
             grown[:, :, :held] = self._cache[:, torch.tensor(rows, device=grown.device), :held]
             self._cache, self._clean = grown, held
         else:
-            _move(self._cache[:, :, since:held], 1, rows)
+            move(self._cache[:, :, since:held], 1, rows)
         self.lengths = [self.lengths[row] for row in rows]
         self.first = [self.first[row] for row in rows]
         self._select_sources([self._owners[row] for row in rows])
@@ -152,9 +148,9 @@ class TransformerSession(Session):
             self._all_sources = self._all_sources[:, :, chosen]
             self._all_masks = self._all_masks[chosen] if self._all_masks is not None else None
         else:
-            _move(self._all_sources, 2, distinct)
+            move(self._all_sources, 2, distinct)
             if self._all_masks is not None:
-                _move(self._all_masks, 0, distinct)
+                move(self._all_masks, 0, distinct)
         self._sharing = sharing
         self._owners = [number for number in range(len(distinct)) for _ in range(sharing)]
         self._see_sources(len(distinct))
@@ -197,15 +193,6 @@ def rows_start(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tenso
         [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
         device=device,
     )
-
-
-def _move(tensor: torch.Tensor, axis: int, order: Sequence[int]) -> None:
-    """Along the axis, put what was at order[i] at i, in place, touching only what changes."""
-    changed = [place for place, origin in enumerate(order) if place != origin]
-    if not changed or not tensor.numel():
-        return
-    origins = torch.tensor([order[place] for place in changed], device=tensor.device)
-    tensor.index_copy_(axis, torch.tensor(changed, device=tensor.device), tensor.index_select(axis, origins))
 
 
 def _output_bias(module: Any) -> torch.Tensor | None:

@@ -1,15 +1,15 @@
-"""Our decoders against `generate` of transformers and against each other, one sentence at a time, one thread.
+"""Our decoders against `generate` of transformers and against each other, one sentence at a time.
 
 The model has the shape of the GEC models (6 + 6 layers) and copies its source by construction, so that outputs are
-what a trained corrector's are: mostly the source. Ratios are of interleaved rounds in one process; on a busy machine
-the bounds are loose, DECODING_BENCHMARK=strict asserts what the project states.
+what a trained corrector's are: mostly the source. Ratios are of interleaved rounds in one process, on one thread where
+nothing else is said. On a busy machine the bounds are loose; DECODING_BENCHMARK=strict asserts what the project states.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +28,13 @@ from methods.decoding.peers import TransformersBeam, TransformersGreedy, Transfo
 STRICT = os.environ.get("DECODING_BENCHMARK") == "strict"
 ROUNDS, SENTENCES, WORDS, VOCABULARY = (15, 6, 26, 8000) if STRICT else (5, 2, 26, 8000)
 MODELS = Path(__file__).parents[1] / "methods" / "generation_models.py"
+SHAPE = {"vocabulary": VOCABULARY, "part": 84, "layers": 6}
+REPLACED = VOCABULARY // 20  # one token in twenty: an edit ratio as in grammatical error correction
+
+
+def bound(stated: float, loose: float) -> float:
+    """What the project states, or what a busy machine can keep."""
+    return stated if STRICT else loose
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,25 +45,45 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def model(**changes):
-    spec = importlib.util.spec_from_file_location("generation_models_of_benchmarks", MODELS)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    shape = {"vocabulary": VOCABULARY, "part": 84, "layers": 6, "places": 64}
-    return module.copier(0, 0.0, torch.float32, **{"replaced": VOCABULARY // 20, **shape, **changes})
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
-def corrector():
-    """Replaces one token in twenty: an edit ratio as in grammatical error correction."""
-    return model()
+def models():
+    return runpy.run_path(str(MODELS))
+
+
+def model(models, **changes):
+    return models["copier"](0, 0.0, torch.float32, **{"replaced": REPLACED, "places": 64, **SHAPE, **changes})
 
 
 @pytest.fixture(scope="module")
-def stranger():
+def corrector(models):
+    """Replaces one token in twenty."""
+    return model(models)
+
+
+@pytest.fixture(scope="module")
+def stranger(models):
     """Writes nothing that its source holds."""
-    return model(replaced=0, shift=VOCABULARY // 2)
+    return model(models, replaced=0, shift=VOCABULARY // 2)
+
+
+@pytest.fixture(scope="module")
+def shuffler(models):
+    """Writes its source's words in another order."""
+    return model(models, replaced=0, order=random.Random(1).sample(range(WORDS), WORDS))
+
+
+@pytest.fixture(scope="module")
+def causal(models):
+    """A causal model that continues its prompt, a source, with the source corrected."""
+    shape = SHAPE | {"part": 64, "replaced": REPLACED, "places": 960}
+    return models["causal_copier"](0, WORDS + 1, torch.float32, **shape)
 
 
 def sources(highest=VOCABULARY):
@@ -64,7 +91,7 @@ def sources(highest=VOCABULARY):
     return [[*(chosen.randrange(3, highest) for _ in range(WORDS)), 2] for _ in range(SENTENCES)]
 
 
-def ratio(benchmark, model, slow, fast, batches):
+def ratio(benchmark, model, slow, fast, batches, limit=60):
     """Seconds of `slow` over seconds of `fast`, the median of interleaved rounds."""
     pairs = []
     for _ in range(ROUNDS + 1):  # the first one warms up
@@ -72,11 +99,11 @@ def ratio(benchmark, model, slow, fast, batches):
         for method in (slow, fast):
             started = perf_counter()
             for batch in batches:
-                method.decode(model, batch, 60, NoPhases())
+                method.decode(model, batch, limit, NoPhases())
             seconds.append(perf_counter() - started)
         pairs.append(seconds)
     pairs = pairs[1:]
-    benchmark.pedantic(lambda: fast.decode(model, batches[0], 60, NoPhases()), rounds=1)
+    benchmark.pedantic(lambda: fast.decode(model, batches[0], limit, NoPhases()), rounds=1)
     result = median(theirs / ours for theirs, ours in pairs)
     benchmark.extra_info.update(ratio=result, ms=1e3 * median(ours for _, ours in pairs) / sum(map(len, batches)))
     return result
@@ -87,48 +114,74 @@ def one_by_one(highest=VOCABULARY):
 
 
 def test_greedy_keeps_up_with_transformers(benchmark, corrector):
-    assert ratio(benchmark, corrector, TransformersGreedy(), Greedy(), one_by_one()) > 1
+    assert ratio(benchmark, corrector, TransformersGreedy(), Greedy(), one_by_one()) >= bound(1, 0.7)
 
 
 def test_beam_keeps_up_with_transformers(benchmark, corrector):
-    assert ratio(benchmark, corrector, TransformersBeam(), Beam(), one_by_one()) > 1
+    assert ratio(benchmark, corrector, TransformersBeam(), Beam(), one_by_one()) >= bound(1, 0.7)
 
 
 def test_batched_greedy_keeps_up_with_transformers(benchmark, corrector):
-    assert ratio(benchmark, corrector, TransformersGreedy(), Greedy(), [sources()]) > (1 if STRICT else 0.8)
+    assert ratio(benchmark, corrector, TransformersGreedy(), Greedy(), [sources()]) >= bound(1, 0.7)
+
+
+def test_beam_through_the_modules_own_pass_keeps_up_however_much_room_it_has(benchmark, causal):
+    """A limit far behind where outputs end: reordering beams must not cost by the room that was asked for."""
+    assert ratio(benchmark, causal, TransformersBeam(), Beam(), one_by_one(), 900) >= bound(1, 0.7)
 
 
 def test_iad_is_ahead_of_prompt_lookup_where_the_output_is_like_the_source(benchmark, corrector):
-    assert ratio(benchmark, corrector, TransformersPromptLookup(), Iad(), one_by_one()) > 1
+    """For an encoder-decoder model prompt lookup searches only what it has written: this is the worth of the source."""
+    assert ratio(benchmark, corrector, TransformersPromptLookup(), Iad(), one_by_one()) >= bound(1, 0.8)
 
 
-def test_iad_is_ahead_of_beam_search_where_the_output_is_like_the_source(benchmark, corrector):
-    assert ratio(benchmark, corrector, Beam(), Iad(), one_by_one()) > 2
+def test_iad_is_ahead_of_prompt_lookup_where_both_search_the_source(benchmark, causal):
+    """A causal model whose prompt is the source."""
+    [batch, *_] = one_by_one()
+    peer, ours = TransformersPromptLookup(), Iad()
+    outputs = [method.decode(causal, batch, 60, NoPhases())[0].ids for method in (peer, ours)]
+    assert outputs[0] == outputs[1] and sum(a == b for a, b in zip(outputs[1], batch[0], strict=True)) > 0.8 * WORDS
+    assert ratio(benchmark, causal, peer, ours, one_by_one()) >= bound(1, 0.7)
+
+
+def test_iad_is_ahead_of_beam_search_where_the_output_is_like_the_source(benchmark, corrector, two_threads):
+    assert ratio(benchmark, corrector, Beam(), Iad(), one_by_one()) >= bound(6.1, 2)
 
 
 def test_iad_is_as_fast_as_greedy_where_nothing_is_shared(benchmark, stranger):
     batches = one_by_one(VOCABULARY // 2)
     [decoded] = Iad().decode(stranger, batches[0], 60, NoPhases())
     assert not set(decoded.ids[:-1]) & set(batches[0][0])
-    assert ratio(benchmark, stranger, Greedy(), Iad(), batches) > (0.95 if STRICT else 0.8)
+    assert ratio(benchmark, stranger, Greedy(), Iad(), batches) >= bound(0.95, 0.7)
+
+
+def test_iad_loses_little_where_the_order_is_another(benchmark, shuffler):
+    """Every token says where to draft from, and every draft fails: the budget keeps their cost down."""
+    batches = one_by_one()
+    [decoded] = Iad().decode(shuffler, batches[0], 60, NoPhases())
+    assert sorted(decoded.ids) == sorted(batches[0][0])
+    assert decoded.trace.counters["drafted"] < 2 * WORDS + 10
+    assert ratio(benchmark, shuffler, Greedy(), Iad(), batches) >= bound(0.8, 0.6)
 
 
 def test_iad_takes_no_more_memory_than_greedy():
-    """Peak resident memory of a process of its own that decodes a batch of long sources."""
+    """Resident memory of a process of its own that decodes a batch of long sources: its peak, and how it grew."""
     peaks = {name: _peak(name) for name in ("Greedy", "Iad")}
-    assert peaks["Iad"] <= 1.1 * peaks["Greedy"], peaks
+    (growth, peak), (least, greedy) = peaks["Iad"], peaks["Greedy"]
+    assert peak <= 1.1 * greedy, peaks
+    assert growth <= least + 24 * 1024, peaks  # KiB; kernels compiled for the blocks, among others
 
 
 def _peak(name):
+    """KiB by which decoding lets the process grow, and its peak."""
     code = f"""
-import importlib.util, resource, sys, torch
+import resource, runpy, torch
 from harness.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 torch.set_num_threads(1)
-spec = importlib.util.spec_from_file_location("models", {str(MODELS)!r})
-models = importlib.util.module_from_spec(spec); sys.modules["models"] = models; spec.loader.exec_module(models)
-model = models.copier(0, 0.0, torch.float32, replaced=100, vocabulary=8000, part=40, layers=2, places=256)
+copier = runpy.run_path({str(MODELS)!r})["copier"]
+model = copier(0, 0.0, torch.float32, replaced=100, vocabulary=8000, part=40, layers=2, places=256)
 sources = [[*range(3 + n, 103 + n), 2] for n in range(4)]
 {name}().decode(model, [[3, 2]], 4, NoPhases())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -138,4 +191,4 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, before)
     growth, before = map(
         int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
-    return growth + before
+    return growth, growth + before

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +12,4 @@ import pytest
 @pytest.fixture(scope="session")
 def tiny():
     """The module generation_models.py beside this file: `make(kind, seed)` and `copier(seed, noise)`."""
-    spec = importlib.util.spec_from_file_location("generation_models", Path(__file__).with_name("generation_models.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("generation_models.py"))))

@@ -48,12 +48,3 @@ def test_nothing_follows_the_last_token():
     match = SuffixMatch([5, 6, 7], framed=True)
     match.extend([5, 6, 7])
     assert continuation(match) == []
-
-
-def test_the_nearest_place_is_one_of_the_longest_suffix_or_the_one_expected():
-    match = SuffixMatch([5, 6, 8, 6, 9, 6], framed=True)
-    match.extend([6])
-    assert match.unique() is None
-    assert [match.nearest(expected) for expected in (0, 3, 4, 5, 9)] == [2, 2, 4, 4, 6]
-    match.extend([7])
-    assert match.nearest(3) == 3

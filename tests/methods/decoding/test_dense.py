@@ -9,7 +9,7 @@ from methods.decoding.dense import Dense
 from methods.decoding.ragged import Ragged
 
 
-@pytest.mark.parametrize("rows", [1, 2, 9])
+@pytest.mark.parametrize("rows", [1, 2, 3, 9, 64, 65])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_fused_layer_is_its_layers_side_by_side(rows, bias, dtype):
@@ -28,6 +28,7 @@ def test_padding_and_packing_are_inverse(counts):
     padded = rows.pad(x)
     assert padded.shape == (len(counts), max(counts), 2)
     assert torch.equal(rows.pack(padded), x)
+    assert torch.equal(padded[rows.row, rows.slot], x)
     if all(counts):
         ends = torch.tensor(counts).cumsum(0) - 1
         assert torch.equal(rows.last(x), x[ends])

@@ -7,7 +7,6 @@ import random
 import pytest
 import torch
 
-from harness.contracts import GenerationModel
 from harness.errors import RequestError
 from harness.phases import NoPhases
 from methods.decoding.beam import Beam
@@ -169,24 +168,56 @@ def test_bad_requests_are_one_line(tiny, method, kind):
     assert outputs(method, model, [], 5) == []
 
 
-def test_a_causal_output_stops_at_the_models_window(tiny):
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_causal_output_stops_at_the_models_window(tiny, method):
     model = tiny.make("gpt2", 1, ending=0.0)
     model.eos_ids = ()
-    prompts = [[5] * 48, [6] * 40, [7]]
-    assert [len(ids) for ids in outputs(Greedy(), model, prompts, 100)] == [1, 9, 48]
+    prompts = [[5] * 48, [6] * 40, [7], [8]]
+    assert [len(ids) for ids in outputs(method, model, prompts, 100)] == [1, 9, 48, 48]
 
 
-def test_a_beam_below_one_is_refused():
-    with pytest.raises(RequestError, match="beam = 0"):
-        Beam(beam=0)
+@pytest.mark.parametrize("method", [TransformersGreedy(), TransformersBeam(), TransformersPromptLookup()])
+def test_peers_refuse_an_empty_source_and_start_an_empty_prompt(tiny, method):
+    for sources in ([[]], [[5, 6], []]):
+        with pytest.raises(RequestError, match=f"source {len(sources) - 1} is empty"):
+            outputs(method, tiny.make("marian", 0), sources)
+    model = tiny.make("gpt2", 0)
+    ours = Beam() if isinstance(method, TransformersBeam) else Greedy()
+    for sources in ([[]], [[], [5, 6]], [[5]]):
+        assert outputs(method, model, sources) == outputs(ours, model, sources)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "words"),
+    [
+        (Beam, {"beam": 0}, "beam = 0"),
+        (TransformersBeam, {"beam": 0}, "beam = 0"),
+        (TransformersPromptLookup, {"tokens": 0}, "tokens = 0"),
+        (TransformersPromptLookup, {"ngram": -1}, "ngram = -1"),
+    ],
+)
+def test_bad_parameters_are_one_line(method, parameters, words):
+    with pytest.raises(RequestError, match=words):
+        method(**parameters)
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam()], ids=lambda method: type(method).__name__)
+def test_a_decoder_deeper_than_its_encoder(tiny, method):
+    model, sources = tiny.make("t5", 4, num_decoder_layers=3), some_sources(4)
+    peer = TransformersBeam() if isinstance(method, Beam) else TransformersGreedy()
+    assert outputs(method, model, sources) == [outputs(peer, model, [source])[0] for source in sources]
+
+
+def test_prompts_of_different_lengths_give_logits_of_their_last_tokens_only(tiny):
+    model, positions = tiny.make("gpt2", 0), []
+    model.module.lm_head.register_forward_pre_hook(lambda module, inputs: positions.append(inputs[0].shape[1]))
+    prompts = [[5] * 30, [6] * 4, [7] * 4, [8] * 30]
+    together = outputs(Greedy(), model, prompts, 6)
+    assert positions[0] == 2 and set(positions[1:]) == {1}
+    assert together == [outputs(Greedy(), model, [prompt], 6)[0] for prompt in prompts]
 
 
 def test_rows_that_stay_keep_their_places_where_they_can():
     assert without([1], 4) == [0, 3, 2]
     assert without([3, 0], 4) == [2, 1]
     assert without([0, 1], 2) == []
-
-
-def test_models_satisfy_the_contract(tiny):
-    model: GenerationModel = tiny.make("marian", 0)
-    assert {"module", "start_id", "eos_ids", "window", "kind", "device"} <= set(dir(model))
