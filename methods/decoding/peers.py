@@ -132,6 +132,15 @@ class TransformersPromptLookup(Peer):
     def settings(self) -> dict[str, Any]:
         return {"num_beams": 1, "prompt_lookup_num_tokens": self.tokens, "max_matching_ngram_size": self.ngram}
 
+    def _generate(self, model: GenerationModel, sources: list[list[int]], room: int) -> list[list[int]]:
+        try:
+            return super()._generate(model, sources, room)
+        except IndexError as error:  # its drafts heed neither the limit nor the model's positions
+            raise RequestError(
+                f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "
+                f"give a limit or `tokens` ({self.tokens}) that leaves it room"
+            ) from error
+
 
 def _until_end(ids: list[int], ends: Sequence[int], room: int) -> list[int]:
     for place, token in enumerate(ids[:room]):
