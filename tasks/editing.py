@@ -75,7 +75,7 @@ class EditingTask(Task):
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
-        "mini": {"source": "generated", "model": "train:mini", "evaluation": 150, "timed": 24, "limit": 64},
+        "mini": {"source": "generated", "model": "train:mini", "evaluation": 100, "timed": 8, "limit": 64},
         "small": {"model": "train:small"},
         "paper": {"model": "train:transformer-big"},
     }
