@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,9 @@ class Peer(SequenceDecoding):
 
     one_by_one = False
 
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Keyword arguments of `GenerationConfig` that make this peer what it is."""
-        raise NotImplementedError
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
