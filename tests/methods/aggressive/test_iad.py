@@ -66,9 +66,10 @@ def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, 
     sources=st.lists(st.lists(st.integers(3, 39), max_size=24), min_size=1, max_size=6),
     limit=st.integers(0, 30),
     block=st.sampled_from([None, 0, 1, 3]),
+    realign=st.booleans(),
 )
-def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block):
-    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block)
+def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block, realign):
+    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block, realign=realign)
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
@@ -134,6 +135,31 @@ def test_after_a_correction_the_draft_resumes_where_the_source_goes_on(tiny):
     assert decoded.trace.accepted[0] == place + 1
     assert decoded.trace.accepted[-1] > 1 and decoded.trace.iterations <= 4
     assert [a == b for a, b in zip(source, decoded.ids, strict=True)].count(False) == 1
+
+
+def test_realignment_goes_on_behind_a_replacement_without_an_ordinary_step(tiny):
+    model = tiny.copier(5, 0.0, replaced=1)
+    written = {t: Greedy().decode(model, [[t, 2]], 4, NoPhases())[0].ids[0] for t in range(3, 40)}
+    wrong = next(token for token, other in written.items() if other != token)
+    right = [token for token, other in written.items() if other == token != written[wrong]]
+    source = [*right[:8], wrong, *right[8:16], 2]
+    accepted = {
+        realign: Iad(realign=realign).decode(model, [source], 30, NoPhases())[0].trace.accepted
+        for realign in (False, True)
+    }
+    place = source.index(wrong)
+    assert accepted[True] == [place + 1, len(source) - place - 1]
+    assert accepted[False][:2] == [place + 1, 1]
+
+
+def test_a_stream_that_shares_nothing_with_its_outputs_is_drafted_for_once(tiny):
+    stranger, alike = tiny.copier(5, 0.0, replaced=0, shift=18), tiny.copier(5, 0.0, replaced=0)
+    sources = [[*range(3 + n, 11 + n), 2] for n in range(4)]
+    method = Iad()
+    drafted = [method.decode(stranger, [s], 20, NoPhases())[0].trace.counters["drafted"] for s in sources]
+    assert drafted[0] == 8 and drafted[1:] == [0, 0, 0]
+    iterations = [method.decode(alike, [source], 20, NoPhases())[0].trace.iterations for source in sources]
+    assert iterations[0] > 1 and iterations[1:] == [1, 1, 1]  # trusted again once a draft was right
 
 
 def test_drafts_of_which_nothing_is_accepted_halve_until_none_is_made():
