@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
-from harness import environment, timing
+from harness import environment, statistics, timing
 from harness.artifacts import Cache, digest
 from harness.cells import Cell, Named
 from harness.display import Display
@@ -267,15 +268,28 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     if cell.speed_baseline is not None:
         metrics["baseline_wall_clock_s"] = summary.baseline_s
         metrics["speedup"] = summary.speedup
-        limit = row["counters"].get("limit")
-        if limit:
-            metrics["share_of_limit"] = summary.speedup / limit
         if summary.interval is not None:
             row["intervals"]["speedup"] = list(summary.interval)
-            if limit:
-                row["intervals"]["share_of_limit"] = [bound / limit for bound in summary.interval]
+        _record_limit(row, summary, responses)
         record |= {"decision": summary.decision, "reason": summary.reason}
     row["timing"] = record
+
+
+def _record_limit(row: Row, summary: timing.Summary, responses: list[dict[str, Any]]) -> None:
+    """`share_of_limit` against the counted limit, or against the one that each process measured for itself."""
+    counted = row["counters"].get("limit")
+    limits = [counted or response["limit"] for response in responses]
+    if not all(limits):
+        return
+    limit = median(limits)
+    if not counted:
+        row["metrics"]["limit"] = limit
+        if (interval := statistics.interval_over_processes(limits)) is not None:
+            row["intervals"]["limit"] = list(interval)
+    row["metrics"]["share_of_limit"] = summary.speedup / limit
+    shares = [ratio / limit for ratio, limit in zip(summary.ratios, limits, strict=True)]
+    if (interval := statistics.interval_over_processes(shares)) is not None:
+        row["intervals"]["share_of_limit"] = list(interval)
 
 
 def _fidelity(cell: Cell, metrics: dict[str, float]) -> dict[str, Any] | None:

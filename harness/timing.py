@@ -44,9 +44,10 @@ class ProcessSample:
 
 @dataclass(slots=True)
 class Summary:
-    """The evidence of all processes and what may be said of it. Times in seconds."""
+    """The evidence of all processes and what may be said of it. Times in seconds. ratios: of each process."""
 
     speedup: float
+    ratios: list[float]
     interval: statistics.Interval | None
     baseline_s: float
     method_s: float
@@ -159,6 +160,7 @@ def decide(
         decision, reason = "no difference shown", f"the interval reaches into the noise floor {floor:.3f}"
     return Summary(
         speedup=median(baseline) / median(method),
+        ratios=ratios,
         interval=interval,
         baseline_s=median(baseline) / 1e9,
         method_s=median(method) / 1e9,

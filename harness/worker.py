@@ -129,8 +129,7 @@ def timed(request: Request) -> Response:
     synchronise = _synchroniser(request["device"])
     phases: dict[str, list[PhaseTimer]] = {}
 
-    def call(role: str) -> Callable[[], object]:
-        method = cell.opened(role, manifests[role])
+    def call(method: Any, role: str) -> Callable[[], object]:
         phases[role] = []
 
         def once() -> object:
@@ -140,8 +139,11 @@ def timed(request: Request) -> Response:
 
         return once
 
-    method = call("method")
-    baseline = call("speed_baseline") if request.get("speed_baseline") else method
+    opened = cell.opened("method", manifests["method"])
+    method = call(opened, "method")
+    baseline = method
+    if request.get("speed_baseline"):
+        baseline = call(cell.opened("speed_baseline", manifests["speed_baseline"]), "speed_baseline")
     timing = request["timing"]
     sample = measure(
         baseline,
@@ -158,6 +160,7 @@ def timed(request: Request) -> Response:
         "threads": _threads(),
         "memory_mib": {},
         "items": len(cell.setting.timed),
+        "limit": opened.allowed_speedup(),
     }
     if request["process"] == 0:  # memory hardly varies: one process tells
         sides = {"method": method, "baseline": baseline}
