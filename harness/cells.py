@@ -3,7 +3,7 @@
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
 `--set`, the cell's `params`, its `scale_params`, its `sweep`. What a cell states itself is what its labels promise, so
 `--set` does not change it; an override that no cell takes is refused. A baseline takes the same path, with its own
-`params` instead of the cell's.
+`params` instead of the cell's; parameters that it names in `same` have the value that they have in the cell.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ class _Expansion:
         if (spec.method is None) == (spec.analysis is None):
             raise RequestError(f"{where}: give either `method` or `analysis`")
         kind: Kind = "analysis" if spec.analysis else "method"
-        task = self._task(spec)
         timing = _timing(self.recipe, self.at_scale, spec.timing, parameters.group(self.overrides, "timing"))
-        speed, fidelity = (self._baseline(b, task, where) for b in (spec.speed_baseline, spec.fidelity_baseline))
         sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
         for values in itertools.product(*sweep.values()):
-            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **dict(zip(sweep, values, strict=True))}
+            swept = dict(zip(sweep, values, strict=True))
+            of_task = parameters.group(swept, "task")
+            of_method = {name: value for name, value in swept.items() if not name.startswith("task.")}
+            task = self._task(spec, of_task)
+            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
             method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
-            labels = {**task.params, **method.params, **self.at_scale.labels}
-            try:
-                row, column = spec.row.format(**labels), spec.column.format(**labels)
-            except (KeyError, IndexError, ValueError) as error:
-                raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+            baselines = (spec.speed_baseline, spec.fidelity_baseline)
+            speed, fidelity = (self._baseline(reference, method, task, where) for reference in baselines)
+            row, column = self._labels(spec, task, method, where)
             yield Cell(
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
@@ -119,7 +119,17 @@ class _Expansion:
                 timed=spec.timed, seed=self.recipe.seed,
             )  # fmt: skip
 
-    def _task(self, spec: CellSpec) -> Named:
+    def _labels(self, spec: CellSpec, task: Named, method: Named, where: str) -> tuple[str, str]:
+        """Row and column, their placeholders filled."""
+        values = {**task.params, **method.params}
+        shown = {n: self.recipe.names.get(v, v) if isinstance(v, str) else v for n, v in values.items()}
+        labels = {**shown, **self.at_scale.labels}
+        try:
+            return spec.row.format(**labels), spec.column.format(**labels)
+        except (KeyError, IndexError, ValueError) as error:
+            raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+
+    def _task(self, spec: CellSpec, swept: Mapping[str, Any]) -> Named:
         name = self.recipe.task.name
         target = self.registry.resolve("task", name)
         given = {
@@ -127,12 +137,15 @@ class _Expansion:
             **self.recipe.task.params,
             **self.at_scale.task,
             **spec.task,
+            **swept,
         }
         known = parameters.declared(target)
         for parameter, value in parameters.group(self.overrides, "task").items():
-            if parameter in known:
+            if parameter in known and parameter not in swept:
                 given[parameter] = value
                 self.taken.add(f"task.{parameter}")
+            elif parameter in known:
+                self.stated.add(f"task.{parameter}")
         checked = parameters.validate(target, given, f"task {name}")
         construct(target, checked)
         return Named(name, checked)
@@ -156,11 +169,15 @@ class _Expansion:
             construct(target, checked)  # a value out of range is refused before anything runs
         return Named(name, checked)
 
-    def _baseline(self, reference: Reference | str | None, task: Named, where: str) -> Named | None:
+    def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:
         if reference is None:
             return None
         full = Reference(method=reference) if isinstance(reference, str) else reference
-        return self._method("method", full.method, full.params, task, where)
+        for name in full.same:
+            if name not in method.params:
+                raise unknown("parameter", name, method.params, f"`same` of a baseline in {where}")
+        params = {**{name: method.params[name] for name in full.same}, **full.params}
+        return self._method("method", full.method, params, task, where)
 
 
 def _timing(recipe: Recipe, at_scale: ScaleSpec, of_cell: Mapping[str, Any], overrides: Mapping[str, Any]) -> Timing:

@@ -8,9 +8,10 @@
       mini: {methods: {knnlm: {k: 64}}, timing: {processes: 1}}
     cells:
       - {row: LM, method: lm}
-      - {row: kNN-LM, column: FoSS, method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
+      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
 
-`harness.cells` expands a recipe at a scale.
+A remark in parentheses in a column, `EDR / GPT2 (2x256)`, says what stands here in the place of the paper's; published
+numbers of `EDR / GPT2` stand beside it. `harness.cells` expands a recipe at a scale.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import RequestError, unknown
 from harness.registry import Registry
 from harness.settings import SCALES, Scale
 
 Comparison = Literal["below", "above", "at most", "at least"]
+Judged = Literal["interval", "value", "upper end"]
 
 
 class _Strict(BaseModel):
@@ -33,10 +35,11 @@ class _Strict(BaseModel):
 
 
 class Reference(_Strict):
-    """A method with parameters, named as a baseline."""
+    """A method with parameters, named as a baseline; those in `same` it takes from the cell's method."""
 
     method: str
     params: dict[str, Any] = {}
+    same: list[str] = []
 
 
 class Ordered(_Strict):
@@ -58,7 +61,8 @@ class Claim(_Strict):
     """A claim of the paper as a condition over rows: `metric` of a row is below/above/at most/at least `than`.
 
     `than` is a number or another row (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.timing`.
+    holds only when the whole interval does, but for a claim on its value alone or on its upper end, which says so by
+    `judged`. `speedup above 1` follows the decision rule of `harness.timing`. Labels may hold the scale's `labels`.
     """
 
     text: str
@@ -69,6 +73,7 @@ class Claim(_Strict):
     is_: Comparison = Field(alias="is")
     than: float | RowOf
     factor: float = 1.0
+    judged: Judged = "interval"
     scales: list[Scale] = list(SCALES)
 
 
@@ -84,9 +89,10 @@ class Timing(_Strict):
 
 
 class CellSpec(_Strict):
-    """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values.
+    """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
+    or, as `task.NAME`, of the task.
 
-    `row` and `column` may hold `{parameter}` placeholders, filled from the cell's parameters.
+    `row` and `column` may hold `{parameter}` placeholders, filled from the cell's parameters by way of `names`.
     """
 
     row: str
@@ -123,6 +129,21 @@ class ScaleSpec(_Strict):
     note: str = ""
 
 
+class Figure(_Strict):
+    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`). Or bars, one for each
+    cell, of `parts` stacked from below. All of them are metrics or counters; x and y parameters, too."""
+
+    x: str = ""
+    y: str = ""
+    parts: list[str] = []
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Figure:
+        if bool(self.x and self.y) == bool(self.parts) or (self.parts and (self.x or self.y)):
+            raise ValueError("give x and y for curves, or parts for stacked bars")
+        return self
+
+
 class Recipe(_Strict):
     """A recipe file."""
 
@@ -142,7 +163,8 @@ class Recipe(_Strict):
     scales: dict[Scale, ScaleSpec] = {}
     fidelity: Ordered | None = None
     metrics: list[str] = []  # columns of the printed table, in order
-    figure: dict[str, str] = {}  # {"x": metric, "y": metric}: drawn as one curve per method
+    names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
+    figure: Figure | None = None
     cells: list[CellSpec]
     claims: list[Claim] = []
 
@@ -169,7 +191,7 @@ def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     """Valid keys at the place of an unknown one, as far as the outer levels tell."""
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "scales": ScaleSpec, "task": TaskSpec, "fidelity": Ordered,
-        "speed_baseline": Reference, "fidelity_baseline": Reference, "than": RowOf,
+        "speed_baseline": Reference, "fidelity_baseline": Reference, "than": RowOf, "figure": Figure,
     }  # fmt: skip
     model: type[BaseModel] = Recipe
     for part in location[:-1]:

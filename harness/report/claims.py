@@ -1,15 +1,15 @@
 """A paper's claims judged by rows: holds, does not hold, or says honestly that the rows cannot tell.
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
-metric (a counter is exact and needs none), and for speed only with a decision of `harness.timing` that allows it.
-Whatever is missing, unfinished, not finite or exploratory leads to another verdict, with the command that would settle
-it.
+metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
+with a decision of `harness.timing` that allows it. Whatever is missing, unfinished, not finite or exploratory leads to
+another verdict, with the command that would settle it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +51,23 @@ def verdicts(recipe: Recipe, rows: Sequence[Row], scale: Scale, machine: str | N
     machine: the one given, else that of the newest row.
     """
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
-    return [_Judge(recipe, scale, claim, ours).verdict() for claim in recipe.claims]
+    labels = recipe.scales[scale].labels if scale in recipe.scales else {}
+    return [_Judge(recipe, scale, _labelled(claim, labels), ours).verdict() for claim in recipe.claims]
+
+
+def _labelled(claim: Claim, labels: Mapping[str, str]) -> Claim:
+    """The claim with the scale's labels for placeholders in its rows and columns."""
+
+    def filled(row: str, column: str | None) -> dict[str, str | None]:
+        for name, label in labels.items():
+            row = row.replace(f"{{{name}}}", label)
+            column = column and column.replace(f"{{{name}}}", label)
+        return {"row": row, "column": column}
+
+    than = claim.than
+    if isinstance(than, RowOf):
+        than = than.model_copy(update=filled(than.row, than.column))
+    return claim.model_copy(update={**filled(claim.row, claim.column), "than": than})
 
 
 class _UndecidedError(Exception):
@@ -99,11 +115,11 @@ class _Judge:
             difference, interval = paired
             detail = f"{detail}; difference {with_interval(difference, interval)}"
             return _compare(interval, claim.is_, (0.0, 0.0)), detail
-        left = self._interval(row, value)
+        left = self._judged(row, value)
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
-        if outcome == "holds" and claim.metric in SPEEDS and other is None:
+        if outcome == "holds" and claim.metric in SPEEDS and other is None and claim.judged != "upper end":
             limit = (value_of(row, "limit") or 1.0) if claim.metric == "share_of_limit" else 1.0
             outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit)
         return outcome, detail
@@ -128,6 +144,13 @@ class _Judge:
         if value is None or not math.isfinite(value):
             raise _UndecidedError("not tested", f"{row['cell']} has no finite {self.claim.metric}", None)
         return value
+
+    def _judged(self, row: Row, value: float) -> Interval:
+        """What of the row's metric the claim is on: its interval, its value or the interval's upper end."""
+        if self.claim.judged == "value":
+            return value, value
+        low, high = self._interval(row, value)
+        return (low, high) if self.claim.judged == "interval" else (high, high)
 
     def _interval(self, row: Row, value: float) -> Interval:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""

@@ -1,4 +1,4 @@
-"""The recipe's figure: measured curves with their intervals, the paper's points beside them."""
+"""The recipe's figure: measured curves with their intervals, the paper's points beside them; or stacked bars."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import MachineError
 from harness.recipe import Recipe
+from harness.report import bars
 from harness.report.context import machine_line
-from harness.report.published import Published, comparable
+from harness.report.published import Published, comparable, without_remarks
 from harness.report.selection import by_machine, interval_of, value_of
 from harness.settings import Scale
 from harness.store import Row
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "os^Dv<>P*X"
+LEGEND = 8  # curves named within the axes; more stand below
+DECADES = 100  # an x axis over so large a ratio is logarithmic
 UNITS = {"speedup": "×", "foss": "fraction of saved searches"}
 
 
@@ -45,27 +48,40 @@ def draw(
 
     The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
     """
-    if not recipe.figure:
+    if recipe.figure is None:
         return []
-    x, y = recipe.figure["x"], recipe.figure["y"]
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
-    curves = measured_curves(ours, x, y)
-    if not curves:
-        return []
-    papers = published_curves(published, x, y)
+    drawn = _bars(recipe, scale, ours) if recipe.figure.parts else _curves(recipe, scale, ours, published)
+    return [_save(drawn, folder / f"figure.{kind}") for kind in ("svg", "png")] if drawn is not None else []
+
+
+def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
+    assert recipe.figure is not None
+    groups = bars.measured(rows, recipe.figure.parts)
+    title = f"{recipe.name}, scale {scale}: {recipe.title}"
+    return bars.figure(groups, recipe.figure.parts, title, machine_line(rows)) if groups else None
+
+
+def _curves(recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published) -> Figure | None:
+    assert recipe.figure is not None
+    x, y = recipe.figure.x, recipe.figure.y
+    curves = measured_curves(rows, x, y)
+    papers = published_curves(published, x, y, by_column=_by_column(rows, x))
     same_axes = comparable(y, scale in recipe.data_of_paper)
-    figure = _draw(recipe, scale, curves, levels(ours, x, y), papers, same_axes, machine_line(ours))
-    return [_save(figure, folder / f"figure.{kind}") for kind in ("svg", "png")]
+    return _draw(recipe, scale, curves, levels(rows, x, y), papers, same_axes, machine_line(rows)) if curves else None
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
-    """Points of the finished rows by row label. x and y are metrics, counters or parameters of method or task."""
+    """Points of the finished rows by row label, and by column without its part `x=VALUE` where these parts stand in
+    columns that differ otherwise. x and y are metrics, counters or parameters of method or task."""
+    by_column = _by_column(rows, x)
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)
         if row["status"] == "ok" and at is not None and value is not None:
             low, high = interval_of(row, y) or (None, None)
-            curves.setdefault(row["row"], []).append(Point(at, value, low, high))
+            name = _name(row["row"], row["column"], x, by_column=by_column)
+            curves.setdefault(name, []).append(Point(at, value, low, high))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
@@ -75,8 +91,9 @@ def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
     return {row["cell"]: value for row, value in found if value is not None}
 
 
-def published_curves(published: Published, x: str, y: str) -> Curves:
-    """The paper's points by row label: numbers of y whose column says `x=VALUE`, or for which x is published too."""
+def published_curves(published: Published, x: str, y: str, *, by_column: bool = False) -> Curves:
+    """The paper's points by row label, or row and column as in `measured_curves`: numbers of y whose column says
+    `x=VALUE`, or for which x is published too."""
     curves: Curves = {}
     for number in published.numbers:
         value = number.as_measured(y)
@@ -87,8 +104,26 @@ def published_curves(published: Published, x: str, y: str) -> Curves:
             beside = published.lookup(number.row, number.column, x)
             at = beside.as_measured(x) if beside else None
         if at is not None:
-            curves.setdefault(number.row, []).append(Point(at, value))
+            name = _name(number.row, number.column, x, by_column=by_column)
+            curves.setdefault(name, []).append(Point(at, value))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def _by_column(rows: Sequence[Row], x: str) -> bool:
+    """Whether columns that say `x=VALUE` differ in something else."""
+    columns = [row["column"] for row in rows if _in_label(row["column"], x) is not None]
+    return len({_without(column, x) for column in columns}) > 1
+
+
+def _name(row: str, column: str, x: str, *, by_column: bool) -> str:
+    """A curve's name; that of the paper's curve is the same as ours, whose labels may have remarks in parentheses."""
+    rest = without_remarks(_without(column, x)) if by_column else ""
+    return f"{row}, {rest}" if rest else row
+
+
+def _without(column: str, x: str) -> str:
+    """A column label without its part `x=VALUE`."""
+    return " / ".join(part for part in column.split(" / ") if _in_label(part, x) is None)
 
 
 def _coordinate(row: Row, name: str) -> float | None:
@@ -119,6 +154,7 @@ def _draw(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    assert recipe.figure is not None
     apart = bool(papers) and not same_axes
     figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -130,21 +166,42 @@ def _draw(
     for name in names:
         _curve(panels[0], names, name, curves.get(name, []), measured=True)
         _curve(panels[-1], names, name, papers.get(name, []), measured=False)
-    x, y = recipe.figure["x"], recipe.figure["y"]
+    many = len(names) > LEGEND
     for panel in panels:
-        panel.set_xlabel(_axis(x))
-        panel.set_ylabel(_axis(y))
+        panel.set_xlabel(_axis(recipe.figure.x))
+        panel.set_ylabel(_axis(recipe.figure.y))
+        if _over_decades([p.x for points in [*curves.values(), *papers.values()] for p in points]):
+            panel.set_xscale("log")
         panel.grid(alpha=0.3)
-        panel.legend(fontsize="small", frameon=False)
+        if not many:
+            panel.legend(fontsize="small", frameon=False)
+    if many:  # they would cover the curves
+        figure.set_figheight(4.8 + 0.1 * len(names))
+        handles = dict(zip(*reversed(_handles(panels)), strict=True))
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize="small", frameon=False
+        )
     panels[0].set_title(f"measured, scale {scale}", fontsize="medium")
     if apart:
         panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
     elif papers:
         panels[0].set_title(f"measured, scale {scale}; hollow: published", fontsize="medium")
     figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", 120 if apart else 76), fontsize="medium")
-    bars = any(p.low is not None for points in curves.values() for p in points)
-    figure.supxlabel(("bars: 95% intervals; " if bars else "") + machine, fontsize="x-small", color="0.4")
+    known = any(p.low is not None for points in curves.values() for p in points)
+    figure.supxlabel(("bars: 95% intervals; " if known else "") + machine, fontsize="x-small", color="0.4")
     return figure
+
+
+def _handles(panels: Sequence[Axes]) -> tuple[list[Any], list[str]]:
+    """Handles and labels of the legends of all panels."""
+    found = [panel.get_legend_handles_labels() for panel in panels]
+    return [h for handles, _ in found for h in handles], [label for _, labels in found for label in labels]
+
+
+def _over_decades(values: Sequence[float]) -> bool:
+    """Whether a linear axis would crowd values at its lower end."""
+    ordered = sorted(set(values))
+    return len(ordered) > 1 and ordered[0] > 0 and ordered[-1] / ordered[0] >= DECADES
 
 
 def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, measured: bool) -> None:
@@ -159,8 +216,8 @@ def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, meas
         return
     below = [p.y - p.low if p.low is not None else 0.0 for p in points]
     above = [p.high - p.y if p.high is not None else 0.0 for p in points]
-    bars = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
-    axes.errorbar(xs, ys, yerr=bars, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=name)
+    intervals = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
+    axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=name)
 
 
 def _axis(name: str) -> str:

@@ -6,6 +6,7 @@ Format of the files: `results/published/README.md`.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,13 +66,21 @@ class Published:
         """The number for these labels, or None when there is none or it is ambiguous.
 
         Labels match exactly, or the published column ends in ` / ` and ours (`WikiText-103 / FoSS=0` for `FoSS=0`).
+        Else ours is tried without its remarks in parentheses (`EDR / GPT2` for `EDR / GPT2 (2x256)`).
         """
         ours = [n for n in self.numbers if n.row == row and n.as_measured(metric) is not None]
-        found = [n for n in ours if n.column == column]
-        if not found and column:
-            found = [n for n in ours if n.column.endswith(f" / {column}")]
-        values = {n.as_measured(metric) for n in found}
-        return found[0] if len(values) == 1 else None
+        for label in dict.fromkeys((column, without_remarks(column))):
+            found = [n for n in ours if n.column == label]
+            if not found and label:
+                found = [n for n in ours if n.column.endswith(f" / {label}")]
+            if found:
+                return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
+        return None
+
+
+def without_remarks(column: str) -> str:
+    """A column label without what it says in parentheses: what stands here in the place of the paper's."""
+    return re.sub(r" \([^()]*\)", "", column)
 
 
 def comparable(metric: str, data_of_paper: bool) -> bool:

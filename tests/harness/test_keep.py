@@ -10,7 +10,7 @@ from harness import environment
 from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
 from harness.keep import Scrubber, keep
-from harness.recipe import Timing, parse
+from harness.recipe import Figure, Timing, parse
 from harness.store import RowStore, new_row
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
@@ -85,7 +85,7 @@ def test_what_may_not_be_kept_is_refused_with_the_reason(run, tmp_path, rows, re
 
 
 def test_the_kept_table_and_figure_show_the_kept_rows(run):
-    figure = RECIPE.model_copy(update={"figure": {"x": "foss", "y": "speedup"}})
+    figure = RECIPE.model_copy(update={"figure": Figure(x="foss", y="speedup")})
     target = run(row("LM"), row("kNN-LM", metrics={"speedup": 3.75, "foss": 0.5}), recipe=figure)
     table = (target / "table.md").read_text()
     assert "3.75" in table and "earlier" not in table

@@ -133,3 +133,40 @@ def test_every_shipped_recipe_expands_at_every_scale_it_has(name, scale):
     for claim in loaded.claims:
         if scale in claim.scales:
             assert any(claim.row == r and claim.column in (None, c) for r, c in rows), claim.text
+
+
+SWEPT = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+names: {none: sound, error: broken}
+scales: {small: {labels: {lm: "GPT2 (tiny)"}}, mini: {labels: {lm: GPT2}}}
+cells:
+  - row: "unigram, {fault}"
+    column: "{lm} / {tokens} tokens"
+    method: toy-unigram
+    sweep: {fault: [none, error], task.tokens: [100, 200]}
+    speed_baseline: {method: toy-unigram, params: {pause: 0.1}, same: [fault]}
+"""
+
+
+def test_a_sweep_reaches_the_task_and_a_baseline_takes_over_what_it_says_it_shares(toys):
+    found = cells.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys)
+    assert [cell.name for cell in found] == [
+        f"unigram, {fault} / GPT2 (tiny) / {tokens} tokens" for fault in ("sound", "broken") for tokens in (100, 200)
+    ]
+    assert [cell.task.params["tokens"] for cell in found] == [100, 200, 100, 200]
+    assert [cell.speed_baseline.params["fault"] for cell in found] == ["none", "none", "error", "error"]
+    assert {cell.speed_baseline.params["pause"] for cell in found} == {0.1}
+
+
+def test_overrides_do_not_reach_a_swept_parameter_of_the_task(toys):
+    with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
+        cells.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys, {"task.tokens": 7})
+
+
+def test_a_baseline_cannot_share_what_the_method_does_not_have(toys):
+    with pytest.raises(RequestError, match=r"unknown parameter 'faults'.*did you mean 'fault'"):
+        cells.expand(recipe.parse(SWEPT.replace("same: [fault]", "same: [faults]"), "toy.yaml"), "small", toys)

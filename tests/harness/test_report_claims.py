@@ -257,3 +257,33 @@ def test_a_row_compared_with_one_that_has_no_interval_settles_nothing():
 
 def test_a_counter_is_exact_and_needs_no_interval():
     assert judge("row: kNN-LM, metric: searches, is: below, than: 10", [row(KNN, counters={"searches": 9})]).holds
+
+
+@pytest.mark.parametrize(
+    ("judged", "bound", "interval", "outcome"),
+    [
+        ("value", 0.98, [0.9, 1.1], "holds"),
+        ("value", 1.01, [0.9, 1.1], "does not hold"),
+        ("upper end", 1.0, [0.9, 1.1], "holds"),
+        ("upper end", 1.0, [0.9, 0.99], "does not hold"),
+        ("interval", 0.98, [0.9, 1.1], "no difference shown"),
+    ],
+)
+def test_a_claim_may_be_on_the_median_or_on_how_far_the_interval_reaches(judged, bound, interval, outcome):
+    claim = f"row: kNN-LM, metric: speedup, is: at least, than: {bound}, judged: {judged}"
+    rows = [row(KNN, {"speedup": 1.0}, {"speedup": interval}, decision="no difference shown")]
+    assert judge(claim, rows).outcome == outcome
+
+
+@pytest.mark.parametrize("judged", ["value", "upper end"])
+def test_no_part_of_an_exploratory_speed_is_judged(judged):
+    claim = f"row: kNN-LM, metric: speedup, is: at least, than: 0.5, judged: {judged}"
+    rows = [row(KNN, {"speedup": 1.0}, {"speedup": [0.9, 1.1]}, decision="exploratory")]
+    assert judge(claim, rows).outcome == "not settled"
+
+
+def test_labels_of_a_claim_take_the_scales():
+    claim = 'row: kNN-LM, column: "FoSS={foss}", metric: perplexity, is: below, than: {row: "{lm}"}'
+    extra = 'scales: {small: {labels: {foss: "0", lm: LM}}}'
+    assert judge(claim, perplexities(80.0, 81.0), extra=extra).outcome == "holds"
+    assert judge(claim, perplexities(80.0, 81.0)).outcome == "not tested"

@@ -41,6 +41,12 @@ def test_labels_match_exactly_or_by_the_end_of_the_published_column(folder):
         assert numbers.lookup(row, column, metric) is None
 
 
+def test_remarks_in_parentheses_on_what_stands_here_are_no_part_of_the_published_label(folder):
+    numbers = published.load(["paper/t.csv"], folder)
+    assert numbers.lookup("kNN-LM", "WikiText-103 (WikiText-2) / FoSS=0.5", "perplexity").value == 17.0
+    assert numbers.lookup("kNN-LM", "(WikiText-2) / FoSS=0.5", "perplexity") is None
+
+
 @pytest.mark.parametrize(
     ("row", "column", "metric", "value"),
     [

@@ -1,0 +1,73 @@
+"""Stacked bars: one panel a column, one bar a row, its parts (seconds of generation, seconds of retrieval) stacked."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.report.selection import interval_of, value_of
+from harness.store import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: values of the parts, from below, and the 95% interval of each where it is known."""
+
+    name: str
+    values: tuple[float, ...]
+    intervals: tuple[Interval | None, ...]
+
+
+def measured(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, list[Bar]]:
+    """Column label -> a bar for each finished row that has every part (metrics or counters), in the rows' order."""
+    found: dict[str, list[Bar]] = {}
+    for row in rows:
+        values = [value for part in parts if (value := value_of(row, part)) is not None]
+        if row["status"] == "ok" and len(values) == len(parts):
+            bar = Bar(row["row"], tuple(values), tuple(interval_of(row, part) for part in parts))
+            found.setdefault(row["column"], []).append(bar)
+    return found
+
+
+def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str, machine: str) -> Figure:
+    """A panel for each column, with an axis of its own: retrievers differ by orders of magnitude."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(max(5.0, 3.4 * len(groups)), 4.8), layout="constrained")
+    FigureCanvasAgg(drawn)
+    panels: Any = drawn.subplots(1, len(groups), squeeze=False)[0]
+    for panel, (column, bars) in zip(panels, groups.items(), strict=True):
+        floors = [0.0] * len(bars)
+        for place, part in enumerate(parts):
+            heights = [bar.values[place] for bar in bars]
+            panel.bar(range(len(bars)), heights, bottom=floors, width=0.6, color=f"C{place}", label=label(part))
+            floors = [floor + height for floor, height in zip(floors, heights, strict=True)]
+            shift = 0.12 * (place - (len(parts) - 1) / 2)  # whiskers of thin parts would cover one another
+            for at, (bar, top) in enumerate(zip(bars, floors, strict=True)):
+                if (interval := bar.intervals[place]) is not None:
+                    ends = [max(0.0, bar.values[place] - interval[0]), max(0.0, interval[1] - bar.values[place])]
+                    panel.errorbar(at + shift, top, yerr=[[e] for e in ends], color="0.2", capsize=3, fmt="none")
+        panel.set_xticks(range(len(bars)), [textwrap.fill(bar.name, 12) for bar in bars], fontsize="small")
+        panel.set_title(column, fontsize="medium")
+        panel.set_ylim(bottom=0)
+        panel.grid(axis="y", alpha=0.3)
+    panels[0].set_ylabel("s" if all(part.endswith("_s") for part in parts) else "")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(parts), frameon=False)
+    drawn.suptitle(textwrap.fill(title, 24 * max(2, len(groups))), fontsize="medium")
+    known = any(interval for bars in groups.values() for bar in bars for interval in bar.intervals)
+    note = "whiskers: 95% interval of the part that ends there; " if known else ""
+    drawn.supxlabel(textwrap.fill(note + machine, 40 * max(2, len(groups))), fontsize="x-small", color="0.4")
+    return drawn
+
+
+def label(part: str) -> str:
+    """`retrieval_s` -> `retrieval`."""
+    return part.removesuffix("_s").replace("_", " ")

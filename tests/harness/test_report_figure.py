@@ -1,0 +1,97 @@
+"""Curves that share a row label stay apart by column; parts of a whole stand on one another."""
+
+import pytest
+
+from harness.errors import RequestError
+from harness.recipe import parse
+from harness.report import bars, figure
+from harness.report.published import Number, Published
+from harness.store import new_row
+
+RECIPE = """
+name: demo
+title: a demo
+paper: ralmspec
+source: A. et al. 2024, Figure 5
+task: {name: knnlm-serving}
+figure: {x: k, y: speedup}
+cells: [{row: OS3, method: knnlm-speculative}]
+"""
+STACKED = RECIPE.replace("{x: k, y: speedup}", "{parts: [generation_s, retrieval_s]}")
+
+
+def row(label, column, k=1, status="ok", **metrics):
+    intervals = {name: [value - 0.1, value + 0.1] for name, value in metrics.items()}
+    return new_row(
+        recipe="demo", scale="small", row=label, column=column, cell=f"{label} / {column}", status=status,
+        metrics=metrics, intervals=intervals, params={"method": {"k": k}, "task": {}}, environment={}, error=None,
+    )  # fmt: skip
+
+
+def curves():
+    cells = [("EDR", 1024, 4.0), ("ADR (300k entries)", 1, 2.0), ("EDR", 1, 8.0), ("ADR (300k entries)", 1024, 1.5)]
+    return [row("OS3", f"{retriever} / k={k}", k, speedup=speedup) for retriever, k, speedup in cells]
+
+
+def published(column, value):
+    return Number("f.csv", "Figure 5", "OS3", column, "speedup", value, float(value), "x", "")
+
+
+def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
+    found = figure.measured_curves(curves(), "k", "speedup")
+    assert {name: [(p.x, p.y) for p in points] for name, points in found.items()} == {
+        "OS3, EDR": [(1, 8.0), (1024, 4.0)],
+        "OS3, ADR": [(1, 2.0), (1024, 1.5)],
+    }
+
+
+def test_columns_that_differ_in_x_alone_are_one_curve():
+    assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
+
+
+def test_the_papers_points_join_the_curve_of_their_row_and_column():
+    numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
+    found = figure.published_curves(numbers, "k", "speedup", by_column=True)
+    assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
+
+
+def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
+    rows = [
+        row("Baseline", "EDR", generation_s=1.0, retrieval_s=9.0),
+        row("Baseline", "SR", generation_s=1.0, retrieval_s=0.5),
+        row("OS3", "EDR", generation_s=1.5, retrieval_s=2.0),
+        row("OS3", "SR", status="failed", generation_s=1.0, retrieval_s=1.0),
+        row("speed only", "SR", generation_s=1.0),
+    ]
+    found = bars.measured(rows, ["generation_s", "retrieval_s"])
+    assert {column: [(bar.name, bar.values) for bar in group] for column, group in found.items()} == {
+        "EDR": [("Baseline", (1.0, 9.0)), ("OS3", (1.5, 2.0))],
+        "SR": [("Baseline", (1.0, 0.5))],
+    }
+    panel = bars.figure(found, ["generation_s", "retrieval_s"], "a demo", "a machine").axes[0]
+    assert [(patch.get_y(), patch.get_height()) for patch in panel.patches] == [
+        (0, 1.0),
+        (0, 1.5),
+        (1.0, 9.0),
+        (1.5, 2.0),
+    ]
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, STACKED])
+def test_both_kinds_are_drawn(recipe, tmp_path):
+    rows = [row("OS3", f"EDR / k={k}", k, speedup=2.0, generation_s=1.0, retrieval_s=1.0) for k in (1, 1024)]
+    files = figure.draw(parse(recipe, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert [file.name for file in files] == ["figure.svg", "figure.png"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{x: k, y: speedup}", "{x: k}", "give x and y for curves, or parts"),
+        ("{x: k, y: speedup}", "{x: k, y: speedup, parts: [k]}", "give x and y for curves, or parts"),
+        ("y: speedup", "z: speedup", "unknown key 'z'.*at figure"),
+    ],
+)
+def test_a_figure_that_cannot_be_drawn_is_refused(old, new, message):
+    with pytest.raises(RequestError, match=message):
+        parse(RECIPE.replace(old, new), "demo.yaml")
