@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from harness.artifacts import Cache
 from harness.contracts import Contract, Decoded
@@ -12,9 +12,12 @@ from harness.errors import RequestError
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
-from tasks.serving import drawn, serving_metrics
+from tasks.serving import drawn, number_of, serving_metrics
 from tasks.sources import Kind, open_source
 from tasks.streams import Selection, streams
+
+if TYPE_CHECKING:
+    from tasks.models.language import CausalLM
 
 
 @task(
@@ -26,8 +29,8 @@ from tasks.streams import Selection, streams
 @dataclass(frozen=True, kw_only=True)
 class KnnLmServing(Task):
     """`evaluation` prompts of `prompt_tokens` tokens, drawn by the run's seed from the test split, each continued by
-    `limit` tokens. source, dataset, model, window: as in `wikitext-perplexity`; the train split is the reference text,
-    `reference_tokens` of it (null: all), `validation_tokens` of the validation split tune kNN-LM.
+    `limit` tokens. source, dataset, model, window, dtype: as in `wikitext-perplexity`; the train split is the
+    reference text, `reference_tokens` of it (null: all), `validation_tokens` of the validation split tune kNN-LM.
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
@@ -46,6 +49,7 @@ class KnnLmServing(Task):
     dataset: str = ""
     model: str = "train:mini"
     window: int | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     evaluation: int = 100
     timed: int = 4
     prompt_tokens: int = 64
@@ -54,7 +58,7 @@ class KnnLmServing(Task):
     validation_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        for name in ("evaluation", "timed", "prompt_tokens", "reference_tokens", "validation_tokens"):
+        for name in ("window", "evaluation", "timed", "prompt_tokens", "reference_tokens", "validation_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"knnlm-serving: {name}={value} is not at least 1")
@@ -67,25 +71,40 @@ class KnnLmServing(Task):
 
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
-        model = load_causal(self.model, source, cache, device=context.device, progress=progress, window=self.window)
+        model = load_causal(
+            self.model, source, cache, device=context.device, progress=progress, window=self.window, dtype=self.dtype
+        )
+        reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
         seed = context.seed
-        reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
-        tuning = Selection(tokens=self.validation_tokens, piece=model.window, seed=seed)
-        validation = streams(source, "validation", model, tuning, cache, progress)
+        every = Selection(tokens=self.reference_tokens, seed=seed)
+        reference = streams(source, "train", reader, every, cache, progress)
+        tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)
+        validation = streams(source, "validation", reader, tuning, cache, progress)
         piece = Selection(tokens=4 * self.evaluation * self.prompt_tokens, piece=2 * self.prompt_tokens, seed=seed)
-        held_out = streams(source, "test", model, piece, cache, progress)
+        held_out = streams(source, "test", reader, piece, cache, progress)
         long_enough = [stream for stream in held_out if len(stream) >= self.prompt_tokens]
         prompts = [stream[: self.prompt_tokens].tolist() for stream in drawn(long_enough, self.evaluation, seed)]
+        if not prompts:
+            raise RequestError(
+                f"knnlm-serving: no piece of the test split of {source.name} has prompt_tokens={self.prompt_tokens}; "
+                "lower them"
+            )
         return RetrievalSetting(
-            hashes={"data": reference.hash, "evaluation": held_out.hash, "model": model.hash},
+            hashes={
+                "data": reference.hash,
+                "validation": validation.hash,
+                "evaluation": held_out.hash,
+                "model": model.hash,
+            },
             facts={
                 "data": source.name,
                 "model": model.name,
+                "dtype": self.dtype,
                 "window": model.window,
                 "reference": reference.facts(),
-                "prompts": len(prompts),
+                "prompts": number_of(prompts, self.evaluation),
                 "prompt_tokens": self.prompt_tokens,
-                "limit": self.limit,
+                "longest_output": self.limit,
             },
             model=model,
             knowledge=reference,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from itertools import zip_longest
+from typing import Any, ClassVar, Literal
 
 from harness.artifacts import Cache, digest
 from harness.contracts import Contract, Decoded
-from harness.errors import RequestError
+from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
-from tasks.serving import drawn, serving_metrics
+from tasks.serving import drawn, number_of, serving_metrics
 from tasks.sources import Kind, Source, open_source
 from tasks.sources.passages import passages, whole
-from tasks.sources.questions import questions
+from tasks.sources.questions import SETS, questions
 
-Questions = Literal["natural-questions", "web-questions", "trivia-qa", "wiki-qa", "documentation"]
+DOCUMENTATION = "documentation"
+FORM = "Question: {}?\nAnswer:"
 
 
 @task(
@@ -28,12 +30,14 @@ Questions = Literal["natural-questions", "web-questions", "trivia-qa", "wiki-qa"
 )
 @dataclass(frozen=True, kw_only=True)
 class QaLatency(Task):
-    """100 questions drawn by the run's seed, one request each, at most `limit` tokens.
+    """`evaluation` questions drawn by the run's seed, one request each, at most `limit` tokens.
 
-    questions: a set of `tasks.sources.questions`, or `documentation`, beginnings of held-out documentation (scale
-    mini). source, knowledge: data sets, separated by `+`, whose documents are cut into passages of `passage_words`
-    every `passage_stride` words (null: no overlap). padding: meaningless passages added to swell the knowledge base.
-    model: `train:SIZE` (trained on the train split of `training`), a hub id or a folder; window: null for its own.
+    questions: sets of `tasks.sources.questions`, several separated by `+` and asked in turn; or `documentation`,
+    beginnings of the first source's held-out documents (scale mini). Each is cut to `question_tokens`. source,
+    knowledge: data sets, separated by `+`, whose documents are cut into passages of `passage_words` every
+    `passage_stride` words (null: no overlap). padding: meaningless passages added to swell the knowledge base.
+    model: `train:SIZE` (trained on the train split of `training`, by default the first source), a hub id or a folder;
+    window: null for its own; dtype: of its weights.
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
@@ -55,7 +59,7 @@ class QaLatency(Task):
         },
     }
 
-    questions: Questions = "documentation"
+    questions: str = DOCUMENTATION
     source: Kind = "embedded"
     knowledge: str = ""
     training: str = ""
@@ -64,19 +68,32 @@ class QaLatency(Task):
     padding: int = 0
     model: str = "train:mini"
     window: int | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     evaluation: int = 100
     timed: int = 5
     limit: int = 128
     question_tokens: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("passage_words", "passage_stride", "evaluation", "timed", "question_tokens"):
+        for name in ("passage_words", "passage_stride", "window", "evaluation", "timed", "question_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"qa-latency: {name}={value} is not at least 1")
         for name in ("limit", "padding"):
             if getattr(self, name) < 0:
                 raise RequestError(f"qa-latency: {name}={getattr(self, name)} is negative")
+        if self.passage_stride is not None and self.passage_stride > self.passage_words:
+            raise RequestError(
+                f"qa-latency: passage_stride={self.passage_stride} exceeds passage_words={self.passage_words}; words "
+                "would be left out"
+            )
+        for name in self._sets:
+            if name != DOCUMENTATION and name not in SETS:
+                raise unknown("questions", name, [*SETS, DOCUMENTATION], "task.questions")
+
+    @property
+    def _sets(self) -> list[str]:
+        return self.questions.split("+")
 
     def prepare(self, context: Context, progress: Progress) -> RetrievalSetting:
         """The setting; slow once (training the model, cutting passages)."""
@@ -85,27 +102,30 @@ class QaLatency(Task):
         cache = Cache(context.cache)
         sources = [open_source(self.source, name, context.data, cache) for name in self.knowledge.split("+")]
         training = open_source(self.source, self.training, context.data, cache) if self.training else sources[0]
-        model = load_causal(self.model, training, cache, device=context.device, progress=progress, window=self.window)
-        parts = [(source, ("train",)) if self.source != "folder" else whole(source) for source in sources]
+        model = load_causal(
+            self.model, training, cache, device=context.device, progress=progress, window=self.window, dtype=self.dtype
+        )
+        held_out = DOCUMENTATION in self._sets or self.source != "folder"
         knowledge = passages(
-            parts, cache, words=self.passage_words, stride=self.passage_stride, distractors=self.padding,
-            seed=context.seed, progress=progress,
+            [(source, ("train",)) if held_out else whole(source) for source in sources], cache,
+            words=self.passage_words, stride=self.passage_stride, distractors=self.padding, seed=context.seed,
+            progress=progress,
         )  # fmt: skip
-        asked = drawn(self._asked(context, sources[0]), self.evaluation, context.seed)
-        prompts = [
-            model.tokenizer(text, add_special_tokens=False)["input_ids"][: self.question_tokens] for text in asked
-        ]
+        prompts = self._prompts(context, sources[0], model.tokenizer)
         return RetrievalSetting(
-            hashes={"data": digest([knowledge.hash, asked]), "model": model.hash, "knowledge": knowledge.hash},
+            hashes={"data": digest([knowledge.hash, prompts]), "model": model.hash, "knowledge": knowledge.hash},
             facts={
                 "questions": self.questions,
-                "knowledge": self.knowledge or "documentation",
+                "knowledge": self.knowledge or DOCUMENTATION,
                 "passages": len(knowledge),
-                "padded": self.padding > 0,
+                "passage_words": self.passage_words,
+                "passage_stride": self.passage_stride or self.passage_words,
+                **({"padded": f"{self.padding:,} of the passages are meaningless"} if self.padding else {}),
                 "model": model.name,
+                "dtype": self.dtype,
                 "window": model.window,
-                "prompts": len(prompts),
-                "limit": self.limit,
+                "prompts": number_of(prompts, self.evaluation),
+                "longest_output": self.limit,
             },
             model=model,
             knowledge=knowledge,
@@ -118,10 +138,36 @@ class QaLatency(Task):
     def metrics(self, setting: RetrievalSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         return serving_metrics(answers)
 
-    def _asked(self, context: Context, source: Source) -> list[str]:
-        """Prompts as text: what the paper asks, its set of questions with the usual form of a prompt."""
-        if self.questions != "documentation":
-            found = questions(self.questions, context.data, hub=self.source == "hub")
-            return [f"Question: {text.rstrip('?')}?\nAnswer:" for text in found]
-        paragraphs = (part for text in source.documents("test") for part in text.split("\n\n"))
-        return [" ".join(part.split()[:24]) for part in paragraphs if len(part.split()) >= 12]
+    def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[list[int]]:
+        """Ids of the prompts, of each set in turn. Raises `RequestError` when there is none."""
+        drawn_sets = []
+        for name in self._sets:
+            if name == DOCUMENTATION:
+                found = drawn(_beginnings(source), self.evaluation, context.seed)
+                drawn_sets.append([_ids(tokenizer, text)[: self.question_tokens] for text in found])
+            else:
+                found = drawn(questions(name, context.data, self.source == "hub"), self.evaluation, context.seed)
+                drawn_sets.append([_asked(tokenizer, text, self.question_tokens) for text in found])
+        prompts = [prompt for row in zip_longest(*drawn_sets) for prompt in row if prompt][: self.evaluation]
+        if not prompts:
+            raise RequestError(f"no question in {self.questions}; fetch the set again, or ask others by task.questions")
+        return prompts
+
+
+def _beginnings(source: Source) -> list[str]:
+    """The first words of the paragraphs of held-out text."""
+    paragraphs = (part for text in source.documents("test") for part in text.split("\n\n"))
+    return [" ".join(part.split()[:24]) for part in paragraphs if len(part.split()) >= 12]
+
+
+def _asked(tokenizer: Any, question: str, longest: int) -> list[int]:
+    """A prompt of the usual form around a question, cut to `longest` tokens."""
+    ids = _ids(tokenizer, question)
+    if len(ids) > longest:
+        question = tokenizer.decode(ids[:longest])
+    return _ids(tokenizer, FORM.format(question.rstrip("? \ufffd")))  # a cut may go through a character
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
 
 from harness.artifacts import Cache
-from harness.contracts import LanguageModel
+from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.models.from_scratch import SIZES, Size, trained_model
-from tasks.models.language import CausalLM
+from tasks.models.generation import TextGenerator
 from tasks.sources import Source
 
 SERVING_SIZES: Mapping[str, Size] = {
@@ -19,45 +17,32 @@ SERVING_SIZES: Mapping[str, Size] = {
     "serving": Size(vocabulary=8192, layers=2, width=256, window=512, batch=4, steps=2000, learning_rate=2e-3),
     # the same, small enough that searching takes the share of the time that it has in the paper
     "serving-tiny": Size(vocabulary=8192, layers=2, width=128, window=512, batch=4, steps=2000, learning_rate=3e-3),
+    # the larger language model
+    "serving-large": Size(vocabulary=8192, layers=4, width=512, window=512, batch=4, steps=2000, learning_rate=1e-3),
 }
 
 
-@dataclass(slots=True)
-class CausalGeneration:
-    """A `harness.contracts.GenerationModel` over the same weights as its `language_model`."""
-
-    language_model: LanguageModel | None
-    module: Any
-    tokenizer: Any
-    tokenizer_hash: str
-    name: str
-    hash: str
-    start_id: int
-    eos_ids: tuple[int, ...]
-    vocabulary_size: int
-    window: int
-    device: str
-    kind: Literal["encoder-decoder", "causal"] = "causal"
-
-    @classmethod
-    def of(cls, model: CausalLM) -> CausalGeneration:
-        """The generation side of a language model; ends at the tokens that its generation settings name."""
-        named = getattr(model.module.generation_config, "eos_token_id", None)
-        named = model.tokenizer.eos_token_id if named is None else named
-        ends = tuple(named) if isinstance(named, list | tuple) else () if named is None else (int(named),)
-        return cls(
-            model, model.module, model.tokenizer, model.tokenizer_hash, model.name, model.hash, model.start_id, ends,
-            model.vocabulary_size, model.window, model.device,
-        )  # fmt: skip
-
-
 def load_causal(
-    place: str, source: Source, cache: Cache, *, device: str, progress: Progress, window: int | None = None
-) -> CausalGeneration:
-    """A model by hub id or folder, or `train:SIZE`, trained on the source's train split (`SERVING_SIZES`)."""
+    place: str,
+    source: Source,
+    cache: Cache,
+    *,
+    device: str,
+    progress: Progress,
+    window: int | None = None,
+    dtype: str = "float32",
+) -> TextGenerator:
+    """A model by hub id or folder, or `train:SIZE`, trained on the source's train split (`SERVING_SIZES`).
+
+    window: tokens of the longest sequence, by default what its positions allow. Raises `RequestError` as
+    `TextGenerator.load` does, and for an encoder-decoder.
+    """
     name = place
     if place.startswith("train:"):
         name = f"{place} on {source.name}"
         size = place.removeprefix("train:")
         place = str(trained_model(size, source, cache, device=device, progress=progress, sizes=SERVING_SIZES))
-    return CausalGeneration.of(CausalLM.load(place, device=device, window=window, cache=cache, name=name))
+    model = TextGenerator.load(place, device=device, dtype=dtype, window=window, cache=cache, name=name)
+    if model.kind != "causal":
+        raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+    return model

@@ -25,7 +25,8 @@ _LONGEST_WINDOW = 1024  # of models that state none
 class TextGenerator:
     """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode.
 
-    `hash` covers everything its outputs depend on: weights, configuration, dtype, tokenizer, the tokens that begin and
+    window: tokens of a causal model's longest sequence, by default what its positions allow. `hash` covers everything
+    its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given, the tokens that begin and
     end an output, and those it may never hold (`suppressed`).
     """
 
@@ -37,6 +38,7 @@ class TextGenerator:
         hash_of_weights: str,
         tokenizer: Any = None,
         folder: Path | None = None,
+        window: int | None = None,
         device: str = "cpu",
     ) -> None:
         config = module.config
@@ -46,21 +48,25 @@ class TextGenerator:
         self.device = device
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
-        self.window: int = getattr(config, "max_position_embeddings", None) or _LONGEST_WINDOW
-        ends = _given(module, "eos_token_id")
-        self.eos_ids: tuple[int, ...] = tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,)
-        self.start_id = _start(module, self.kind, self.eos_ids, name)
+        self.window: int = window or getattr(config, "max_position_embeddings", None) or _LONGEST_WINDOW
+        ends = _given(module, tokenizer, "eos_token_id")
+        self.eos_ids: tuple[int, ...] = (
+            tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+        )
+        self.start_id = _start(module, tokenizer, self.kind, self.eos_ids, name)
         self.suppressed = _suppressed(module)
         tokens = tokenizer_hash(folder) if folder else ""
         ids = [list(self.eos_ids), self.start_id, list(self.suppressed)]
-        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype), tokens, ids])
+        given = [window] if window else []
+        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype), tokens, ids, *given])
         self.language_model: LanguageModel | None = None
         if self.kind == "causal":
             from tasks.models.language import CausalLM
 
             self.language_model = CausalLM(
-                module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, device=device
-            )
+                module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, window=window,
+                device=device,
+            )  # fmt: skip
 
     @classmethod
     def load(
@@ -69,14 +75,15 @@ class TextGenerator:
         *,
         device: str = "cpu",
         dtype: str = "float32",
+        window: int | None = None,
         cache: Cache | None = None,
         name: str | None = None,
     ) -> TextGenerator:
         """Load a model by local folder or hub id.
 
         Raises `RequestError` when there is no such model, when it can be loaded neither as an encoder-decoder nor as a
-        causal model, when it has no tokenizer, or when the dtype is unknown; `MachineError` when there is no such
-        device.
+        causal model, when it has no tokenizer, when the dtype is unknown, or when the window exceeds a causal model's
+        positions; `MachineError` when there is no such device.
         """
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
         from transformers.utils import logging
@@ -108,6 +115,7 @@ class TextGenerator:
             hash_of_weights=weights_hash(folder, cache),
             tokenizer=tokenizer,
             folder=folder,
+            window=window,
             device=device,
         )
 
@@ -125,16 +133,17 @@ class TextGenerator:
         ).strip()
 
 
-def _given(module: Any, name: str) -> Any:
-    """A setting of the generation configuration, else of the model's."""
-    value = getattr(getattr(module, "generation_config", None), name, None)
-    return getattr(module.config, name, None) if value is None else value
+def _given(module: Any, tokenizer: Any, name: str) -> Any:
+    """A token of the generation configuration, else of the model's, else of the tokenizer."""
+    places = (getattr(module, "generation_config", None), module.config, tokenizer)
+    return next((value for place in places if (value := getattr(place, name, None)) is not None), None)
 
 
-def _start(module: Any, kind: str, ends: tuple[int, ...], name: str) -> int:
+def _start(module: Any, tokenizer: Any, kind: str, ends: tuple[int, ...], name: str) -> int:
     """The decoder's first input (encoder-decoder), or the token that begins a text (causal)."""
-    begin = _given(module, "bos_token_id")
-    candidates = (_given(module, "decoder_start_token_id"), begin) if kind == "encoder-decoder" else (begin, *ends[:1])
+    begin = _given(module, tokenizer, "bos_token_id")
+    first = _given(module, None, "decoder_start_token_id")
+    candidates = (first, begin) if kind == "encoder-decoder" else (begin, *ends[:1])
     for token in candidates:
         if token is not None:
             return int(token)

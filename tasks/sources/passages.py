@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -56,16 +57,18 @@ def passages(
     document's last one may be shorter. `distractors` more are made of words drawn by seed from the text, to swell the
     knowledge base; they are real words without meaning, and whoever uses them says `padded`.
 
-    Raises `RequestError` when nothing is left.
+    Raises `RequestError` when nothing is left, or when the stride would leave words out.
     """
     stride = stride or words
+    if stride > words:
+        raise RequestError(f"passages of {words} words every {stride} words leave words out; lower the stride")
     key = {
         "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
         "words": words, "stride": stride, "distractors": distractors, "seed": seed, "format": _FORMAT,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
-        documents = [text for source, splits in sources for split in splits for text in source.documents(split)]
+        documents = (text for source, splits in sources for split in splits for text in source.documents(split))
         _write(folder, documents, words, stride, distractors, seed, progress or Progress())
 
     return Passages(cache.build("passages", key, build), digest(key))
@@ -87,10 +90,10 @@ def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
 
 
 def _write(
-    folder: Path, documents: Sequence[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
+    folder: Path, documents: Iterable[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
 ) -> None:
-    places: list[Any] = []
-    at = 0
+    places = array("q")  # begin and end of each passage in turn: a whole Wikipedia has tens of millions
+    at = number = 0
     rng = np.random.default_rng(seed)
     drawn: list[str] = []
     with open(folder / "text.bin", "wb") as file:
@@ -99,21 +102,21 @@ def _write(
             # spans are of bytes; where all characters are single bytes they are those of the text
             offsets = None if len(encoded) == len(document) else _byte_offsets(document)
             for begin, end in spans(document, words, stride):
-                places.append((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))
+                places.extend((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))
             file.write(encoded)
             at += len(encoded)
             if distractors and len(drawn) < 1_000_000:
                 drawn += document.split()
-            progress.update("passages", number, len(documents), "documents", f"{len(places):,} passages")
+            progress.update("passages", number, None, "documents", f"{len(places) // 2:,} passages")
         for _ in range(distractors if drawn else 0):
             encoded = " ".join(drawn[i] for i in rng.integers(0, len(drawn), words)).encode()
-            places.append((at, at + len(encoded)))
+            places.extend((at, at + len(encoded)))
             file.write(encoded)
             at += len(encoded)
     if not places:
         raise RequestError("the knowledge base has no passage; its documents are empty")
-    np.save(folder / "spans.npy", np.asarray(places, np.int64))
-    (folder / "facts.json").write_text(json.dumps({"documents": len(documents)}))
+    np.save(folder / "spans.npy", np.frombuffer(places, np.int64).reshape(-1, 2))
+    (folder / "facts.json").write_text(json.dumps({"documents": number}))
 
 
 def _byte_offsets(text: str) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.errors import RequestError
+from tasks.sources.hub import HubAddress
 
 # set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
 SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
@@ -37,22 +38,23 @@ def _from_file(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line]
-        return [next(row[field] for field in _FIELDS if field in row) for row in rows]
+        return [_text(next(row[field] for field in _FIELDS if field in row)) for row in rows]
     except (OSError, ValueError, TypeError, StopIteration) as error:
         raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error
 
 
 def _from_hub(dataset: str, split: str, column: str) -> list[str]:
-    import datasets
-
-    identity, _, config = dataset.partition(":")
-    datasets.disable_progress_bars()
+    rows = HubAddress(dataset).rows(split)
     try:
-        rows = datasets.load_dataset(identity, *([config] if config else []), split=split)
-        return [str(question) for question in rows[column]]
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise RequestError(f"the hub does not give {dataset} ({reason}); use local files") from error
+        return [_text(question) for question in rows[column]]
+    except (KeyError, ValueError) as error:
+        raise RequestError(f"the {split} split of {dataset} has no questions in column {column!r}: {error}") from error
+
+
+def _text(question: object) -> str:
+    if not isinstance(question, str):
+        raise ValueError(f"the question {question!r} is no text")
+    return question
 
 
 def _unique(found: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def test_a_setting_has_prompts_passages_and_a_model(root, context):
     assert len(set(texts)) == 5
     assert len(setting.knowledge) == 30 * 3 and setting.knowledge[1].split()[0] in {f"é{n}-10" for n in range(30)}
     assert setting.model.eos_ids == (256,)
-    assert setting.facts["passages"] == 90 and not setting.facts["padded"]
+    assert setting.facts["passages"] == 90 and "padded" not in setting.facts
+    assert setting.facts["prompts"] == 5
     again = qa(root, timed=2).prepare(context, QUIET)
     assert again.hashes == setting.hashes and again.evaluation == setting.evaluation
 
@@ -80,9 +82,12 @@ def test_a_setting_has_prompts_passages_and_a_model(root, context):
 def test_padding_is_said_and_changes_the_hash(root, context):
     plain = qa(root).prepare(context, QUIET)
     padded = qa(root, padding=7).prepare(context, QUIET)
-    assert padded.facts["padded"] and len(padded.knowledge) == len(plain.knowledge) + 7
+    assert padded.facts["padded"] == "7 of the passages are meaningless"
+    assert len(padded.knowledge) == len(plain.knowledge) + 7
     assert padded.hashes["knowledge"] != plain.hashes["knowledge"]
     assert len(padded.knowledge[-1].split()) == 10
+    real = {word for text in plain.knowledge for word in text.split()}
+    assert {word for text in padded.knowledge[-7:] for word in text.split()} <= real
 
 
 def test_passages_overlap_by_the_stride_and_cover_the_text():
@@ -97,7 +102,114 @@ def test_passages_are_slices_of_the_text_in_any_encoding(root, tmp_path):
     found = passages([whole(Folder("articles/all.jsonl", (root,)))], Cache(tmp_path), words=7, stride=3)
     assert all(len(text.split()) == 7 for text in found[:4])
     assert found[1].split()[:4] == found[0].split()[3:]
-    assert found[-1] == found[len(found) - 1]
+    assert len(found) == 30 * 7
+    assert found[6] == " ".join(f"é0-{i}" for i in range(18, 25))
+    assert [word.split("-")[1] for word in found[-1].split()] == [str(i) for i in range(18, 25)]
+
+
+def test_a_question_is_cut_and_the_form_around_it_is_not(root, context):
+    setting = qa(root, question_tokens=6).prepare(context, QUIET)
+    texts = {setting.model.tokenizer.decode(prompt) for prompt in setting.evaluation}
+    assert texts == {"Question: who wa?\nAnswer:"}
+    in_a_character = qa(root, questions="web-questions", question_tokens=9).prepare(context, QUIET)
+    assert in_a_character.model.tokenizer.decode(in_a_character.evaluation[0]) == "Question: what is?\nAnswer:"
+
+
+def test_several_sets_are_asked_in_turn(root, context):
+    setting = qa(root, questions="natural-questions+web-questions", evaluation=4).prepare(context, QUIET)
+    texts = [setting.model.tokenizer.decode(prompt) for prompt in setting.evaluation]
+    assert [text.startswith("Question: who was") for text in texts] == [True, False, True, True]
+    assert setting.facts["prompts"] == 4
+    more = qa(root, questions="natural-questions+web-questions", evaluation=40).prepare(context, QUIET)
+    assert len(more.evaluation) == 10 and more.facts["prompts"] == "10 of the 40 asked for"
+    with pytest.raises(RequestError, match=r"unknown questions 'web-question'.*did you mean 'web-questions'"):
+        qa(root, questions="natural-questions+web-question")
+
+
+def test_documentation_that_is_asked_is_not_in_the_knowledge_base(root, context):
+    setting = qa(root, questions="documentation", knowledge="text", question_tokens=8).prepare(context, QUIET)
+    everything = qa(root, knowledge="text").prepare(context, QUIET)
+    assert {len(prompt) for prompt in setting.evaluation} == {8}
+    assert len(everything.knowledge) == 3 * len(setting.knowledge)
+
+
+def test_the_model_is_trained_on_the_text_that_is_named(root, context, monkeypatch):
+    from tasks.models import causal
+    from tasks.models.from_scratch import Size
+
+    size = Size(vocabulary=300, layers=1, width=64, window=32, batch=1, steps=1, learning_rate=1e-3)
+    monkeypatch.setattr(causal, "SERVING_SIZES", {"one-step": size})
+    setting = qa(root, model="train:one-step", training="text").prepare(context, QUIET)
+    assert setting.facts["model"] == "train:one-step on text"
+    assert setting.model.window == 32
+    assert qa(root, model="train:one-step").prepare(context, QUIET).model.hash != setting.model.hash
+
+
+def test_questions_and_knowledge_come_from_the_hub(root, context, tmp_path, monkeypatch):
+    from tasks.sources import questions as module
+
+    folder = tmp_path / "hub"
+    for name, row in {"questions": {"question": "who is it"}, "articles": {"text": "one two three four"}}.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "train.jsonl").write_text(json.dumps(row) + "\n")
+    address = str(folder / "questions")
+    monkeypatch.setattr(module, "SETS", {"natural-questions": ((), address, "train", "question")})
+    given = {"source": "hub", "knowledge": str(folder / "articles"), "passage_words": 2}
+    setting = qa(root, **given).prepare(context, QUIET)
+    assert setting.model.tokenizer.decode(setting.evaluation[0]) == "Question: who is it?\nAnswer:"
+    assert list(setting.knowledge) == ["one two", "three four"]
+    monkeypatch.setattr(module, "SETS", {"natural-questions": ((), address, "train", "query")})
+    with pytest.raises(RequestError, match="no questions in column 'query'"):
+        qa(root, **given).prepare(context, QUIET)
+
+
+@pytest.mark.parametrize("kind", ["qa-latency", "knnlm-serving"])
+def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
+    (tmp_path / "nq-open").mkdir()
+    (tmp_path / "nq-open" / "dev.jsonl").write_text("\n")
+    empty = Context(scale="small", device="cpu", seed=1, data=(tmp_path, root), cache=tmp_path)
+    if kind == "qa-latency":
+        with pytest.raises(RequestError, match="no question in natural-questions"):
+            qa(root).prepare(empty, QUIET)
+    else:
+        with pytest.raises(RequestError, match="prompt_tokens=1000; lower them"):
+            knnlm(root, prompt_tokens=1000).prepare(context, QUIET)
+
+
+def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, cache_home):
+    from tasks.models.causal import load_causal
+
+    def loaded(**options):
+        return load_causal(str(folder), source, Cache(tmp_path / "cache"), device="cpu", progress=QUIET, **options)
+
+    source = Folder("text", (root,))
+    folder = tmp_path / "model"
+    shutil.copytree(root / "model", folder)
+    first = loaded()
+    shorter, half = loaded(window=32), loaded(dtype="bfloat16")
+    assert shorter.window == shorter.language_model.window == 32
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"eos_token_id": [3, 256]}))
+    two_ends = loaded()
+    assert two_ends.eos_ids == (3, 256)
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": None, "bos_token_id": None}))
+    assert (loaded().eos_ids, loaded().start_id) == ((256,), 256)  # the tokenizer's
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    assert loaded().hash == first.hash
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"trim_offsets":', '"trim_offsets" :'))
+    other_tokenizer = loaded()
+    assert len({model.hash for model in (first, shorter, half, two_ends, other_tokenizer)}) == 5
+    with pytest.raises(RequestError, match="window 65 is longer than the 64 positions"):
+        loaded(window=65)
+
+
+def test_an_encoder_decoder_is_refused(copier_folder, root, context):
+    with pytest.raises(RequestError, match="is an encoder-decoder; give a causal"):
+        qa(root, model=str(copier_folder)).prepare(context, QUIET)
 
 
 def test_questions_are_read_in_both_forms_and_missing_ones_named(root):
@@ -107,45 +219,92 @@ def test_questions_are_read_in_both_forms_and_missing_ones_named(root):
         questions("trivia-qa", (root,), hub=False)
 
 
-def test_damaged_questions_are_one_line(tmp_path):
+@pytest.mark.parametrize("row", ['{"other": 1}', '{"question": null}', '["question"]', "{"])
+def test_damaged_questions_are_one_line(tmp_path, row):
     (tmp_path / "nq-open").mkdir()
-    (tmp_path / "nq-open" / "dev.jsonl").write_text('{"other": 1}\n')
+    (tmp_path / "nq-open" / "dev.jsonl").write_text(row + "\n")
     with pytest.raises(RequestError, match="cannot be read as questions"):
         questions("natural-questions", (tmp_path,), hub=False)
 
 
-@pytest.mark.parametrize("parameters", [{"passage_words": 0}, {"limit": -1}, {"evaluation": 0}])
+@pytest.mark.parametrize(
+    "parameters", [{"passage_words": 0}, {"limit": -1}, {"evaluation": 0}, {"window": 0}, {"passage_stride": 101}]
+)
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):
         QaLatency(**parameters)
 
 
+def test_a_stride_that_leaves_words_out_is_refused(root, tmp_path):
+    with pytest.raises(RequestError, match="every 8 words leave words out"):
+        passages([whole(Folder("articles/all.jsonl", (root,)))], Cache(tmp_path), words=7, stride=8)
+
+
+def knnlm(root, **parameters):
+    given = {"source": "folder", "dataset": "text", "model": str(root / "model"), "evaluation": 6, "timed": 2}
+    return KnnLmServing(**given | {"prompt_tokens": 12, "limit": 8, "validation_tokens": 100} | parameters)
+
+
 def test_knnlm_prompts_are_held_out_text(root, context):
-    task = KnnLmServing(
-        source="folder", dataset="text", model=str(root / "model"), evaluation=6, timed=2, prompt_tokens=12, limit=8,
-        validation_tokens=100,
-    )  # fmt: skip
-    setting = task.prepare(context, QUIET)
+    setting = knnlm(root).prepare(context, QUIET)
     assert len(setting.evaluation) == 6 and {len(prompt) for prompt in setting.evaluation} == {12}
     assert all(prompt[0] == setting.model.start_id for prompt in setting.evaluation)
     assert all(stream[0] == setting.model.start_id for stream in setting.knowledge[:3])
+    assert (
+        setting.hashes["validation"] != knnlm(root, validation_tokens=50).prepare(context, QUIET).hashes["validation"]
+    )
     with pytest.raises(RequestError, match="prompt_tokens=0"):
         KnnLmServing(prompt_tokens=0)
 
 
-def test_metrics_of_answers():
-    def answer(matched, verified, seconds):
-        counts = {"searches": 2.0, "matched": matched, "verified": verified, "rollbacks": 1.0}
-        return Decoded([1, 2], Trace(counters=counts, timing_counters=seconds, series={"strides": [3.0, 1.0]}))
+def answer(matched, verified, seconds, strides=(3.0, 0.0), sequential=1.0, by_time=False):
+    counts = {
+        "searches": 2.0, "matched": matched, "verified": verified, "rollbacks": 1.0, "sequential": sequential,
+        "speculated": sum(strides),
+    }  # fmt: skip
+    placed = {"timing_counters": seconds | counts} if by_time else {"timing_counters": seconds, "counters": counts}
+    return Decoded([1, 2], Trace(series={"strides": list(strides)}, **placed))
 
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_metrics_of_answers(by_time):
     metrics = serving_metrics([
-        answer(3.0, 4.0, {"generation_s": 1.0, "retrieval_s": 3.0}),
-        answer(0.0, 1.0, {"generation_s": 2.0, "retrieval_s": 4.0}),
+        answer(3.0, 4.0, {"generation_s": 90.0, "retrieval_s": 90.0}, by_time=by_time),
+        answer(3.0, 4.0, {"generation_s": 1.0, "retrieval_s": 3.0}, by_time=by_time),
+        answer(0.0, 1.0, {"generation_s": 2.0, "retrieval_s": 4.0}, (2.0,), 0.0, by_time),
     ])  # fmt: skip
+    assert metrics["generation_s"].value == 1.5 and metrics["retrieval_s"].value == 3.5  # the first one warms up
     assert metrics["retrieval_share"].value == pytest.approx(0.7)
-    assert metrics["speculation_accuracy"].value == pytest.approx(0.6)
-    assert metrics["mean_stride"].value == 2.0
+    assert metrics["speculation_accuracy"].value == pytest.approx(6 / 9)
+    assert metrics["mean_stride"].value == pytest.approx(8 / 5)
+    assert metrics["sequential_share"].value == pytest.approx(2 / 10)
+    assert metrics["retrieval_share"].low is None
     assert "speculation_accuracy" not in serving_metrics([Decoded([1])])
+
+
+def test_a_service_that_never_speculates_shows_it():
+    metrics = serving_metrics([answer(0.0, 0.0, {}, (0.0, 0.0), 2.0)])
+    assert metrics["sequential_share"].value == 1 and metrics["mean_stride"].value == 0
+    assert "speculation_accuracy" not in metrics
+
+
+def test_ratios_have_intervals_over_requests():
+    rng = np.random.default_rng(0)
+    shares = rng.uniform(0.6, 0.8, 40)
+    answers = [answer(3.0, 4.0, {"generation_s": 1 - x, "retrieval_s": x}) for x in shares]
+    share = serving_metrics(answers)["retrieval_share"]
+    assert share.value == pytest.approx(shares[1:].mean())
+    error = 1.96 * shares[1:].std() / 39**0.5
+    assert share.low == pytest.approx(share.value - error, abs=0.3 * error)
+    assert share.high == pytest.approx(share.value + error, abs=0.3 * error)
+    alike = serving_metrics(answers)
+    assert (alike["speculation_accuracy"].low, alike["mean_stride"].high) == (0.75, 1.5)
+
+
+def test_a_ratio_that_a_resample_may_not_have_has_no_interval():
+    rare = [answer(0.0, 0.0, {"generation_s": 1.0}, (0.0,)) for _ in range(11)]
+    accuracy = serving_metrics([*rare, answer(1.0, 2.0, {})])["speculation_accuracy"]
+    assert (accuracy.value, accuracy.low, accuracy.high) == (0.5, None, None)
 
 
 def test_items_are_drawn_by_seed():
