@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST = 8192  # passages that are worth a thread
+SUMS = 1 << 16  # sums kept at once: they stay in a core's cache until the best are picked from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class Bm25Retriever(Retriever):
             np.load(folder / f"{name}.npy") for name in ("starts", "postings", "weights")
         )
         self.workers = Workers()
+        self.offsets, self.words, self.word_weights = _by_passage(
+            self.starts, self.postings, self.weights, self.passages
+        )
+        self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query that is scored, zeros between
         self._split = re.compile(TERM).findall
 
     def encode(self, text: str) -> Query:
@@ -91,7 +96,7 @@ class Bm25Retriever(Retriever):
         def part(number: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
             scores, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64)
             low, high = edges[number], edges[number + 1]
-            _search(self.starts, self.postings, self.weights, terms, counts, low, high, scores, ids)
+            _search(self.starts, self.postings, self.weights, terms, counts, low, high, SUMS, scores, ids)
             return scores, ids
 
         parts = self.workers.map(part, range(threads)) if threads > 1 else [part(0)]
@@ -101,56 +106,99 @@ class Bm25Retriever(Retriever):
 
     def score(self, query: Query, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.zeros(len(ids), np.float32)
-        _score(self.starts, self.postings, self.weights, query.terms, query.counts, ids, out)
+        self._counts[query.terms] = query.counts
+        _score(self.offsets, self.words, self.word_weights, self._counts, ids, out)
+        self._counts[query.terms] = 0
         return np.where(out > 0, out, -np.inf).astype(np.float64)
 
 
 @njit(nogil=True, cache=True)
-def _search(starts, postings, weights, terms, counts, low, high, scores, ids):  # type: ignore[no-untyped-def]
+def _search(starts, postings, weights, terms, counts, low, high, block, scores, ids):  # type: ignore[no-untyped-def]
     """Write the best passages of low .. high - 1 to scores, ids [s, k], best first, -1 where there are fewer.
 
     A passage's sum runs over the terms in ascending order, the same in any batch and any range, and as in `_score`:
-    a term that a query lacks adds exactly zero.
+    a term that a query lacks adds exactly zero. block: sums kept at once.
     """
     batch, k = scores.shape
-    sums = np.zeros((high - low, batch), np.float32)
+    size = max(block // batch, 1)
+    sums = np.empty((min(size, high - low), batch), np.float32)
+    place = np.empty(terms.size, np.int64)  # of each term's next posting
     for t in range(terms.size):
         begin, end = starts[terms[t]], starts[terms[t] + 1]
-        begin += np.searchsorted(postings[begin:end], low)
-        for p in range(begin, end):
-            passage = postings[p]
-            if passage >= high:
-                break
-            row, weight = sums[passage - low], weights[p]
+        place[t] = begin + np.searchsorted(postings[begin:end], low)
+    held = np.zeros(batch, np.int64)
+    worst = np.zeros(batch, np.float32)  # a passage without any of the words is never found
+    for first in range(low, high, size):
+        last = min(first + size, high)
+        sums[: last - first] = 0
+        for t in range(terms.size):
+            p, end = place[t], starts[terms[t] + 1]
+            if batch == 1:
+                while p < end and postings[p] < last:
+                    sums[postings[p] - first, 0] += weights[p] * counts[t, 0]
+                    p += 1
+            while p < end and postings[p] < last:
+                row, weight = postings[p] - first, weights[p]
+                for j in range(batch):
+                    sums[row, j] += weight * counts[t, j]
+                p += 1
+            place[t] = p
+        if batch == 1:
+            least = worst[0]
+            for row in range(last - first):
+                if sums[row, 0] > least:
+                    _insert(sums[row], first + row, worst, held, scores, ids)
+                    least = worst[0]
+            continue
+        for row in range(last - first):
+            better = 0
             for j in range(batch):
-                row[j] += weight * counts[t, j]
-    for j in range(batch):
-        held = 0
-        worst = np.float32(0.0)  # a passage without any of the words is never found
-        for passage in range(high - low):
-            value = sums[passage, j]
-            if value > worst:  # an equal one came with a lower id
-                place = min(held, k - 1)
-                while place > 0 and scores[j, place - 1] < value:
-                    scores[j, place] = scores[j, place - 1]
-                    ids[j, place] = ids[j, place - 1]
-                    place -= 1
-                scores[j, place] = value
-                ids[j, place] = passage + low
-                held = min(held + 1, k)
-                if held == k:
-                    worst = scores[j, k - 1]
+                better += sums[row, j] > worst[j]  # an equal one came with a lower id
+            if better:
+                _insert(sums[row], first + row, worst, held, scores, ids)
 
 
 @njit(nogil=True, cache=True)
-def _score(starts, postings, weights, terms, counts, ids, out):  # type: ignore[no-untyped-def]
+def _insert(values, passage, worst, held, scores, ids):  # type: ignore[no-untyped-def]
+    """Put a passage in its place among the best of every query where it exceeds the worst of them."""
+    k = scores.shape[1]
+    for j in range(values.size):
+        if values[j] > worst[j]:
+            at = min(held[j], k - 1)
+            while at > 0 and scores[j, at - 1] < values[j]:
+                scores[j, at] = scores[j, at - 1]
+                ids[j, at] = ids[j, at - 1]
+                at -= 1
+            scores[j, at] = values[j]
+            ids[j, at] = passage
+            held[j] = min(held[j] + 1, k)
+            if held[j] == k:
+                worst[j] = scores[j, k - 1]
+
+
+@njit(nogil=True, cache=True)
+def _by_passage(starts, postings, weights, passages):  # type: ignore[no-untyped-def]
+    """The index turned round: offsets int64 [N + 1], and each passage's terms int32, ascending, with their weights."""
+    offsets = np.zeros(passages + 1, np.int64)
+    for p in range(postings.size):
+        offsets[postings[p] + 1] += 1
+    offsets = np.cumsum(offsets)
+    words, word_weights = np.empty(postings.size, np.int32), np.empty(postings.size, np.float32)
+    place = offsets[:-1].copy()
+    for term in range(starts.size - 1):
+        for p in range(starts[term], starts[term + 1]):
+            at = place[postings[p]]
+            words[at], word_weights[at] = term, weights[p]
+            place[postings[p]] += 1
+    return offsets, words, word_weights
+
+
+@njit(nogil=True, cache=True)
+def _score(offsets, words, weights, counts, ids, out):  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         total = np.float32(0.0)
-        for t in range(terms.size):
-            begin, end = starts[terms[t]], starts[terms[t] + 1]
-            place = begin + np.searchsorted(postings[begin:end], ids[i])
-            if place < end and postings[place] == ids[i]:
-                total += weights[place] * counts[t]
+        for p in range(offsets[ids[i]], offsets[ids[i] + 1]):
+            total += weights[p] * counts[words[p]]
         out[i] = total
 
 

@@ -1,4 +1,4 @@
-"""Text to unit vectors for the dense retrievers: latent semantic analysis fitted on the passages, or a trained encoder.
+"""Text to vectors for the dense retrievers: latent semantic analysis fitted on the passages, or a trained encoder.
 
 `lsa` (Deerwester et al., 1990) needs nothing but the passages: TF-IDF with sublinear term frequencies, reduced by a
 truncated SVD. It stands in where no checkpoint can be had; the paper's own is DPR, by id or folder.
@@ -6,6 +6,7 @@ truncated SVD. It stands in where no checkpoint can be had; the paper's own is D
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -29,7 +30,9 @@ LONGEST = 256  # tokens that a trained encoder reads
 
 
 class Encoder(ABC):
-    """Turns text into unit vectors float32."""
+    """Turns text into vectors float32 that are compared by inner product."""
+
+    unit: bool  # whether all have length 1 (or 0)
 
     @abstractmethod
     def query(self, text: str) -> NDArray[np.float32]:
@@ -43,6 +46,8 @@ class Encoder(ABC):
 class LatentSemantic(Encoder):
     """An opened `lsa` encoder. Profile: a query of 32 words costs 30 microseconds, against a millisecond through
     scikit-learn's transformers, so the weights are multiplied here."""
+
+    unit = True
 
     def __init__(self, folder: Path) -> None:
         terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
@@ -64,9 +69,12 @@ class LatentSemantic(Encoder):
 
 
 class Pretrained(Encoder):
-    """A transformers encoder by hub id or folder: DPR's pooled output, else the mean of the last hidden states."""
+    """A transformers encoder by hub id or folder, on the CPU: DPR's pooled output, else the mean of the last hidden
+    states."""
 
-    def __init__(self, place: str, device: str = "cpu") -> None:
+    unit = False
+
+    def __init__(self, place: str) -> None:
         """Raises `RequestError` when there is no such model."""
         import transformers
 
@@ -74,7 +82,7 @@ class Pretrained(Encoder):
             config = transformers.AutoConfig.from_pretrained(place)
             named = (config.architectures or [""])[0]
             loader = getattr(transformers, named) if named.startswith("DPR") else transformers.AutoModel
-            self.module: Any = loader.from_pretrained(place).eval().to(device)
+            self.module: Any = loader.from_pretrained(place).eval()
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(place)
         except (OSError, ValueError, AttributeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
@@ -89,13 +97,14 @@ class Pretrained(Encoder):
 
         batch = self.tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
         with torch.no_grad():
-            output = self.module(**batch.to(self.module.device))
+            output = self.module(**batch)
         if (pooled := getattr(output, "pooler_output", None)) is None or not hasattr(
             self.module.config, "projection_dim"
         ):
             mask = batch["attention_mask"][..., None]
             pooled = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
-        return _unit(pooled.float().cpu().numpy())
+        vectors: NDArray[np.float32] = pooled.float().numpy()
+        return vectors
 
 
 def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, sample: int, seed: int) -> None:
@@ -135,13 +144,36 @@ def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, samp
 
 
 def encode_passages(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float16]:
-    """Unit vectors float16 [N, d] of all passages."""
+    """Vectors float16 [N, d] of all passages, all of one length (a word not known apart): those of an encoder that does
+    not give unit vectors get a column that fills them up to the longest, where a query has 0. The nearest is then the
+    one with the largest inner product."""
     progress = Progress()
     parts = []
     for start in range(0, len(texts), CHUNK):
         parts.append(encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
         progress.update("passage vectors", min(start + CHUNK, len(texts)), len(texts), "passages")
-    return np.concatenate(parts)
+    if encoder.unit:
+        return np.concatenate(parts)
+    squares = [np.square(part, dtype=np.float64).sum(1) for part in parts]
+    largest = max(float(square.max()) for square in squares)
+    filled = (np.sqrt(largest - square).astype(np.float16) for square in squares)
+    return np.concatenate([np.column_stack([part, fill]) for part, fill in zip(parts, filled, strict=True)])
+
+
+def identity(place: str) -> str:
+    """What a trained encoder is by content: hex SHA-256 (20 characters) of a folder's files, a hub id's commit.
+
+    Raises `RequestError` when there is none.
+    """
+    folder = Path(place)
+    if not folder.is_dir():
+        return str(getattr(Pretrained(place).module.config, "_commit_hash", "") or "")
+    state = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        state.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            state.update(hashlib.file_digest(file, "sha256").digest())
+    return state.hexdigest()[:20]
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -2,13 +2,13 @@
 
 | retriever | paper | ranks by |
 | --- | --- | --- |
-| `exact` | EDR | cosine of passage vectors, every passage looked at (`methods.knnlm.flat`) |
+| `exact` | EDR | inner product of passage vectors, every passage looked at (`methods.knnlm.flat`) |
 | `hnsw` | ADR | the same, of the passages that a graph search reaches |
 | `bm25` | SR | BM25 (`methods.ralmspec.bm25`) |
 
 A batched product may round otherwise than a single one, so whatever a search found is ranked again by a score that
-depends on query and passage alone; equal scores rank by id. Vectors have unit length up to float16 and are ranked by
-distance, which orders them as their inner products do.
+depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
+inner products do: lsa's have unit length, a trained encoder's all get the same length by one more column.
 """
 
 from __future__ import annotations
@@ -24,18 +24,29 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.contracts import Artifacts
+from harness.errors import RequestError
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
 from methods.knnlm.index import IndexOptions, NeighborIndex, build_index, index_key, open_index
 from methods.knnlm.threads import Workers
-from methods.ralmspec.encoders import Encoder, LatentSemantic, Pretrained, encode_passages, fit_latent_semantic
+from methods.ralmspec.encoders import (
+    LONGEST,
+    TERMS,
+    Encoder,
+    LatentSemantic,
+    Pretrained,
+    encode_passages,
+    fit_latent_semantic,
+    identity,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["exact", "hnsw", "bm25"]
-FEW = 8  # candidates that a graph search returns at least, to be ranked again
+FEW = 8  # candidates of a graph search at least, to be ranked again
+CHUNK = 1 << 24  # bytes read at once
 
 
 class Retriever(ABC):
@@ -62,7 +73,8 @@ class RetrieverOptions:
     """Which retriever, and how it is built.
 
     encoder: `lsa`, or a hub id or folder of a trained one; query_encoder: where it differs, as with DPR.
-    dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25.
+    dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25. memory_gb: bound of the vectors that
+    exact search holds in memory. Raises `RequestError` for values out of range.
     """
 
     kind: Kind = "exact"
@@ -75,9 +87,18 @@ class RetrieverOptions:
     k1: float = 0.9
     b: float = 0.4
     stopwords: bool = True
-    device: str = "cpu"
     memory_gb: float = 8.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "sample", "links", "ef"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
+        if self.query_encoder and "lsa" in (self.encoder, self.query_encoder):
+            raise RequestError(
+                f"encoder={self.encoder} and query_encoder={self.query_encoder} give vectors of different spaces; "
+                "name two trained encoders that belong together, or leave query_encoder out"
+            )
 
     @property
     def index(self) -> IndexOptions:
@@ -86,26 +107,38 @@ class RetrieverOptions:
 
 
 class DenseRetriever(Retriever):
-    """`exact` and `hnsw` over passage vectors."""
+    """`exact` and `hnsw` over passage vectors; `beam`: passages that a graph search ranks again, whatever k is."""
 
-    def __init__(self, store: Datastore, index: NeighborIndex, encoder: Encoder) -> None:
+    def __init__(self, store: Datastore, index: NeighborIndex, encoder: Encoder, beam: int) -> None:
         self.store = store
         self.index = index
         self.encoder = encoder
+        self.beam = min(max(beam, FEW), store.entries)
         self.alone = single_threaded(index)
 
     def encode(self, text: str) -> NDArray[np.float32]:
-        return self.encoder.query(text)
+        vector = self.encoder.query(text)
+        return vector if self.encoder.unit else np.append(vector, np.float32(0))
 
     def search(self, queries: Sequence[Any], k: int, aside: bool = False) -> list[NDArray[np.int64]]:
         vectors = np.stack(queries)
         index = self.alone if aside else self.index
         if isinstance(index, FlatIndex):  # ranks by the same distances itself
-            found = index.search(vectors, k)[1]
-        else:
-            reached = index.search(vectors, max(k, FEW))[1]
-            found = ranked(exact_distances(self.store, vectors, reached), reached)[1][:, :k]
-        return [ids[ids >= 0] for ids in found]
+            return [ids[ids >= 0] for ids in index.search(vectors, k)[1]]
+        return self._walk(index, vectors, k)
+
+    def _walk(self, index: NeighborIndex, vectors: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:
+        """A graph search visits more nodes for a larger k, so that it could find another best passage for it. All
+        searches ask for `beam` passages; where k exceeds it, a second search only adds behind them."""
+        reached = index.search(vectors, self.beam)[1]
+        found = [ids[ids >= 0][:k] for ids in ranked(exact_distances(self.store, vectors, reached), reached)[1]]
+        if k <= self.beam:
+            return found
+        more = index.search(vectors, k)[1]
+        return [
+            np.concatenate([best, ids[(ids >= 0) & ~np.isin(ids, best)]])[:k]
+            for best, ids in zip(found, more, strict=True)
+        ]
 
     def score(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
         distances: NDArray[np.float64] = exact_distances(self.store, query[None], ids[None])[0].astype(np.float64)
@@ -143,17 +176,19 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
         key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords, "bm25s": version()}
         artifacts.build("bm25", key, lambda folder: build_bm25(folder, passages, options))
         return
-    made = {"encoder": options.encoder}
+    made: dict[str, Any] = {"encoder": options.encoder}
     if options.encoder == "lsa":
-        made |= {"dimension": options.dimension, "sample": options.sample, "seed": options.seed}  # type: ignore[dict-item]
+        made |= {"dimension": options.dimension, "sample": options.sample, "seed": options.seed, "terms": TERMS}
         artifacts.build(
             "lsa", {"passages": text, **made},
             lambda folder: fit_latent_semantic(folder, passages, options.dimension, options.sample, options.seed),
         )  # fmt: skip
+    else:
+        made |= {"content": identity(options.encoder), "longest": LONGEST}
     key = {"passages": text, **made}
 
     def build_vectors(folder: Path) -> None:
-        encoder = _encoder(artifacts, options, options.encoder)
+        encoder = _encoder(artifacts, options.encoder)
         np.save(folder / "vectors.npy", encode_passages(encoder, passages))
 
     folder = artifacts.build("passage-vectors", key, build_vectors)
@@ -165,20 +200,38 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
 
 
 def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> Retriever:
-    """Open what `build_retriever` made."""
+    """Open what `build_retriever` made, and search once: what a search reads or compiles is at hand then."""
+    opened = _open(artifacts, options)
+    query = opened.encode("the")
+    opened.search([query], 1)
+    opened.score(query, np.zeros(1, np.int64))
+    return opened
+
+
+def _open(artifacts: Artifacts, options: RetrieverOptions) -> Retriever:
     if options.kind == "bm25":
         from methods.ralmspec.bm25 import Bm25Retriever
 
         return Bm25Retriever(artifacts.path("bm25"))
     store = _store(artifacts.path("passage-vectors"))
     folder = artifacts.path("passage-hnsw") if options.kind == "hnsw" else None
+    if folder is not None:
+        _read_through(folder)
     index = open_index(store, options.index, folder, memory_gb=options.memory_gb)
     index.load()
-    return DenseRetriever(store, index, _encoder(artifacts, options, options.query_encoder or options.encoder))
+    return DenseRetriever(store, index, _encoder(artifacts, options.query_encoder or options.encoder), options.ef)
 
 
-def _encoder(artifacts: Artifacts, options: RetrieverOptions, place: str) -> Encoder:
-    return LatentSemantic(artifacts.path("lsa")) if place == "lsa" else Pretrained(place, options.device)
+def _read_through(folder: Path) -> None:
+    """Bring the files of a folder, which are to be mapped, into memory."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            while file.read(CHUNK):
+                pass
+
+
+def _encoder(artifacts: Artifacts, place: str) -> Encoder:
+    return LatentSemantic(artifacts.path("lsa")) if place == "lsa" else Pretrained(place)
 
 
 def _store(folder: Path) -> Datastore:
