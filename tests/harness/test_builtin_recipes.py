@@ -1,0 +1,39 @@
+"""The recipes of the bench: every one can be run, every claim has its rows, published numbers find theirs."""
+
+import pytest
+
+from harness import cells, recipe
+from harness.registry import Registry
+from harness.report import published
+from harness.report.claims import verdicts
+from harness.settings import SCALES
+from harness.store import new_row
+
+REGISTRY = Registry()
+NAMES = sorted(recipe.files(REGISTRY))
+
+
+def rows_of(found, scale):
+    """A finished row for each cell, without a number."""
+    return [
+        new_row(recipe=c.recipe, row=c.row, column=c.column, scale=scale, status="ok", environment={}) for c in found
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_names_rows_that_its_scales_have(name):
+    loaded = recipe.load(name, REGISTRY)
+    for scale in SCALES:
+        rows = rows_of(cells.expand(loaded, scale, REGISTRY), scale)
+        judged = [verdict for verdict in verdicts(loaded, rows, scale) if scale in verdict.claim.scales]
+        lost = [v.sentence for v in judged if "no row " in v.detail or "columns and the claim names none" in v.detail]
+        assert not lost, scale
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("ralmspec-")])
+def test_published_numbers_stand_beside_rows_at_paper(name):
+    loaded = recipe.load(name, REGISTRY)
+    numbers = published.of(loaded)
+    found = cells.expand(loaded, "paper", REGISTRY)
+    beside = {numbers.lookup(c.row, c.column, metric) for c in found for metric in (*loaded.metrics, "speedup")}
+    assert not loaded.published or beside - {None}
