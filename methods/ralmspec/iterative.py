@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import GenerationModel, Phases
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-NOT_ASKED = -2
-UNREAD = -2  # no passage is in the key-value cache yet
+UNREAD = -2  # as a passage: no passage is in the key-value cache yet
 
 
 @dataclass(slots=True)
 class PassageStep(Step):
-    """A step of k tokens. guess: the speculated passage. The rest is where it began: the reader's place, the passage
+    """A step of k tokens. guess: the speculated passage, -1 for none. The rest is where it began: the reader's place, the passage
     read there, tokens of the context read, tokens of output."""
 
     guess: int
@@ -53,7 +53,9 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         prefetch: int,
         query_tokens: int,
         passage_tokens: int,
+        cache: PassageCache | None = None,
     ) -> None:
+        """cache: one that earlier requests filled; a new one by default."""
         self.model = model
         self.retriever = retriever
         self.passages = passages
@@ -66,7 +68,7 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         self.context = list(prompt) or [model.start_id]
         self.prompt_length = len(self.context)
         self.ends = frozenset(model.eos_ids)
-        self.cache = PassageCache(retriever)
+        self.cache = cache if cache is not None else PassageCache(retriever)
         self.reader = Reader(model)
         self.passage = UNREAD  # what the reader has before the context
         self.read = 0  # tokens of the context that the reader has
@@ -82,14 +84,19 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
 
     def begin(self) -> PassageStep:
+        started = perf_counter()
         with self.phases("encode"):
             text = self.model.tokenizer.decode(self.context[-self.query_tokens :], skip_special_tokens=True)
             query = self.retriever.encode(text)
-        return PassageStep(query, NOT_ASKED, self.reader.mark(), self.passage, self.read, len(self.context))
+        step = PassageStep(query, -1, self.reader.mark(), self.passage, self.read, len(self.context))
+        step.encode_s = perf_counter() - started
+        return step
 
     def guess(self, step: PassageStep) -> None:
         with self.phases("speculate"):
             step.guess = self.cache.best(step.query)
+
+    def take(self, step: PassageStep) -> None:
         self._generate(step.guess)
 
     def resolve(self, step: PassageStep, truth: NDArray[np.int64]) -> None:
@@ -99,13 +106,10 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         return self.retriever.search(queries, self.prefetch, aside)
 
     def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
-        if step.guess == NOT_ASKED:
-            step.guess = self.cache.best(step.query)
         return step.guess == _first(truth)
 
     def learn(self, truths: Sequence[NDArray[np.int64]]) -> None:
-        for ids in truths:
-            self.cache.insert(ids)
+        self.cache.insert(truths)
 
     def rewind(self, step: PassageStep) -> None:
         self.reader.rewind(step.mark)

@@ -127,7 +127,7 @@ class KnnSequential(_KnnServing):
         with _language_model(model).capture(self.key) as keys:
             process = self.process(model, prompt, limit, phases, keys)
             record = follow(process, phases)
-        return Decoded(process.output, record.trace(asynchronous=False, by_time=False))
+        return Decoded(process.output, record.trace(by_time=False))
 
 
 @method(

@@ -34,6 +34,9 @@ class Neighbors:
     ids: NDArray[np.int64]
 
 
+NONE = Neighbors(np.empty(0, np.float32), np.empty(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Eq. 2 and 3 of Alon et al. (2022), for the most probable token only."""
@@ -61,11 +64,12 @@ class Mixture:
 
 @dataclass(slots=True)
 class TokenStep(Step):
-    """A step of one token. log_lm float [V]: the model's log-probabilities. token: the guess, -1 before it. The rest is
-    where it began: the reader's place, tokens of context, the source's state."""
+    """A step of one token. log_lm float [V]: the model's log-probabilities. token, found: the guess and the
+    neighbours it comes from. The rest is where it began: the reader's place, tokens of context, the source's state."""
 
     log_lm: NDArray[np.floating]
     token: int
+    found: Neighbors
     mark: Mark
     length: int
     source: Any
@@ -120,12 +124,15 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
             ).log_softmax(-1)
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
             state = self.source.state() if self.source is not None else None
-            return TokenStep(query, log_lm.cpu().numpy(), -1, self.reader.mark(), len(self.context), state)
+            return TokenStep(query, log_lm.cpu().numpy(), -1, NONE, self.reader.mark(), len(self.context), state)
 
     def guess(self, step: TokenStep) -> None:
-        found = self._speculated(step)
-        step.token = self.mixture.best(step.log_lm, found)
-        self._append(step.token, found)
+        with self.phases("speculate"):
+            step.found = self._speculated(step.query)
+            step.token = self.mixture.best(step.log_lm, step.found)
+
+    def take(self, step: TokenStep) -> None:
+        self._append(step.token, step.found)
 
     def resolve(self, step: TokenStep, truth: Neighbors) -> None:
         self._append(self.mixture.best(step.log_lm, truth), truth)
@@ -135,8 +142,6 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
         return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
 
     def agrees(self, step: TokenStep, truth: Neighbors) -> bool:
-        if step.token < 0:
-            step.token = self.mixture.best(step.log_lm, self._speculated(step))
         return step.token == self.mixture.best(step.log_lm, truth)
 
     def learn(self, truths: Sequence[Neighbors]) -> None:
@@ -155,15 +160,14 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
         if self.source is not None:
             self.source.followed(found.ids, token)
 
-    def _speculated(self, step: TokenStep) -> Neighbors:
+    def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
         """The k nearest of the source's entries."""
         if self.source is None:
             raise RuntimeError("a process without a source cannot guess")
-        with self.phases("speculate"):
-            ids = self.source.entries()
-            distances = exact_distances(self.retriever.store, step.query[None], ids[None])[0]
-            if len(ids) > (k := self.retriever.options.k):
-                nearest = np.sort(np.argpartition(distances, k - 1)[:k])
-                distances, ids = distances[nearest], ids[nearest]
-            ordered = ranked(distances[None], ids[None])
-            return Neighbors(ordered[0][0], ordered[1][0])
+        ids = self.source.entries()
+        distances = exact_distances(self.retriever.store, query[None], ids[None])[0]
+        if len(ids) > (k := self.retriever.options.k):
+            nearest = np.sort(np.argpartition(distances, k - 1)[:k])
+            distances, ids = distances[nearest], ids[nearest]
+        ordered = ranked(distances[None], ids[None])
+        return Neighbors(ordered[0][0], ordered[1][0])

@@ -58,15 +58,15 @@ def build_passages(
 
 
 class PassageCache:
-    """The passages that this request has met, ranked as the retriever ranks (section 3, Figure 2)."""
+    """The passages that requests have met, ranked as the retriever ranks (section 3, Figure 2)."""
 
     def __init__(self, retriever: Retriever) -> None:
         self.retriever = retriever
         self.ids: NDArray[np.int64] = np.empty(0, np.int64)  # ascending: the first of equal scores has the lowest id
 
-    def insert(self, ids: NDArray[np.int64]) -> None:
-        """Remember passages."""
-        self.ids = np.union1d(self.ids, ids)
+    def insert(self, found: Sequence[NDArray[np.int64]]) -> None:
+        """Remember what searches found."""
+        self.ids = np.unique(np.concatenate([self.ids, *found]))
 
     def best(self, query: Any) -> int:
         """The best cached passage, -1 where none matches."""

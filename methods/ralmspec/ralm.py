@@ -133,7 +133,7 @@ class RalmSeq(_Iterative):
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
         process = self.process(model, prompt, limit, phases, prefetch=1)
         record = follow(process, phases)
-        return Decoded(process.output, record.trace(asynchronous=False, by_time=False))
+        return Decoded(process.output, record.trace(by_time=False))
 
 
 @method(

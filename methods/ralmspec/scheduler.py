@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection
+from dataclasses import dataclass
+
+from methods.ralmspec.experience import Experience
 
 LONGEST = 64  # strides considered
+PRIOR = 2.0  # steps that earlier requests count for in a request's gamma
+GAIN = 1.02  # speculation that cannot gain so much at best is not tried
 
 
 def expected_matches(gamma: float, s: int) -> float:
@@ -27,100 +31,175 @@ def latency(a: float, b: float, gamma: float, s: int, asynchronous: bool) -> flo
     return hit * ((s - 1) * a + max(a, b)) + (1 - hit) * (s * a + b)
 
 
-def best_stride(a: float, b: float, gamma: float, asynchronous: bool = False, longest: int = LONGEST) -> int:
-    """The s in 1..longest with the most settled retrievals per second; the smallest of equal ones."""
-    return max(
-        range(1, longest + 1), key=lambda s: (expected_matches(gamma, s) / latency(a, b, gamma, s, asynchronous), -s)
-    )
+def rate(
+    a: float, b: float, gamma: float, s: int, asynchronous: bool = False, slope: float = 0.0, redo: float = 0.0
+) -> float:
+    """Settled retrievals per second, the paper's objective, where a verification takes b + slope s seconds and a
+    mismatch `redo` seconds more (both 0 in the paper)."""
+    spent = latency(a, b + slope * s, gamma, s, asynchronous) + redo * (1 - gamma**s)
+    return expected_matches(gamma, s) / spent
+
+
+def best_stride(
+    a: float,
+    b: float,
+    gamma: float,
+    asynchronous: bool = False,
+    slope: float = 0.0,
+    redo: float = 0.0,
+    least: int = 1,
+    longest: int = LONGEST,
+) -> int:
+    """The s in least..longest with the highest `rate`; the smallest of equal ones."""
+    return max(range(least, longest + 1), key=lambda s: (rate(a, b, gamma, s, asynchronous, slope, redo), -s))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Steps to speculate before the next verification, 0: retrieve for this step instead of speculating; and whether
+    that verification runs in the worker thread."""
+
+    s: int
+    aside: bool = False
 
 
 class Strides(ABC):
     """Decides the stride of every round and hears what came of it. Seconds are wall-clock."""
 
     @abstractmethod
-    def next(self) -> int:
-        """Steps to speculate before the next verification; 0: retrieve for this step instead of speculating."""
+    def next(self) -> Decision:
+        """The next round."""
 
-    def stepped(self, seconds: float) -> None:  # noqa: B027 - a fixed stride hears nothing
-        """A speculation step took so long (a)."""
+    def asks(self) -> bool:
+        """Whether a step without speculation should tell if the guess would have been right."""
+        return False
 
-    def verified(self, s: int, matched: int, seconds: float) -> None:  # noqa: B027
+    def stepped(self, seconds: float, beside: bool) -> None:  # noqa: B027 - a fixed stride hears nothing
+        """A step took so long to generate; `beside` a verification in the worker thread, or alone."""
+
+    def guessed(self, seconds: float) -> None:  # noqa: B027
+        """A guess took so long."""
+
+    def verified(self, s: int, matched: int, seconds: float, aside: bool) -> None:  # noqa: B027
         """A verification of s steps took so long (b); the first `matched` steps had the true retrieval."""
 
     def searched(self, seconds: float, hit: bool | None) -> None:  # noqa: B027
         """A single search without speculation took so long; `hit`: whether speculation would have been right."""
 
+    def settled(self, spent: float, sequential: float) -> None:  # noqa: B027
+        """A round took `spent` seconds for what sequential retrieval would have taken `sequential`."""
+
 
 class Fixed(Strides):
     """The same stride throughout (s = 3 in the paper when OS3 is off)."""
 
-    def __init__(self, s: int = 3) -> None:
-        self.s = s
+    def __init__(self, s: int = 3, asynchronous: bool = False) -> None:
+        self.decision = Decision(s, asynchronous)
 
-    def next(self) -> int:
-        return self.s
+    def next(self) -> Decision:
+        return self.decision
 
 
 class OS3(Strides):
     """Maximises the paper's objective with a, b and gamma estimated from the last rounds; starts at s = 1.
 
     gamma is the windowed maximum-likelihood estimate: matches over matches and mismatches of the last w verifications,
-    at most gamma_max. Speculation is given up (s = 0) while it cannot pay: where its best expected rate, with the step
-    that a mismatch costs on top (`redo`; the paper's objective leaves it out), does not exceed that of sequential
-    retrieval, 1 / (a + b of a single search). Meanwhile each search tells whether the cache would have been right.
+    at most gamma_max, which bounds s. What the paper leaves open is when to give speculation up (s = 0) and what to do
+    where a worker thread is slower than all cores:
+
+    - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
+    - Speculation pays where its expected rate exceeds 1 / (a + b of a single search), at a gamma that is not cut off
+      but smoothed over the last steps, and at least s = 2: a synchronous round of one step never gains.
+    - What speculation loses against sequential retrieval is charged to a small budget (`Experience.credit`) that its
+      gains and the steps that pass refill. Without credit there is no speculation, with a full one it is tried even
+      against the estimates. a, b and the credit are the machine's and outlast a request; gamma is the request's.
     """
 
-    def __init__(self, *, asynchronous: bool, redo: bool, window: int = 5, gamma_max: float = 0.6) -> None:
+    def __init__(
+        self, experience: Experience, *, asynchronous: bool, redo: bool, window: int = 5, gamma_max: float = 0.6
+    ) -> None:
+        self.experience = experience
         self.asynchronous = asynchronous
         self.redo = redo
         self.gamma_max = gamma_max
         self.rounds: deque[tuple[int, bool]] = deque(maxlen=window)  # (matched, whether a mismatch ended it)
-        self.a: deque[float] = deque(maxlen=4 * window)
-        self.b: deque[tuple[int, float]] = deque(maxlen=window)  # (s, seconds)
-        self.single: deque[float] = deque(maxlen=window)
+        self.steps: deque[bool] = deque(maxlen=4 * window)  # whether the last guesses were right
+        self.unasked = 0
 
     @property
     def gamma(self) -> float:
-        """The estimate, gamma_max before there is any."""
+        """The paper's estimate, gamma_max before there is any."""
         matched = sum(m for m, _ in self.rounds)
         missed = sum(miss for _, miss in self.rounds)
         return min(matched / (matched + missed), self.gamma_max) if matched + missed else self.gamma_max
 
-    def next(self) -> int:
-        if not self.a:
-            return 1
-        gamma, single = self.gamma, _mean(self.single)
-        a, b = self.costs()
-        s = best_stride(a, b, gamma, self.asynchronous)
-        seconds = latency(a, b, gamma, s, self.asynchronous) + self.redo * (1 - gamma**s) * _mean(self.a)
-        if self.single and expected_matches(gamma, s) / seconds <= 1 / (_mean(self.a) + single):
-            self.b.clear()  # what a verification costs is learnt anew when speculation is tried again
-            return 0
-        return s if self.b else 1
+    @property
+    def likely(self) -> float:
+        """gamma of the last steps, smoothed by that of all requests."""
+        return (sum(self.steps) + PRIOR * self.experience.gamma) / (len(self.steps) + PRIOR)
 
-    def costs(self) -> tuple[float, float]:
-        """a with what a verification costs for each query, and b without it, by least squares over the last rounds."""
-        points = [*self.b] if self.asynchronous and self.b else [*self.b, *((1, seconds) for seconds in self.single)]
-        if not points:
-            return _mean(self.a), 0.0
-        s, seconds = _mean([s for s, _ in points]), _mean([t for _, t in points])
-        spread = sum((x - s) ** 2 for x, _ in points)
-        slope = sum((x - s) * (t - seconds) for x, t in points) / spread if spread else 0.0
-        slope = min(max(slope, 0.0), seconds / s)
-        return _mean(self.a) + slope, seconds - slope * s
+    def next(self) -> Decision:
+        known = self.experience
+        if not known.steps[False] and not known.steps[True]:
+            return Decision(1, self.asynchronous)
+        if not self._can_gain():
+            return Decision(0)
+        _, s, aside = max(self._planned(aside) for aside in ([False, True] if self.asynchronous else [False]))
+        if s == 0:
+            return Decision(0)
+        pays = self._rate(s, aside, self.likely) > 1 / known.sequential
+        return Decision(s, aside) if pays or known.credit >= known.full else Decision(0)
 
-    def stepped(self, seconds: float) -> None:
-        self.a.append(seconds)
+    def _can_gain(self) -> bool:
+        """At best, all search vanishes."""
+        return self.experience.sequential >= GAIN * (self.experience.step(False) + self.experience.guess)
 
-    def verified(self, s: int, matched: int, seconds: float) -> None:
+    def _planned(self, aside: bool) -> tuple[float, int, bool]:
+        """(rate, s, aside) of the best round whose loss, all guesses being wrong, the credit can bear."""
+        known = self.experience
+        a, (b, slope) = known.step(aside) + known.guess, known.verification(aside)
+        least = 1 if aside else 2
+        bearable = known.credit * known.sequential - b + known.single
+        longest = min(int(bearable / (a + slope)), LONGEST)
+        if longest < least:
+            return 0.0, 0, aside
+        redo = self.redo * known.step(False)
+        s = best_stride(a, b, self.gamma, aside, slope, redo, least, longest)
+        return self._rate(s, aside, self.likely), s, aside
+
+    def _rate(self, s: int, aside: bool, gamma: float) -> float:
+        known = self.experience
+        b, slope = known.verification(aside)
+        return rate(known.step(aside) + known.guess, b, gamma, s, aside, slope, self.redo * known.step(False))
+
+    def asks(self) -> bool:
+        """Thinned out so that asking costs no more than `Experience.refill` of the time."""
+        known = self.experience
+        self.unasked += 1
+        if not self._can_gain() or self.unasked * known.refill * known.sequential < known.guess:
+            return False
+        self.unasked = 0
+        return True
+
+    def stepped(self, seconds: float, beside: bool) -> None:
+        self.experience.stepped(seconds, beside)
+
+    def guessed(self, seconds: float) -> None:
+        self.experience.guessed(seconds)
+
+    def verified(self, s: int, matched: int, seconds: float, aside: bool) -> None:
         self.rounds.append((matched, matched < s))
-        self.b.append((s, seconds))
+        self._saw([True] * matched + [False] * (matched < s))
+        self.experience.verified(s, seconds, aside)
 
     def searched(self, seconds: float, hit: bool | None) -> None:
-        self.single.append(seconds)
+        self.experience.searched(seconds)
         if hit is not None:
-            self.rounds.append((int(hit), not hit))
+            self._saw([hit])
 
+    def settled(self, spent: float, sequential: float) -> None:
+        self.experience.settled(spent, sequential)
 
-def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    def _saw(self, hits: list[bool]) -> None:
+        self.steps.extend(hits)
+        self.experience.saw(hits)

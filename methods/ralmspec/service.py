@@ -6,16 +6,17 @@ from typing import Any, Literal
 
 from harness.contracts import Phases, Trace
 from harness.errors import RequestError
+from methods.ralmspec.experience import Experience
+from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import OS3, Fixed, Strides
-from methods.ralmspec.speculation import Process, Record, speculate
+from methods.ralmspec.speculation import Process, speculate
 from methods.ralmspec.worker import Worker
 
 Scheduling = Literal["fixed", "os3"]
 
 
 class Service:
-    """Serves processes speculatively. `limit`, over the requests served so far, is the speedup that the paper's
-    formula allows for the a, b and gamma measured in them and the strides taken."""
+    """Serves processes speculatively; what OS3 has learnt of the machine outlasts a request."""
 
     def __init__(self, scheduler: Scheduling, stride: int, window: int, gamma_max: float, asynchronous: bool) -> None:
         """Raises `RequestError` for a value out of range."""
@@ -30,7 +31,13 @@ class Service:
         self.window = window
         self.gamma_max = gamma_max
         self.asynchronous = asynchronous
-        self._modelled = {"formula_s": 0.0, "formula_sequential_s": 0.0}
+        self.experience = Experience()
+        self.served: Record | None = None
+
+    def reset(self, measured: bool) -> None:
+        """Forget everything; `measured`: what is served from here on counts for `limit`."""
+        self.experience = Experience()
+        self.served = Record() if measured else None
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. The worker thread, where there is one, ends with it."""
@@ -39,20 +46,23 @@ class Service:
                 record = speculate(process, self._strides(process), phases, worker)
         else:
             record = speculate(process, self._strides(process), phases)
-        for name, seconds in record.formula(self.asynchronous).items():
-            self._modelled[name] += seconds
+        if self.served is not None:
+            self.served.add(record)
         return record
 
     def trace(self, record: Record) -> Trace:
         """The request's trace; strides of OS3 and what overlaps depend on timing by design."""
-        return record.trace(self.asynchronous, by_time=self.asynchronous or self.scheduler == "os3")
+        return record.trace(by_time=self.asynchronous or self.scheduler == "os3")
 
     def counters(self) -> dict[str, float]:
-        """`limit` once something was served."""
-        spent = self._modelled["formula_s"]
-        return {"limit": self._modelled["formula_sequential_s"] / spent} if spent else {}
+        """`limit`, of what was served and measured since the last `reset`: see `Record.limit`."""
+        limit = self.served.limit() if self.served is not None else None
+        return {} if limit is None else {"limit": limit}
 
     def _strides(self, process: Process[Any, Any]) -> Strides:
         if self.scheduler == "fixed":
-            return Fixed(self.stride)
-        return OS3(asynchronous=self.asynchronous, redo=process.redo, window=self.window, gamma_max=self.gamma_max)
+            return Fixed(self.stride, self.asynchronous)
+        return OS3(
+            self.experience, asynchronous=self.asynchronous, redo=process.redo, window=self.window,
+            gamma_max=self.gamma_max,
+        )  # fmt: skip

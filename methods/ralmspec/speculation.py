@@ -4,8 +4,8 @@ A process alternates queries and generation. Its sequential form searches the kn
 step guesses what the search would find, goes on, and the queries of s steps are searched in one batch; at the first
 wrong guess the process returns to that step and takes it again with the truth. The output is the sequential one.
 
-Asynchronously, a worker thread begins to verify as soon as the s-th query is known, while its step and the first ones
-of the next round are taken. The paper lets one step overlap; with a search longer than a step the others would wait.
+Asynchronously, a worker thread begins to verify as soon as the s-th query is known, while its step and the ones of the
+next round are taken. The paper lets one step overlap; with a search longer than a step the others would wait.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from harness.contracts import Phases, Trace
-from methods.ralmspec.scheduler import Strides, expected_matches, latency
+from harness.contracts import Phases
+from methods.ralmspec.record import Record
+from methods.ralmspec.scheduler import Decision, Strides
 from methods.ralmspec.worker import Flight, Worker
 
 S = TypeVar("S", bound="Step")
@@ -26,9 +27,17 @@ T = TypeVar("T")  # what a search finds for one query
 
 @dataclass(slots=True)
 class Step:
-    """One step of a process: its query, and whatever else the process must know to come back to it."""
+    """One step of a process: its query, and whatever else the process must know to come back to it.
+
+    encode_s: seconds of making the query where that belongs to retrieval. begin_s, took_s: seconds of `begin`, and of
+    `begin` and `take`. beside: a verification ran meanwhile.
+    """
 
     query: Any
+    encode_s: float = field(default=0.0, init=False)
+    begin_s: float = field(default=0.0, init=False)
+    took_s: float = field(default=0.0, init=False)
+    beside: bool = field(default=False, init=False)
 
 
 class Process(ABC, Generic[S, T]):
@@ -47,7 +56,11 @@ class Process(ABC, Generic[S, T]):
 
     @abstractmethod
     def guess(self, step: S) -> None:
-        """Take the step with a speculated retrieval."""
+        """Speculate what the search would find; no output yet."""
+
+    @abstractmethod
+    def take(self, step: S) -> None:
+        """Take the step with what was guessed."""
 
     @abstractmethod
     def resolve(self, step: S, truth: T) -> None:
@@ -59,7 +72,7 @@ class Process(ABC, Generic[S, T]):
 
     @abstractmethod
     def agrees(self, step: S, truth: T) -> bool:
-        """Whether the guess was as good as the truth; a step not taken is asked what it would have guessed."""
+        """Whether the guess was as good as the truth."""
 
     @abstractmethod
     def learn(self, truths: Sequence[T]) -> None:
@@ -70,66 +83,17 @@ class Process(ABC, Generic[S, T]):
         """Return to the state in which `begin` left this step."""
 
 
-@dataclass(slots=True)
-class Record:
-    """What happened in one request: counts, strides, and seconds on the main thread unless said otherwise."""
-
-    steps: int = 0  # guessed
-    verified: int = 0  # guesses whose truth was looked at, up to the first mismatch of a round
-    matched: int = 0
-    rollbacks: int = 0
-    sequential: int = 0  # steps taken without speculation
-    queries: int = 0
-    strides: list[int] = field(default_factory=list)  # steps of each verification
-    step_s: float = 0.0  # of guessed steps
-    truth_s: float = 0.0  # of steps taken with the truth
-    single_s: float = 0.0  # of single searches
-    verification_s: float = 0.0  # of batched searches, wherever they ran
-    waited_s: float = 0.0  # for searches of either kind
-
-    def trace(self, asynchronous: bool, by_time: bool) -> Trace:
-        """The trace of a request; counts go to `timing_counters` where they depend on timing (`by_time`)."""
-        searches = self.sequential + len(self.strides)
-        counts = {
-            "searches": searches, "queries": self.queries, "speculated": self.steps, "rollbacks": self.rollbacks,
-            "verified": self.verified, "matched": self.matched,
-        }  # fmt: skip
-        seconds = {
-            "generation_s": self.step_s + self.truth_s, "retrieval_s": self.waited_s, **self.formula(asynchronous),
-        }  # fmt: skip
-        return Trace(
-            iterations=self.steps + self.sequential + self.rollbacks,
-            counters={} if by_time else {name: float(value) for name, value in counts.items()},
-            timing_counters=seconds | ({name: float(value) for name, value in counts.items()} if by_time else {}),
-            series={"strides": [float(s) for s in self.strides]},
-        )
-
-    def formula(self, asynchronous: bool) -> dict[str, float]:
-        """Seconds that the paper's formula gives for this request's a, b, gamma and strides, and those of retrieving
-        sequentially what these rounds settle: their ratio is the speedup that the formula allows."""
-        if not self.strides or not self.steps:
-            return {"formula_s": 0.0, "formula_sequential_s": 0.0}
-        a, b = self.step_s / self.steps, self.verification_s / len(self.strides)
-        gamma = self.matched / self.verified if self.verified else 0.0
-        single = self.single_s / self.sequential if self.sequential else b
-        settled = sum(expected_matches(gamma, s) for s in self.strides)
-        rounds = sum(latency(a, b, gamma, s, asynchronous) for s in self.strides)
-        return {
-            "formula_s": rounds + self.sequential * (a + single),
-            "formula_sequential_s": (settled + self.sequential) * (a + single),
-        }
-
-
 def follow(process: Process[S, T], phases: Phases) -> Record:
     """The sequential baseline: a search before every step."""
     record = Record()
     while not process.finished:
-        _retrieve(process, phases, record)
+        step = _begun(process, record)
+        _retrieve(process, step, phases, record)
     return record
 
 
 def speculate(process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None = None) -> Record:
-    """The same output by speculation; with a worker, verification is asynchronous."""
+    """The same output by speculation; with a worker, verification is asynchronous where `strides` says so."""
     return _Speculation(process, strides, phases, worker).run()
 
 
@@ -140,51 +104,67 @@ class _Speculation(Generic[S, T]):
         self.phases = phases
         self.worker = worker
         self.record = Record()
-        self.ahead: list[S] = []  # guessed and not yet given to a verification
+        self.ahead: list[S] = []  # taken and not yet given to a verification
         self.checking: list[S] = []  # in the worker's hands
         self.flight: Flight[list[T]] | None = None
+        self.since = perf_counter()  # the last round ended then
 
     def run(self) -> Record:
         process = self.process
-        if not process.finished:
-            seconds = _retrieve(process, self.phases, self.record)  # fills the cache (Algorithm 1, line 4)
+        if not process.finished:  # fills the cache (Algorithm 1, line 4); reading the prompt makes it no usual step
+            step = _begun(process, self.record)
+            truth, seconds = _retrieve(process, step, self.phases, self.record)
             self.strides.searched(seconds, None)
-        stride = self.strides.next()
+            process.learn([truth])
+            self.since = perf_counter()
+        decision = self.strides.next()
         while True:
-            due = bool(self.ahead) and (process.finished or len(self.ahead) >= stride)
+            due = bool(self.ahead) and (process.finished or len(self.ahead) >= decision.s)
             if self.flight is not None:
                 if due or process.finished or self.flight.done():
                     self._land(self.flight)
-                    stride = self.strides.next()
+                    decision = self.strides.next()
                 else:
-                    self._guess(stride)
+                    self._speculate(decision)
             elif due:
-                self._verify()
-                stride = self.strides.next()
+                if decision.s and self._aside(decision) and not process.finished:
+                    self._launch()
+                else:
+                    self._verify()
+                    decision = self.strides.next()
             elif process.finished:
                 return self.record
-            elif stride == 0:
+            elif decision.s == 0:
                 self._sequential()
-                stride = self.strides.next()
+                decision = self.strides.next()
             else:
-                self._guess(stride)
+                self._speculate(decision)
 
-    def _guess(self, stride: int) -> None:
+    def _aside(self, decision: Decision) -> bool:
+        return decision.aside and self.worker is not None
+
+    def _speculate(self, decision: Decision) -> None:
         """One speculation step; its query may be the last that a verification waits for."""
-        started = perf_counter()
-        step = self.process.begin()
+        process, record = self.process, self.record
+        step = _begun(process, record)
         self.ahead.append(step)
-        if self.worker is not None and self.flight is None and len(self.ahead) >= stride:
-            self._launch(self.worker)
-        self.process.guess(step)
-        seconds = perf_counter() - started
-        self.record.steps += 1
-        self.record.step_s += seconds
-        self.strides.stepped(seconds)
+        if self.flight is None and len(self.ahead) >= decision.s and self._aside(decision):
+            self._launch()
+        step.beside = self.flight is not None
+        started = perf_counter()
+        process.guess(step)
+        guessed = perf_counter()
+        process.take(step)
+        step.took_s = step.begin_s + perf_counter() - guessed
+        record.took(step.took_s, guessed - started, step.beside)
+        self.strides.guessed(guessed - started)
+        self.strides.stepped(step.took_s, step.beside)
 
-    def _launch(self, worker: Worker) -> None:
+    def _launch(self) -> None:
+        if self.worker is None:
+            raise RuntimeError("no worker to verify aside")
         queries = [step.query for step in self.ahead]
-        self.flight = worker.launch(lambda: self.process.search(queries, aside=True))
+        self.flight = self.worker.launch(lambda: self.process.search(queries, aside=True))
         self.checking, self.ahead = self.ahead, []
 
     def _land(self, flight: Flight[list[T]]) -> None:
@@ -195,7 +175,7 @@ class _Speculation(Generic[S, T]):
         self.record.waited_s += perf_counter() - started
         self.phases.overlapped("verify", flight.seconds)
         self.flight = None
-        if not self._settle(self.checking, truths, flight.seconds):
+        if not self._settle(self.checking, truths, flight.seconds, aside=True):
             self.ahead = []
 
     def _verify(self) -> None:
@@ -206,66 +186,61 @@ class _Speculation(Generic[S, T]):
             truths = self.process.search([step.query for step in steps], aside=False)
         seconds = perf_counter() - started
         self.record.waited_s += seconds
-        self._settle(steps, truths, seconds)
+        self._settle(steps, truths, seconds, aside=False)
 
-    def _settle(self, steps: list[S], truths: list[T], seconds: float) -> bool:
+    def _settle(self, steps: list[S], truths: list[T], seconds: float, aside: bool) -> bool:
         """Compare, learn, and correct the first wrong step. True when all were right."""
-        record, process = self.record, self.process
+        process = self.process
         wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
         matched = len(steps) if wrong is None else wrong
-        record.strides.append(len(steps))
-        record.queries += len(steps)
-        record.verification_s += seconds
-        record.matched += matched
-        record.verified += matched + (wrong is not None)
-        self.strides.verified(len(steps), matched, seconds)
+        self.record.verified_round(len(steps), matched, seconds, aside)
+        self.strides.verified(len(steps), matched, seconds, aside)
         process.learn(truths)
-        if wrong is None:
-            return True
-        record.rollbacks += 1
-        process.rewind(steps[wrong])
-        started = perf_counter()
-        process.resolve(steps[wrong], truths[wrong])
-        record.truth_s += perf_counter() - started
-        return False
+        worth = sum(self.record.alone(step.took_s, step.beside) for step in steps[:matched])
+        if wrong is not None:
+            process.rewind(steps[wrong])
+            started = perf_counter()
+            process.resolve(steps[wrong], truths[wrong])
+            took = perf_counter() - started
+            self.record.redone_s += took
+            worth += steps[wrong].begin_s + took
+        searches = (matched + (wrong is not None)) * self.record.single
+        now = perf_counter()
+        self.strides.settled(now - self.since, worth + searches)
+        self.since = now
+        return wrong is None
 
     def _sequential(self) -> None:
-        """One step without speculation, which tells all the same whether the guess would have been right."""
-        started = perf_counter()
-        step = self.process.begin()
-        began = perf_counter() - started
-        started = perf_counter()
-        with self.phases("retrieve"):
-            (truth,) = self.process.search([step.query], aside=False)
-        seconds = perf_counter() - started
-        self.strides.searched(seconds, self.process.agrees(step, truth))
-        self.process.learn([truth])
-        started = perf_counter()
-        self.process.resolve(step, truth)
-        took = began + perf_counter() - started
-        self.strides.stepped(took)
-        _count(self.record, took, seconds)
+        """One step without speculation, which may tell all the same whether the guess would have been right."""
+        process = self.process
+        step = _begun(process, self.record)
+        asked = self.strides.asks()
+        if asked:
+            started = perf_counter()
+            process.guess(step)
+            self.strides.guessed(perf_counter() - started)
+        truth, seconds = _retrieve(process, step, self.phases, self.record)
+        self.strides.searched(seconds, process.agrees(step, truth) if asked else None)
+        self.strides.stepped(step.took_s, beside=False)
+        process.learn([truth])
+        self.since = perf_counter()
 
 
-def _retrieve(process: Process[S, T], phases: Phases, record: Record) -> float:
-    """One step of the baseline; returns the seconds of its search."""
+def _begun(process: Process[S, T], record: Record) -> S:
     started = perf_counter()
     step = process.begin()
-    began = perf_counter() - started
+    step.begin_s = perf_counter() - started
+    record.encode_s += step.encode_s
+    return step
+
+
+def _retrieve(process: Process[S, T], step: S, phases: Phases, record: Record) -> tuple[T, float]:
+    """Search and take the step with the truth; returns it and the seconds of the search."""
     started = perf_counter()
     with phases("retrieve"):
         (truth,) = process.search([step.query], aside=False)
-    seconds = perf_counter() - started
-    process.learn([truth])
-    started = perf_counter()
+    found = perf_counter()
     process.resolve(step, truth)
-    _count(record, began + perf_counter() - started, seconds)
-    return seconds
-
-
-def _count(record: Record, step_s: float, search_s: float) -> None:
-    record.sequential += 1
-    record.queries += 1
-    record.truth_s += step_s
-    record.single_s += search_s
-    record.waited_s += search_s
+    step.took_s = step.begin_s + perf_counter() - found
+    record.retrieved(step.took_s, found - started)
+    return truth, found - started

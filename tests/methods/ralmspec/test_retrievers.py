@@ -69,8 +69,8 @@ def test_a_cache_that_holds_the_best_passage_names_it(retrievers, kind, text, ot
     found = retriever.search([query], 1)[0]
     cache = PassageCache(retriever)
     assert cache.best(query) == -1
-    cache.insert(found)
-    cache.insert(np.asarray(sorted(others), np.int64))
+    cache.insert([found])
+    cache.insert([np.asarray(sorted(others), np.int64)])
     best = cache.best(query)
     if kind != "hnsw":
         assert best == (found[0] if len(found) else -1)

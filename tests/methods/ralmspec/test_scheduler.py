@@ -1,14 +1,28 @@
-"""OS3 against brute force over the paper's formulas, and its estimates."""
+"""OS3 against brute force over the paper's formulas, its estimates, and whole requests by a clock that is simulated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.ralmspec.scheduler import OS3, Fixed, best_stride, expected_matches, latency
+from harness.phases import NoPhases
+from methods.ralmspec import speculation
+from methods.ralmspec.experience import Experience
+from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, latency
+from methods.ralmspec.speculation import Process, Step, follow, speculate
 
 seconds = st.floats(1e-5, 10)
+
+
+def os3(**options) -> OS3:
+    return OS3(Experience(), **{"asynchronous": False, "redo": True} | options)
 
 
 @given(a=seconds, b=seconds, gamma=st.floats(0, 1), asynchronous=st.booleans())
@@ -31,64 +45,209 @@ def test_expected_matches_and_latency_are_the_papers():
     assert latency(3, 1, 1.0, 3, True) == 9
 
 
+def test_the_stride_heeds_what_each_query_of_a_batch_costs_and_a_mismatch():
+    assert best_stride(1, 5, 0.9, slope=4) < best_stride(1, 5, 0.9)
+    # hidden behind one step of 10 seconds is a batch that grows by 1 a query
+    assert latency(10, 4, 1.0, 4, True) == 40
+    assert best_stride(1, 30, 0.8, redo=20) > best_stride(1, 30, 0.8) > 1 or best_stride(1, 30, 0.8, redo=20) < best_stride(1, 30, 0.8)
+
+
 def test_it_starts_at_one_and_grows_with_success():
-    strides = OS3(asynchronous=False, redo=True, gamma_max=0.9)
+    strides = os3(gamma_max=0.9)
     strides.searched(1.0, None)
-    assert strides.next() == 1
+    assert strides.next() == Decision(1)
     chosen = []
-    for _ in range(6):
-        s = strides.next()
+    for _ in range(12):
+        s = strides.next().s
         chosen.append(s)
         for _ in range(s):
-            strides.stepped(0.05)
-        strides.verified(s, s, 1.0)
+            strides.stepped(0.05, beside=False)
+        strides.verified(s, s, 1.0, aside=False)
+        strides.settled(s * 0.05 + 1.0, s * 1.05)
     assert chosen[0] == 1 and chosen[-1] == best_stride(0.05, 1.0, 0.9)
 
 
 def test_gamma_is_matches_over_matches_and_mismatches_of_the_window():
-    strides = OS3(asynchronous=False, redo=False, window=2, gamma_max=0.95)
+    strides = os3(redo=False, window=2, gamma_max=0.95)
     assert strides.gamma == 0.95
-    strides.verified(3, 0, 1.0)
+    strides.verified(3, 0, 1.0, False)
     assert strides.gamma == 0.0
-    strides.verified(4, 4, 1.0)
-    strides.verified(5, 2, 1.0)
+    strides.verified(4, 4, 1.0, False)
+    strides.verified(5, 2, 1.0, False)
     assert strides.gamma == pytest.approx(6 / 7)
-    strides.verified(5, 5, 1.0)
-    strides.verified(5, 5, 1.0)
+    strides.verified(5, 5, 1.0, False)
+    strides.verified(5, 5, 1.0, False)
     assert strides.gamma == 0.95
 
 
 def test_it_gives_up_where_speculation_cannot_pay_and_tries_again_when_it_can():
-    strides = OS3(asynchronous=False, redo=True, gamma_max=0.9)
+    strides = os3(gamma_max=0.9)
     strides.searched(0.001, None)
-    strides.stepped(1.0)
-    assert strides.next() == 0  # a search costs next to nothing
+    strides.stepped(1.0, beside=False)
+    assert strides.next().s == 0  # a search costs next to nothing
+    assert not strides.asks()
     for _ in range(20):
         strides.searched(50.0, True)
-    assert strides.next() == 1
-    strides.verified(1, 1, 50.0)
-    assert strides.next() > 3
-    for _ in range(20):
-        strides.searched(50.0, False)  # the cache is never right
-    assert strides.next() == 0
+    assert strides.next().s > 3 and strides.asks()
+    strides.settled(200.0, 40.0)  # the credit is spent
+    assert strides.next().s == 0
+    for _ in range(600):
+        strides.searched(50.0, True)
+    assert strides.next().s > 3  # and refilled
+
+
+def test_the_faster_of_synchronous_and_asynchronous_rounds_is_taken():
+    for beside, aside in ((1.0, False), (0.3, True)):
+        strides = os3(asynchronous=True, gamma_max=0.9)
+        strides.searched(0.3, True)
+        strides.stepped(0.1, beside=False)
+        for s in (1, 2, 4):
+            strides.verified(s, s, beside, aside=True)
+            strides.verified(s, s, 0.3, aside=False)
+        assert strides.next().aside is aside
 
 
 def test_a_fixed_stride_hears_nothing():
-    strides = Fixed(3)
-    strides.verified(3, 0, 1.0)
-    strides.stepped(1.0)
-    assert strides.next() == 3
+    strides = Fixed(3, asynchronous=True)
+    strides.verified(3, 0, 1.0, False)
+    strides.stepped(1.0, False)
+    assert strides.next() == Decision(3, aside=True)
 
 
-def test_what_a_verification_costs_for_each_query_is_charged_to_the_step():
-    strides = OS3(asynchronous=False, redo=False)
-    strides.stepped(1.0)
-    strides.searched(5.0 + 0.5, None)
-    for s in (2, 6, 4):
-        strides.verified(s, s, 5.0 + 0.5 * s)
-    assert strides.costs() == pytest.approx((1.5, 5.0))
-    flat = OS3(asynchronous=False, redo=False)
-    flat.stepped(1.0)
+def test_what_a_verification_costs_for_each_query_is_learnt_and_kept():
+    known = Experience()
+    known.searched(5.0 + 0.5)
+    assert known.verification(False) == pytest.approx((5.5, 0.0)) == known.verification(True)
+    for s in (2, 6, 4, *[4] * 50):
+        known.verified(s, 5.0 + 0.5 * s, aside=False)
+    assert known.verification(False) == pytest.approx((5.0, 0.5))
+    flat = Experience()
     for s in (2, 6):
-        flat.verified(s, s, 10.0 - s)  # noise: a longer batch cannot cost less
-    assert flat.costs() == pytest.approx((1.0, 6.0))
+        flat.verified(s, 10.0 - s, aside=False)  # noise: a longer batch cannot cost less
+    assert flat.verification(False) == pytest.approx((6.0, 0.0))
+
+
+# ---------------------------------------------------------------- whole requests
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class Numbered(Step):
+    number: int
+
+
+class Simulated(Process[Numbered, bool]):
+    """Steps of `a` seconds, of which those in `right` would be guessed rightly; a search of s queries takes
+    b0 + slope s seconds, `slower` times that in the worker. A mismatch costs a step where `redo`."""
+
+    def __init__(self, clock: Clock, right: np.ndarray, a: float, b0: float, slope: float, slower: float, redo: bool):
+        self.clock, self.right, self.a, self.b0, self.slope, self.slower = clock, right, a, b0, slope, slower
+        self.redo = redo
+        self.done = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.done == len(self.right)
+
+    def begin(self) -> Numbered:
+        if not self.redo:
+            self.clock.now += self.a
+        return Numbered(self.done, self.done)
+
+    def guess(self, step: Numbered) -> None:
+        self.clock.now += 0.01 * self.a
+
+    def take(self, step: Numbered) -> None:
+        self.resolve(step, True)
+
+    def resolve(self, step: Numbered, truth: bool) -> None:
+        if self.redo:
+            self.clock.now += self.a
+        self.done = step.number + 1
+
+    def seconds(self, s: int) -> float:
+        return self.b0 + self.slope * s
+
+    def search(self, queries: Sequence[Any], aside: bool) -> list[bool]:
+        if not aside:
+            self.clock.now += self.seconds(len(queries))
+        return [bool(self.right[number]) for number in queries]
+
+    def agrees(self, step: Numbered, truth: bool) -> bool:
+        return truth
+
+    def learn(self, truths: Sequence[bool]) -> None: ...
+
+    def rewind(self, step: Numbered) -> None:
+        self.done = step.number
+
+
+class Thread:
+    """A worker by the simulated clock."""
+
+    def __init__(self, process: Simulated) -> None:
+        self.process = process
+
+    def launch(self, call: Any) -> Any:
+        return Underway(self.process, call())
+
+
+class Underway:
+    def __init__(self, process: Simulated, answer: list[bool]) -> None:
+        self.clock, self.answer = process.clock, answer
+        self.seconds = process.slower * process.seconds(len(answer))
+        self.lands = self.clock.now + self.seconds
+
+    def done(self) -> bool:
+        return self.clock.now >= self.lands
+
+    def result(self) -> list[bool]:
+        self.clock.now = max(self.clock.now, self.lands)
+        return self.answer
+
+
+def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any) -> float:
+    """Seconds of one request; without `strides`, of the baseline."""
+    clock = Clock()
+    monkeypatch.setattr(speculation, "perf_counter", clock)
+    process = Simulated(clock, right, **machine)
+    if strides is None:
+        follow(process, NoPhases())
+    else:
+        speculate(process, strides, NoPhases(), Thread(process) if aside else None)  # type: ignore[arg-type]
+    return clock.now
+
+
+B = (0.01, 0.1, 0.5, 1.0, 3.0, 19.0)
+MACHINES = [
+    {"a": 1.0, "b0": b * (1 - share), "slope": b * share, "slower": slower, "redo": redo}
+    for b, share, slower, redo in product(B, (0.0, 0.5, 0.95), (1.0, 2.0), (True, False))
+]
+
+
+@pytest.mark.parametrize("aside", [False, True])
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 0.6, 0.8, 0.95])
+def test_it_never_loses_much_and_wins_most_of_what_can_be_won(monkeypatch, gamma, aside):
+    """One request of 500 steps that begins knowing nothing, over machines and the luck of speculation."""
+    right = np.random.default_rng(1).random(500) < gamma
+    for machine in MACHINES:
+        baseline = simulate(monkeypatch, None, right, **machine)
+        ours = simulate(
+            monkeypatch,
+            OS3(Experience(), asynchronous=aside, redo=machine["redo"], gamma_max=0.95),
+            right, aside, **machine,
+        )  # fmt: skip
+        assert ours <= 1.02 * baseline, machine
+        modes = [False, True] if aside else [False]
+        best = min(
+            simulate(monkeypatch, Fixed(s, mode), right, mode, **machine)
+            for s, mode in product((1, 2, 3, 4, 6, 8, 12, 16, 24, 32), modes)
+        )
+        assert ours <= max(best / 0.85, 0.0) or ours <= 1.02 * baseline <= 1.02 * best / 0.85, machine

@@ -1,0 +1,107 @@
+"""What a service's requests have told about the machine: seconds of steps and searches, and how speculation paid."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from statistics import median
+
+RECENT = 20  # steps that estimates look back on
+REPEATS = 5  # verifications of one stride that are kept, and single searches
+MEMORY = 0.99  # of gamma over all requests, per step
+
+
+class Experience:
+    """Estimates that outlast a request, and the credit of speculation.
+
+    credit: in sequential steps (a + b of a single search each); starts at `full`, is refilled to it by `refill` a step,
+    and grows beyond it, up to `most`, by what speculation gains.
+    """
+
+    full = 3.0
+    most = 10.0
+    refill = 0.005
+
+    def __init__(self) -> None:
+        self.steps: dict[bool, deque[float]] = {aside: deque(maxlen=RECENT) for aside in (False, True)}
+        self.guesses: deque[float] = deque(maxlen=RECENT)
+        self.singles: deque[float] = deque(maxlen=REPEATS)
+        self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
+        self.credit = self.full
+        self.gamma = 0.5  # of all requests, the older the less
+        self._lines: dict[bool, tuple[float, float] | None] = {False: None, True: None}
+
+    @property
+    def guess(self) -> float:
+        """Seconds of a guess."""
+        return _mean(self.guesses)
+
+    @property
+    def single(self) -> float:
+        """Seconds of a search for one query."""
+        return median(self.singles) if self.singles else 0.0
+
+    @property
+    def sequential(self) -> float:
+        """Seconds of a step with its search, without speculation."""
+        return self.step(False) + self.single
+
+    def step(self, beside: bool) -> float:
+        """Seconds of generating a step beside a verification or alone; as the other where it is not known."""
+        return _mean(self.steps[beside] or self.steps[not beside])
+
+    def verification(self, aside: bool) -> tuple[float, float]:
+        """(b, slope): a verification of s queries takes b + slope s seconds, by least squares over the strides tried.
+        Without a longer batch a search costs what a single one does; in the worker, as much as on all cores."""
+        if (line := self._lines[aside]) is None:
+            line = self._lines[aside] = self._fitted(aside)
+        return line
+
+    def _fitted(self, aside: bool) -> tuple[float, float]:
+        points = {s: median(seconds) for s, seconds in self.batches[aside].items()}
+        if not aside and self.singles:
+            points[1] = self.single
+        if not points:
+            return self.verification(False) if aside else (0.0, 0.0)
+        s, seconds = _mean(points.keys()), _mean(points.values())
+        spread = sum((x - s) ** 2 for x in points)
+        slope = sum((x - s) * (t - seconds) for x, t in points.items()) / spread if spread else 0.0
+        slope = min(max(slope, 0.0), seconds / s)  # noise apart, a longer batch costs no less, and no query twice
+        return seconds - slope * s, slope
+
+    def stepped(self, seconds: float, beside: bool) -> None:
+        """A step was generated."""
+        self.steps[beside].append(seconds)
+
+    def guessed(self, seconds: float) -> None:
+        """A guess was made."""
+        self.guesses.append(seconds)
+
+    def searched(self, seconds: float) -> None:
+        """A step went without speculation, its search took so long."""
+        self.singles.append(seconds)
+        self._forget()
+        if self.credit < self.full:
+            self.credit = min(self.credit + self.refill, self.full)
+
+    def verified(self, s: int, seconds: float, aside: bool) -> None:
+        """A verification took so long."""
+        self.batches[aside].setdefault(s, deque(maxlen=REPEATS)).append(seconds)
+        self._forget()
+
+    def settled(self, spent: float, sequential: float) -> None:
+        """A round took `spent` seconds for what would have taken `sequential` without speculation."""
+        if self.sequential:
+            self.credit = min(self.credit + (sequential - spent) / self.sequential, self.most)
+
+    def saw(self, hits: Collection[bool]) -> None:
+        """Guesses were right or wrong."""
+        for hit in hits:
+            self.gamma = MEMORY * self.gamma + (1 - MEMORY) * hit
+
+    def _forget(self) -> None:
+        self._lines = {False: None, True: None}
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
