@@ -1,4 +1,4 @@
-"""Stacked bars: one panel a column, one bar a row, its parts (seconds of generation, seconds of retrieval) stacked."""
+"""Stacked bars: a panel for each column, in it a bar for each row, such as generation with retrieval on top."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from harness.store import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ACROSS = 3  # panels beside each other
 Interval = tuple[float, float]
 
 
@@ -41,10 +42,14 @@ def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(max(5.0, 3.4 * len(groups)), 4.8), layout="constrained")
+    across = min(len(groups), ACROSS)
+    down = -(-len(groups) // across)
+    drawn = Figure(figsize=(max(5.0, 3.4 * across), 0.8 + 4.0 * down), layout="constrained")
     FigureCanvasAgg(drawn)
-    panels: Any = drawn.subplots(1, len(groups), squeeze=False)[0]
-    for panel, (column, bars) in zip(panels, groups.items(), strict=True):
+    panels: Any = drawn.subplots(down, across, squeeze=False).ravel()
+    for unused in panels[len(groups) :]:
+        unused.set_axis_off()
+    for panel, (column, bars) in zip(panels, groups.items(), strict=False):
         floors = [0.0] * len(bars)
         for place, part in enumerate(parts):
             heights = [bar.values[place] for bar in bars]
@@ -60,11 +65,11 @@ def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str
         panel.set_ylim(bottom=0)
         panel.grid(axis="y", alpha=0.3)
     panels[0].set_ylabel("s" if all(part.endswith("_s") for part in parts) else "")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(parts), frameon=False)
-    drawn.suptitle(textwrap.fill(title, 24 * max(2, len(groups))), fontsize="medium")
+    panels[0].legend(*(reversed(found) for found in panels[0].get_legend_handles_labels()), frameon=False)
+    drawn.suptitle(textwrap.fill(title, 32 * max(2, across)), fontsize="medium")
     known = any(interval for bars in groups.values() for bar in bars for interval in bar.intervals)
     note = "whiskers: 95% interval of the part that ends there; " if known else ""
-    drawn.supxlabel(textwrap.fill(note + machine, 40 * max(2, len(groups))), fontsize="x-small", color="0.4")
+    drawn.supxlabel(textwrap.fill(note + machine, 40 * max(2, across)), fontsize="x-small", color="0.4")
     return drawn
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "os^Dv<>P*X"
-LEGEND = 8  # curves named within the axes; more stand below
+LEGEND = 8  # curves named within the axes; more are named beside them
 DECADES = 100  # an x axis over so large a ratio is logarithmic
 UNITS = {"speedup": "×", "foss": "fraction of saved searches"}
 
@@ -66,22 +66,23 @@ def _curves(recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Publis
     assert recipe.figure is not None
     x, y = recipe.figure.x, recipe.figure.y
     curves = measured_curves(rows, x, y)
-    papers = published_curves(published, x, y, by_column=_by_column(rows, x))
+    parts = _parts(rows, x)
+    ours = {_name(row["row"], without_remarks(row["column"]), parts): _curve_of(row, parts) for row in rows}
+    papers = {ours.get(name, name): points for name, points in published_curves(published, x, y, parts).items()}
     same_axes = comparable(y, scale in recipe.data_of_paper)
     return _draw(recipe, scale, curves, levels(rows, x, y), papers, same_axes, machine_line(rows)) if curves else None
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
-    """Points of the finished rows by row label, and by column without its part `x=VALUE` where these parts stand in
-    columns that differ otherwise. x and y are metrics, counters or parameters of method or task."""
-    by_column = _by_column(rows, x)
+    """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
+    metrics, counters or parameters of method or task."""
+    parts = _parts(rows, x)
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)
         if row["status"] == "ok" and at is not None and value is not None:
             low, high = interval_of(row, y) or (None, None)
-            name = _name(row["row"], row["column"], x, by_column=by_column)
-            curves.setdefault(name, []).append(Point(at, value, low, high))
+            curves.setdefault(_curve_of(row, parts), []).append(Point(at, value, low, high))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
@@ -91,9 +92,9 @@ def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
     return {row["cell"]: value for row, value in found if value is not None}
 
 
-def published_curves(published: Published, x: str, y: str, *, by_column: bool = False) -> Curves:
-    """The paper's points by row label, or row and column as in `measured_curves`: numbers of y whose column says
-    `x=VALUE`, or for which x is published too."""
+def published_curves(published: Published, x: str, y: str, parts: frozenset[str] = frozenset()) -> Curves:
+    """The paper's points by row label and those of the column's parts that tell measured curves apart: numbers of y
+    whose column says `x=VALUE`, or for which x is published too."""
     curves: Curves = {}
     for number in published.numbers:
         value = number.as_measured(y)
@@ -104,26 +105,25 @@ def published_curves(published: Published, x: str, y: str, *, by_column: bool = 
             beside = published.lookup(number.row, number.column, x)
             at = beside.as_measured(x) if beside else None
         if at is not None:
-            name = _name(number.row, number.column, x, by_column=by_column)
+            name = _name(number.row, number.column, parts)
             curves.setdefault(name, []).append(Point(at, value))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
-def _by_column(rows: Sequence[Row], x: str) -> bool:
-    """Whether columns that say `x=VALUE` differ in something else."""
+def _parts(rows: Sequence[Row], x: str) -> frozenset[str]:
+    """Parts of column labels, without remarks, in which columns that say `x=VALUE` differ but for this."""
     columns = [row["column"] for row in rows if _in_label(row["column"], x) is not None]
-    return len({_without(column, x) for column in columns}) > 1
+    split = [{without_remarks(p) for p in column.split(" / ") if _in_label(p, x) is None} for column in columns]
+    return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
 
 
-def _name(row: str, column: str, x: str, *, by_column: bool) -> str:
-    """A curve's name; that of the paper's curve is the same as ours, whose labels may have remarks in parentheses."""
-    rest = without_remarks(_without(column, x)) if by_column else ""
-    return f"{row}, {rest}" if rest else row
+def _curve_of(row: Row, parts: frozenset[str]) -> str:
+    return _name(row["row"], row["column"], parts)
 
 
-def _without(column: str, x: str) -> str:
-    """A column label without its part `x=VALUE`."""
-    return " / ".join(part for part in column.split(" / ") if _in_label(part, x) is None)
+def _name(row: str, column: str, parts: frozenset[str]) -> str:
+    """A curve's name, with the remarks that our labels make on what stands in for the paper's."""
+    return ", ".join([row, *(part for part in column.split(" / ") if without_remarks(part) in parts)])
 
 
 def _coordinate(row: Row, name: str) -> float | None:
@@ -166,21 +166,22 @@ def _draw(
     for name in names:
         _curve(panels[0], names, name, curves.get(name, []), measured=True)
         _curve(panels[-1], names, name, papers.get(name, []), measured=False)
-    many = len(names) > LEGEND
+    xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
     for panel in panels:
         panel.set_xlabel(_axis(recipe.figure.x))
         panel.set_ylabel(_axis(recipe.figure.y))
-        if _over_decades([p.x for points in [*curves.values(), *papers.values()] for p in points]):
+        if xs[0] > 0 and xs[-1] / xs[0] >= DECADES:
             panel.set_xscale("log")
+            panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
+            panel.set_xticks([], minor=True)
         panel.grid(alpha=0.3)
-        if not many:
+        if len(names) <= LEGEND:
             panel.legend(fontsize="small", frameon=False)
-    if many:  # they would cover the curves
-        figure.set_figheight(4.8 + 0.1 * len(names))
-        handles = dict(zip(*reversed(_handles(panels)), strict=True))
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize="small", frameon=False
-        )
+    if len(names) > LEGEND:  # they would cover the curves
+        figure.set_figwidth(figure.get_figwidth() + 4.0)
+        found = [panel.get_legend_handles_labels() for panel in panels]
+        handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small", frameon=False)
     panels[0].set_title(f"measured, scale {scale}", fontsize="medium")
     if apart:
         panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
@@ -190,18 +191,6 @@ def _draw(
     known = any(p.low is not None for points in curves.values() for p in points)
     figure.supxlabel(("bars: 95% intervals; " if known else "") + machine, fontsize="x-small", color="0.4")
     return figure
-
-
-def _handles(panels: Sequence[Axes]) -> tuple[list[Any], list[str]]:
-    """Handles and labels of the legends of all panels."""
-    found = [panel.get_legend_handles_labels() for panel in panels]
-    return [h for handles, _ in found for h in handles], [label for _, labels in found for label in labels]
-
-
-def _over_decades(values: Sequence[float]) -> bool:
-    """Whether a linear axis would crowd values at its lower end."""
-    ordered = sorted(set(values))
-    return len(ordered) > 1 and ordered[0] > 0 and ordered[-1] / ordered[0] >= DECADES
 
 
 def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, measured: bool) -> None:
@@ -221,8 +210,9 @@ def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, meas
 
 
 def _axis(name: str) -> str:
-    unit = UNITS.get(name) or ("s" if name.endswith("_s") else "")
-    label = name.removesuffix("_s").replace("_", " ")
+    ending = next((unit for unit in ("ms", "s") if name.endswith(f"_{unit}")), "")
+    unit = UNITS.get(name, ending)
+    label = name.removesuffix(f"_{ending}").replace("_", " ")
     return f"{label} ({unit})" if unit else label
 
 

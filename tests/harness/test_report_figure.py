@@ -41,7 +41,7 @@ def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
     found = figure.measured_curves(curves(), "k", "speedup")
     assert {name: [(p.x, p.y) for p in points] for name, points in found.items()} == {
         "OS3, EDR": [(1, 8.0), (1024, 4.0)],
-        "OS3, ADR": [(1, 2.0), (1024, 1.5)],
+        "OS3, ADR (300k entries)": [(1, 2.0), (1024, 1.5)],
     }
 
 
@@ -49,10 +49,12 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
 
 
-def test_the_papers_points_join_the_curve_of_their_row_and_column():
+def test_the_papers_points_join_the_curve_of_their_row_and_column_whatever_remarks_it_has(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
-    found = figure.published_curves(numbers, "k", "speedup", by_column=True)
+    found = figure.published_curves(numbers, "k", "speedup", frozenset({"EDR", "ADR"}))
     assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
+    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path)[0].read_text()
+    assert "OS3, ADR (300k entries), published" in svg and "OS3, ADR, published" not in svg
 
 
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
