@@ -119,7 +119,7 @@ def _search(starts, postings, weights, terms, counts, low, high, block, scores, 
     A passage's sum runs over the terms in ascending order, the same in any batch and any range, and as in `_score`:
     a term that a query lacks adds exactly zero. block: sums kept at once.
     """
-    batch, k = scores.shape
+    batch = scores.shape[0]
     size = max(block // batch, 1)
     sums = np.empty((min(size, high - low), batch), np.float32)
     place = np.empty(terms.size, np.int64)  # of each term's next posting

@@ -23,8 +23,8 @@ UNREAD = -2  # as a passage: no passage is in the key-value cache yet
 
 @dataclass(slots=True)
 class PassageStep(Step):
-    """A step of k tokens. guess: the speculated passage, -1 for none. The rest is where it began: the reader's place, the passage
-    read there, tokens of the context read, tokens of output."""
+    """A step of k tokens. guess: the speculated passage, -1 for none. The rest is where it began: the reader's place,
+    the passage read there, tokens of the context read, tokens of output."""
 
     guess: int
     mark: Mark

@@ -61,6 +61,19 @@ class Mixture:
         mixed = self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm[tokens].astype(np.float64))
         return int(tokens[mixed == mixed.max()].min())
 
+    def log_probs(self, log_lm: NDArray[np.floating], found: Neighbors) -> NDArray[np.float64]:
+        """log of the whole mixture [V]; the LM's alone where `best` goes by it alone."""
+        near = found.ids >= 0
+        if not near.any() or self.lambda_ == 0:
+            return log_lm.astype(np.float64)
+        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
+        mass = np.bincount(self.values[found.ids[near]], weights, len(log_lm))
+        with np.errstate(divide="ignore"):
+            mixed: NDArray[np.float64] = np.log(
+                self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm.astype(np.float64))
+            )
+        return mixed
+
 
 @dataclass(slots=True)
 class TokenStep(Step):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, RetrievalGeneration
+import torch
+
+from harness.contracts import Artifacts, GenerationModel, Phases
 from harness.errors import RequestError
 from harness.registry import method
 from methods.ralmspec.iterative import IterativeRaLM
-from methods.ralmspec.passages import Passages, build_passages
+from methods.ralmspec.passages import PassageCache, Passages, build_passages
+from methods.ralmspec.reader import Reader
 from methods.ralmspec.retrievers import (
     Kind,
     Retriever,
@@ -18,34 +23,60 @@ from methods.ralmspec.retrievers import (
     open_retriever,
     passages_hash,
 )
-from methods.ralmspec.service import Scheduling, Service
-from methods.ralmspec.speculation import follow
+from methods.ralmspec.service import Scheduling
+from methods.ralmspec.serving import Serving, Speculation
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+__all__ = ["RalmSeq", "RalmSpec", "Scheduling"]  # parameters' types are looked up here
 
 LEAST = 16  # tokens of a passage that are worth reading
 
 
-class _Iterative(RetrievalGeneration):
-    """What both have in common: knowledge base, retriever, and the prompt's form."""
+@method(
+    "ralmseq",
+    contract="retrieval-generation",
+    needs=("causal", "passages"),
+    summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
+)
+@dataclass(kw_only=True)
+class RalmSeq(Serving):
+    """Sequential iterative RaLM (section 5.3), greedy.
 
-    def __init__(self, options: RetrieverOptions, interval: int, query_tokens: int, passage_tokens: int) -> None:
-        for name, value in (
-            ("interval", interval), ("query_tokens", query_tokens), ("dimension", options.dimension),
-            ("sample", options.sample), ("links", options.links), ("ef", options.ef),
-        ):  # fmt: skip
-            if value < 1:
-                raise RequestError(f"{name}={value} is not at least 1")
-        if passage_tokens < 0:
-            raise RequestError(f"passage_tokens={passage_tokens} is negative")
-        self.options = options
-        self.interval = interval
-        self.query_tokens = query_tokens
-        self.passage_tokens = passage_tokens
-        self.retriever: Retriever | None = None
+    retriever, and all from encoder to memory_gb: see `RetrieverOptions`. interval: tokens between retrievals.
+    query_tokens: the end of the context that is searched by; Algorithm 1 encodes all of it, Ram et al. (2023) the last
+    32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and output leave of the model's window.
+    """
+
+    retriever: Kind = "exact"
+    encoder: str = "lsa"
+    query_encoder: str = ""
+    dimension: int = 256
+    sample: int = 50_000
+    links: int = 32
+    ef: int = 128
+    k1: float = 0.9
+    b: float = 0.4
+    stopwords: bool = True
+    memory_gb: float = 8.0
+    interval: int = 4
+    query_tokens: int = 256
+    passage_tokens: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "query_tokens"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
+        if self.passage_tokens < 0:
+            raise RequestError(f"passage_tokens={self.passage_tokens} is negative")
+        self.options = RetrieverOptions(
+            self.retriever, self.encoder, self.query_encoder, self.dimension, self.sample, self.links, self.ef,
+            self.k1, self.b, self.stopwords, self.memory_gb, self.seed,
+        )  # fmt: skip
+        self.opened: Retriever | None = None
         self.passages: Passages | None = None
 
     def fit(
@@ -67,73 +98,58 @@ class _Iterative(RetrievalGeneration):
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        self.retriever = open_retriever(artifacts, self.options)
+        self.opened = open_retriever(artifacts, self.options)
         self.passages = Passages(artifacts.path("passage-tokens"))
 
-    def process(
-        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases, prefetch: int
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[IterativeRaLM]:
+        """Raises `RequestError` when the prompt does not fit beside passage and output."""
+        return nullcontext(self._process(model, prompt, limit, phases, 1, None))
+
+    def _process(
+        self,
+        model: GenerationModel,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        prefetch: int,
+        cache: PassageCache | None,
     ) -> IterativeRaLM:
-        """One request. Raises `RequestError` when the prompt does not fit beside passage and output."""
-        if self.retriever is None or self.passages is None:
-            raise RuntimeError("a retrieval generation answers after fit or open")
+        retriever, passages = self._ready()
+        return IterativeRaLM(
+            model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=prefetch,
+            query_tokens=self.query_tokens, passage_tokens=self._room(model, prompt, limit), cache=cache,
+        )  # fmt: skip
+
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
+        retriever, passages = self._ready()
+        context = list(prompt) or [model.start_id]
+        asked = [*context, *output[: len(output) // self.interval * self.interval]][-self.query_tokens :]
+        query = retriever.encode(model.tokenizer.decode(asked, skip_special_tokens=True))
+        found = retriever.search([query], 1)[0]
+        room = self._room(model, prompt, self.limit)
+        passage = passages.tokens(int(found[0]), room) if len(found) else []
+        return Reader(model).read([*passage, *context, *output])
+
+    def counters(self) -> dict[str, float]:
+        """Passages of the knowledge base."""
+        return {"passages": float(len(self.passages))} if self.passages is not None else {}
+
+    def _room(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
+        """Tokens of a passage that fit beside prompt and output."""
         room = min(model.window - limit - len(prompt), self.passage_tokens)
         if room < min(LEAST, self.passage_tokens):
             raise RequestError(
                 f"a prompt of {len(prompt)} tokens and an output of {limit} leave no room for a passage in the window "
                 f"of {model.window}; shorten the prompt or lower the limit"
             )
-        return IterativeRaLM(
-            model, self.retriever, self.passages, prompt, limit, phases, interval=self.interval, prefetch=prefetch,
-            query_tokens=self.query_tokens, passage_tokens=room,
-        )  # fmt: skip
+        return room
 
-    def counters(self) -> dict[str, float]:
-        """Passages of the knowledge base."""
-        return {"passages": float(len(self.passages))} if self.passages is not None else {}
-
-
-@method(
-    "ralmseq",
-    contract="retrieval-generation",
-    needs=("causal", "passages"),
-    summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
-)
-class RalmSeq(_Iterative):
-    """Sequential iterative RaLM (section 5.3), greedy.
-
-    retriever, and all from encoder to stopwords: see `RetrieverOptions`. interval: tokens between retrievals.
-    query_tokens: the end of the context that is searched by; Algorithm 1 encodes all of it, Ram et al. (2023) the last
-    32 tokens. passage_tokens: a passage is cut to so many, and to
-    what prompt and output leave of the model's window.
-    """
-
-    def __init__(
-        self,
-        *,
-        retriever: Kind = "exact",
-        encoder: str = "lsa",
-        query_encoder: str = "",
-        dimension: int = 256,
-        sample: int = 50_000,
-        links: int = 32,
-        ef: int = 128,
-        k1: float = 0.9,
-        b: float = 0.4,
-        stopwords: bool = True,
-        interval: int = 4,
-        query_tokens: int = 256,
-        passage_tokens: int = 256,
-        seed: int = 0,
-    ) -> None:
-        options = RetrieverOptions(
-            retriever, encoder, query_encoder, dimension, sample, links, ef, k1, b, stopwords, seed=seed
-        )
-        super().__init__(options, interval, query_tokens, passage_tokens)
-
-    def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
-        process = self.process(model, prompt, limit, phases, prefetch=1)
-        record = follow(process, phases)
-        return Decoded(process.output, record.trace(by_time=False))
+    def _ready(self) -> tuple[Retriever, Passages]:
+        if self.opened is None or self.passages is None:
+            raise RuntimeError("a retrieval generation answers after fit or open")
+        return self.opened, self.passages
 
 
 @method(
@@ -143,52 +159,32 @@ class RalmSeq(_Iterative):
     baseline="ralmseq",
     summary="iterative RaLM with speculative retrieval and batched verification, the same output",
 )
-class RalmSpec(_Iterative):
+@dataclass(kw_only=True)
+class RalmSpec(Speculation, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P.
-    scheduler: `fixed` with `stride`, or `os3` (S) with `window` and `gamma_max`. asynchronous: A.
+    shared: later requests speculate from what earlier ones found, too. scheduler to asynchronous: see `Speculation`.
     The other parameters are those of `ralmseq`, which must be given alike.
     """
 
-    def __init__(
-        self,
-        *,
-        prefetch: int = 1,
-        scheduler: Scheduling = "fixed",
-        stride: int = 3,
-        window: int = 5,
-        gamma_max: float = 0.6,
-        asynchronous: bool = False,
-        retriever: Kind = "exact",
-        encoder: str = "lsa",
-        query_encoder: str = "",
-        dimension: int = 256,
-        sample: int = 50_000,
-        links: int = 32,
-        ef: int = 128,
-        k1: float = 0.9,
-        b: float = 0.4,
-        stopwords: bool = True,
-        interval: int = 4,
-        query_tokens: int = 256,
-        passage_tokens: int = 256,
-        seed: int = 0,
-    ) -> None:
-        if prefetch < 1:
-            raise RequestError(f"prefetch={prefetch} is not at least 1")
-        options = RetrieverOptions(
-            retriever, encoder, query_encoder, dimension, sample, links, ef, k1, b, stopwords, seed=seed
-        )
-        super().__init__(options, interval, query_tokens, passage_tokens)
-        self.prefetch = prefetch
-        self.service = Service(scheduler, stride, window, gamma_max, asynchronous)
+    prefetch: int = 1
+    shared: bool = False
 
-    def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
-        process = self.process(model, prompt, limit, phases, self.prefetch)
-        record = self.service.serve(process, phases)
-        return Decoded(process.output, self.service.trace(record))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prefetch < 1:
+            raise RequestError(f"prefetch={self.prefetch} is not at least 1")
+        self.service = self.new_service()
+        self.cache: PassageCache | None = None
 
-    def counters(self) -> dict[str, float]:
-        """Passages, and `limit`: the speedup that the formula allows for what was measured."""
-        return super().counters() | self.service.counters()
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        super().open(subject, artifacts)
+        if self.service is not None:
+            self.service.reset()
+        self.cache = PassageCache(self._ready()[0]) if self.shared else None
+
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[IterativeRaLM]:
+        return nullcontext(self._process(model, prompt, limit, phases, self.prefetch, self.cache))

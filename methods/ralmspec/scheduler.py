@@ -31,13 +31,12 @@ def latency(a: float, b: float, gamma: float, s: int, asynchronous: bool) -> flo
     return hit * ((s - 1) * a + max(a, b)) + (1 - hit) * (s * a + b)
 
 
-def rate(
-    a: float, b: float, gamma: float, s: int, asynchronous: bool = False, slope: float = 0.0, redo: float = 0.0
-) -> float:
-    """Settled retrievals per second, the paper's objective, where a verification takes b + slope s seconds and a
-    mismatch `redo` seconds more (both 0 in the paper)."""
-    spent = latency(a, b + slope * s, gamma, s, asynchronous) + redo * (1 - gamma**s)
-    return expected_matches(gamma, s) / spent
+def pipelined(a: float, b: float, gamma: float, s: int) -> float:
+    """Expected seconds of s steps and their verification in the worker as `speculation` does it: after a round that
+    was all right, the steps of the next one have been taken meanwhile, as many as there was time for. The paper lets
+    one overlap. A mismatch is noticed once the step under way is taken, on average half a step later."""
+    hit = gamma**s
+    return hit * max(s * a, b) + (1 - hit) * ((s - 0.5) * a + b)
 
 
 def best_stride(
@@ -46,12 +45,17 @@ def best_stride(
     gamma: float,
     asynchronous: bool = False,
     slope: float = 0.0,
-    redo: float = 0.0,
     least: int = 1,
     longest: int = LONGEST,
 ) -> int:
-    """The s in least..longest with the highest `rate`; the smallest of equal ones."""
-    return max(range(least, longest + 1), key=lambda s: (rate(a, b, gamma, s, asynchronous, slope, redo), -s))
+    """The s in least..longest with the most settled retrievals per second, where a verification takes b + slope s
+    seconds (slope 0 in the paper); the smallest of equal ones. What a mismatch costs beside does not change it: it adds
+    the same to the seconds of every settled retrieval."""
+
+    def rate(s: int) -> float:
+        return expected_matches(gamma, s) / latency(a, b + slope * s, gamma, s, asynchronous)
+
+    return max(range(least, longest + 1), key=lambda s: (rate(s), -s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +148,9 @@ class OS3(Strides):
             return Decision(1, self.asynchronous)
         if not self._can_gain():
             return Decision(0)
-        _, s, aside = max(self._planned(aside) for aside in ([False, True] if self.asynchronous else [False]))
-        if s == 0:
-            return Decision(0)
-        pays = self._rate(s, aside, self.likely) > 1 / known.sequential
-        return Decision(s, aside) if pays or known.credit >= known.full else Decision(0)
+        expected, s, aside = max(self._planned(aside) for aside in ([False, True] if self.asynchronous else [False]))
+        pays = expected > 1 / known.sequential
+        return Decision(s, aside) if s and (pays or known.credit >= known.full) else Decision(0)
 
     def _can_gain(self) -> bool:
         """At best, all search vanishes."""
@@ -163,14 +165,15 @@ class OS3(Strides):
         longest = min(int(bearable / (a + slope)), LONGEST)
         if longest < least:
             return 0.0, 0, aside
-        redo = self.redo * known.step(False)
-        s = best_stride(a, b, self.gamma, aside, slope, redo, least, longest)
-        return self._rate(s, aside, self.likely), s, aside
+        s = best_stride(a, b, self.gamma, aside, slope, least, longest)
+        return self._rate(s, aside), s, aside
 
-    def _rate(self, s: int, aside: bool, gamma: float) -> float:
-        known = self.experience
-        b, slope = known.verification(aside)
-        return rate(known.step(aside) + known.guess, b, gamma, s, aside, slope, self.redo * known.step(False))
+    def _rate(self, s: int, aside: bool) -> float:
+        """Settled retrievals per second as far as the last steps tell."""
+        known, gamma = self.experience, self.likely
+        a, (b, slope) = known.step(aside) + known.guess, known.verification(aside)
+        spent = pipelined(a, b + slope * s, gamma, s) if aside else latency(a, b + slope * s, gamma, s, False)
+        return expected_matches(gamma, s) / (spent + self.redo * (1 - gamma**s) * known.step(False))
 
     def asks(self) -> bool:
         """Thinned out so that asking costs no more than `Experience.refill` of the time."""

@@ -32,12 +32,12 @@ class Service:
         self.gamma_max = gamma_max
         self.asynchronous = asynchronous
         self.experience = Experience()
-        self.served: Record | None = None
+        self.served = Record()  # since the last reset
 
-    def reset(self, measured: bool) -> None:
-        """Forget everything; `measured`: what is served from here on counts for `limit`."""
+    def reset(self) -> None:
+        """Forget what was served and learnt."""
         self.experience = Experience()
-        self.served = Record() if measured else None
+        self.served = Record()
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. The worker thread, where there is one, ends with it."""
@@ -46,18 +46,12 @@ class Service:
                 record = speculate(process, self._strides(process), phases, worker)
         else:
             record = speculate(process, self._strides(process), phases)
-        if self.served is not None:
-            self.served.add(record)
+        self.served.add(record)
         return record
 
     def trace(self, record: Record) -> Trace:
         """The request's trace; strides of OS3 and what overlaps depend on timing by design."""
         return record.trace(by_time=self.asynchronous or self.scheduler == "os3")
-
-    def counters(self) -> dict[str, float]:
-        """`limit`, of what was served and measured since the last `reset`: see `Record.limit`."""
-        limit = self.served.limit() if self.served is not None else None
-        return {} if limit is None else {"limit": limit}
 
     def _strides(self, process: Process[Any, Any]) -> Strides:
         if self.scheduler == "fixed":

@@ -48,11 +48,11 @@ class LocalityCache(SpeculationSource):
     two bounds a request with k = 1024 would soon rank more cached entries than a search looks at.
     """
 
-    def __init__(self, store: Datastore, following: int = 10, nearest: int = 128, searches: int = 64) -> None:
+    def __init__(self, store: Datastore, following: int = 10, nearest: int = 32, searches: int = 64) -> None:
         self.store = store
-        self.following = following
         self.nearest = nearest
         self.found: deque[NDArray[np.int64]] = deque(maxlen=searches)
+        self._steps = np.arange(following + 1)
         self._entries: NDArray[np.int64] | None = np.empty(0, np.int64)
 
     def entries(self) -> NDArray[np.int64]:
@@ -61,12 +61,10 @@ class LocalityCache(SpeculationSource):
         return self._entries
 
     def searched(self, ids: NDArray[np.int64]) -> None:
-        current = ids[: self.nearest]
-        current = current[current >= 0].astype(np.int64)
-        reached = [current]
-        for _ in range(self.following):
-            current = self.store.successors(current)
-            current = current[current >= 0]
-            reached.append(current)
-        self.found.append(np.concatenate(reached))
+        start = ids[: self.nearest]
+        start = start[start >= 0].astype(np.int64)
+        offsets = self.store.offsets
+        ends = offsets[np.searchsorted(offsets, start, side="right")]  # of the stream of each
+        reached = start[:, None] + self._steps
+        self.found.append(reached[reached < ends[:, None]])
         self._entries = None

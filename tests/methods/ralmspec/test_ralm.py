@@ -48,7 +48,7 @@ def fitted(cls, model, passages, root, **parameters):
 def test_the_baseline_is_iterative_ralm_without_any_cache(model, artifacts_root, kind):
     method = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root, retriever=kind)
     for prompt in PROMPTS:
-        expected = plain(model, method.retriever, method.passages, prompt, 21, 4, 6)
+        expected = plain(model, method.opened, method.passages, prompt, 21, 4, 6)
         answer = method.generate(model, prompt, 21, NoPhases())
         assert answer.ids == expected
         assert answer.trace.counters["searches"] == -(-len(expected) // 4)
@@ -114,7 +114,7 @@ def test_a_query_that_matches_nothing_generates_without_a_passage(artifacts_root
     passages = ["zzz yyy", "xxx zzz"]  # words that no context can hold
     seq = fitted(RalmSeq, model, passages, artifacts_root, retriever="bm25")
     spec = fitted(RalmSpec, model, passages, artifacts_root, retriever="bm25")
-    expected = plain(model, seq.retriever, seq.passages, PROMPTS[0], 12, 4, 6)
+    expected = plain(model, seq.opened, seq.passages, PROMPTS[0], 12, 4, 6)
     assert seq.generate(model, PROMPTS[0], 12, NoPhases()).ids == expected
     assert spec.generate(model, PROMPTS[0], 12, NoPhases()).ids == expected
 
@@ -148,7 +148,7 @@ class Failing:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_error_of_the_retriever_reaches_the_caller_and_leaves_no_thread(artifacts_root, model, asynchronous):
     method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=asynchronous)
-    method.retriever = Failing(method.retriever)
+    method.opened = Failing(method.opened)
     before = threading.active_count()
     with pytest.raises(OSError, match=f"the index is gone, aside={asynchronous}"):
         method.generate(model, PROMPTS[0], 40, NoPhases())
@@ -157,13 +157,13 @@ def test_an_error_of_the_retriever_reaches_the_caller_and_leaves_no_thread(artif
 
 def test_asynchronous_verification_runs_beside_generation(artifacts_root, model):
     method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=True, prefetch=5)
-    inner, seen = method.retriever.search, []
+    inner, seen = method.opened.search, []
 
     def search(queries, k, aside=False):
         seen.append((aside, threading.current_thread() is threading.main_thread()))
         return inner(queries, k, aside)
 
-    method.retriever.search = search
+    method.opened.search = search
     method.generate(model, PROMPTS[0], 40, NoPhases())
     assert (True, False) in seen and (True, True) not in seen and (False, False) not in seen
 

@@ -1,0 +1,71 @@
+"""What all methods here have in common: one way through a request, with or without speculation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
+from methods.ralmspec.service import Scheduling, Service
+from methods.ralmspec.speculation import follow
+
+
+@dataclass(kw_only=True)
+class Speculation:
+    """Parameters of speculation. scheduler: `fixed` with `stride`, or `os3` (S) with `window` and `gamma_max`.
+    asynchronous: A."""
+
+    scheduler: Scheduling = "fixed"
+    stride: int = 3
+    window: int = 5
+    gamma_max: float = 0.6
+    asynchronous: bool = False
+
+    def new_service(self) -> Service:
+        """Raises `RequestError` for a value out of range."""
+        return Service(self.scheduler, self.stride, self.window, self.gamma_max, self.asynchronous)
+
+
+class Serving(RetrievalGeneration):
+    """Serves requests, sequentially without a `service`."""
+
+    service: Service | None = None
+    limit = 0  # of the last request
+
+    @abstractmethod
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[Any]:
+        """The process of one request, with its `output`."""
+
+    @abstractmethod
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
+        """What decides about the token after prompt and output, log-probabilities or logits [V], by a fresh pass."""
+
+    def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
+        self.limit = limit
+        with self.request(model, prompt, limit, phases) as process:
+            if self.service is None:
+                trace = follow(process, phases).trace(by_time=False)
+            else:
+                trace = self.service.trace(self.service.serve(process, phases))
+            return Decoded(process.output, trace)
+
+    def allowed_speedup(self) -> float | None:
+        """What the paper's formula allows; None without speculation."""
+        return self.service.served.limit() if self.service is not None else None
+
+    def gap(
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """Of the two best tokens' scores. Steps beside a verification run on fewer cores and a context that is read in
+        other portions goes through other kernels, so that float32 may differ at near ties."""
+        pairs = zip(output, expected, strict=False)
+        place = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(output), len(expected)))
+        best = self.scores(model, prompt, expected[:place]).topk(2).values
+        return float(best[0] - best[1])
