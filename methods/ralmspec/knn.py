@@ -19,7 +19,7 @@ from methods.knnlm.retrieval import Distance, Retriever
 from methods.knnlm.scorer import KnnLm
 from methods.ralmspec.neighbors import KnnGeneration, Mixture
 from methods.ralmspec.retrievers import single_threaded
-from methods.ralmspec.service import Scheduling
+from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.serving import Serving, Speculation
 from methods.ralmspec.sources import LocalityCache, SpeculationSource
 
@@ -144,12 +144,11 @@ class KnnSpeculative(Speculation, KnnSequential):
         for name, least in (("following", 0), ("nearest", 1), ("searches", 1)):
             if getattr(self, name) < least:
                 raise RequestError(f"{name}={getattr(self, name)} is not at least {least}")
-        self.service = self.new_service()
+        self.service: Service = self.new_service()
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
-        if self.service is not None:
-            self.service.reset()
+        self.service.reset()
 
     def source(self) -> SpeculationSource:
         store = self.knnlm.ready()[0].store

@@ -23,7 +23,7 @@ from methods.ralmspec.retrievers import (
     open_retriever,
     passages_hash,
 )
-from methods.ralmspec.service import Scheduling
+from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.serving import Serving, Speculation
 
 if TYPE_CHECKING:
@@ -175,13 +175,12 @@ class RalmSpec(Speculation, RalmSeq):
         super().__post_init__()
         if self.prefetch < 1:
             raise RequestError(f"prefetch={self.prefetch} is not at least 1")
-        self.service = self.new_service()
+        self.service: Service = self.new_service()
         self.cache: PassageCache | None = None
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
-        if self.service is not None:
-            self.service.reset()
+        self.service.reset()
         self.cache = PassageCache(self._ready()[0]) if self.shared else None
 
     def request(

@@ -42,6 +42,9 @@ class Reader:
         self.length = 0
         if not all(getattr(layer, "is_croppable", True) for layer in self.cache.layers):
             raise RequestError(f"{self.model.name}: its key-value cache cannot be cut back, which speculation needs")
+        for layer in self.cache.layers:
+            if getattr(layer, "is_sliding", False):
+                layer.activate_past_recording()  # else it forgets what a cut would bring back
 
     @torch.no_grad()
     def read(self, ids: Sequence[int]) -> torch.Tensor:

@@ -105,6 +105,22 @@ def test_speculation_saves_searches_and_is_corrected(artifacts_root):
     assert total["rollbacks"] > 0
 
 
+def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_root):
+    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=16, key="last_hidden")
+    expected = method.generate(MODELS[0], PROMPTS[0], 12, NoPhases()).ids
+    store = method.knnlm.ready()[0].store
+    for place in (0, 5):
+        with torch.no_grad(), MODELS[0].language_model.capture("last_hidden") as keys:
+            logits = MODELS[0].module(input_ids=torch.tensor([[*PROMPTS[0], *expected[:place]]])).logits[0, -1]
+        query = keys[0].reshape(-1, keys[0].shape[-1])[-1].numpy().astype(np.float32)
+        distances = ((store.keys.astype(np.float64) - query) ** 2).sum(1)
+        ids = np.argsort(distances, kind="stable")[:16]
+        knn = knn_distribution(distances[ids][None], store.values[ids][None], 20.0, MODELS[0].vocabulary_size)[0]
+        best = np.sort(np.log(0.5 * knn + 0.5 * logits.softmax(-1).numpy()))
+        other = [*expected[:place], 60 - expected[place]]
+        assert method.gap(MODELS[0], PROMPTS[0], other, expected) == pytest.approx(best[-1] - best[-2], rel=1e-4)
+
+
 def test_no_thread_outlives_its_request(artifacts_root):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=8, asynchronous=True)
     method.generate(MODELS[0], PROMPTS[0], 20, NoPhases())

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.artifacts import CellArtifacts
+from harness.drivers import DRIVERS
 from harness.errors import RequestError
 from harness.phases import NoPhases, PhaseTimer
+from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
 
 from .conftest import make_model, make_passages
@@ -155,17 +157,95 @@ def test_an_error_of_the_retriever_reaches_the_caller_and_leaves_no_thread(artif
     assert threading.active_count() == before
 
 
-def test_asynchronous_verification_runs_beside_generation(artifacts_root, model):
-    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=True, prefetch=5)
-    inner, seen = method.opened.search, []
+def test_asynchronous_verification_runs_beside_generation(artifacts_root, model, monkeypatch):
+    """A search in the worker ends only after a later step was begun: waiting for it at once would never end."""
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, asynchronous=True, prefetch=50, stride=2)
+    search, begin, begun, later = method.opened.search, IterativeRaLM.begin, [], threading.Event()
+    beside = []
 
-    def search(queries, k, aside=False):
-        seen.append((aside, threading.current_thread() is threading.main_thread()))
-        return inner(queries, k, aside)
+    def waiting(queries, k, aside=False):
+        if aside and not beside:
+            assert threading.current_thread() is not threading.main_thread()
+            beside.append(later.wait(10))
+        return search(queries, k, aside)
 
-    method.opened.search = search
-    method.generate(model, PROMPTS[0], 40, NoPhases())
-    assert (True, False) in seen and (True, True) not in seen and (False, False) not in seen
+    def counted(self):
+        begun.append(1)
+        if len(begun) > 3:  # one by a search, two that are being verified
+            later.set()
+        return begin(self)
+
+    monkeypatch.setattr(method.opened, "search", waiting)
+    monkeypatch.setattr(IterativeRaLM, "begin", counted)
+    method.generate(model, PROMPTS[2], 40, NoPhases())
+    assert beside == [True]
+
+
+def test_a_cache_shared_across_requests_changes_searches_and_no_token(artifacts_root, model):
+    passages = make_passages(1, 40)
+    alone = fitted(RalmSpec, model, passages, artifacts_root)
+    shared = fitted(RalmSpec, model, passages, artifacts_root, shared=True)
+    searches = []
+    for method in (alone, shared):
+        answers = [method.generate(model, prompt, 40, NoPhases()) for prompt in PROMPTS * 2]
+        searches.append(sum(a.trace.counters["searches"] for a in answers[3:]))
+        assert [a.ids for a in answers[:3]] == [a.ids for a in answers[3:]]
+    assert searches[1] < searches[0]
+
+
+def test_the_gap_is_that_of_the_two_best_tokens_where_outputs_part(artifacts_root, model):
+    import torch
+
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root)
+    expected = method.generate(model, PROMPTS[0], 21, NoPhases()).ids
+    for place in (0, 6, 20):
+        text = model.tokenizer.decode([*PROMPTS[0], *expected[: place // 4 * 4]][-6:], skip_special_tokens=True)
+        (found,) = method.opened.search([method.opened.encode(text)], 1)[0]
+        passage = method.passages.tokens(int(found))
+        with torch.no_grad():
+            ids = torch.tensor([[*passage, *PROMPTS[0], *expected[:place]]])
+            best = model.module(input_ids=ids).logits[0, -1].topk(2)
+        assert int(best.indices[0]) == expected[place]
+        other = [*expected[:place], 60 - expected[place], *expected[place + 1 :]]
+        gap = method.gap(model, PROMPTS[0], other, expected)
+        assert gap == pytest.approx(float(best.values[0] - best.values[1]))
+
+
+def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root):
+    import torch
+
+    model = make_model(5, torch.float32)
+    model.hash = "float32"
+    passages = make_passages(7, 60)
+    seq = fitted(RalmSeq, model, passages, artifacts_root)
+    spec = fitted(RalmSpec, model, passages, artifacts_root, asynchronous=True, prefetch=20, scheduler="os3")
+    for prompt in PROMPTS:
+        ours, theirs = (method.generate(model, prompt, 60, NoPhases()).ids for method in (spec, seq))
+        assert ours == theirs or spec.gap(model, prompt, ours, theirs) < 1e-4
+
+
+def test_a_model_with_a_sliding_window_can_go_back(artifacts_root, model):
+    from dataclasses import replace
+
+    import torch
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(
+        vocab_size=61, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, sliding_window=8, max_position_embeddings=96, initializer_range=0.6,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    sliding = replace(model, module=MistralForCausalLM(config).double().eval(), hash="mistral")
+    passages = make_passages(1, 40)
+    seq = fitted(RalmSeq, sliding, passages, artifacts_root)
+    rollbacks = 0
+    for asynchronous in (False, True):
+        spec = fitted(RalmSpec, sliding, passages, artifacts_root, stride=4, asynchronous=asynchronous)
+        for prompt in PROMPTS:
+            answer = spec.generate(sliding, prompt, 40, NoPhases())
+            assert answer.ids == seq.generate(sliding, prompt, 40, NoPhases()).ids
+            rollbacks += (answer.trace.counters | answer.trace.timing_counters)["rollbacks"]
+    assert rollbacks > 0
 
 
 @pytest.mark.parametrize(
@@ -196,10 +276,37 @@ def test_bad_requests_are_refused(artifacts_root, model):
 
 
 def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):
-    passages = make_passages(1, 40)
-    fixed = fitted(RalmSpec, model, passages, artifacts_root).generate(model, PROMPTS[0], 40, NoPhases()).trace
-    timed = fitted(RalmSpec, model, passages, artifacts_root, scheduler="os3").generate(
-        model, PROMPTS[0], 40, NoPhases()
-    )
-    assert {"searches", "rollbacks", "matched"} <= set(fixed.counters)
-    assert not timed.trace.counters and {"searches", "rollbacks"} <= set(timed.trace.timing_counters)
+    driver = DRIVERS["retrieval-generation"]
+
+    def figures(**parameters):
+        method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, **parameters)
+        answers = [method.generate(model, prompt, 40, NoPhases()) for prompt in PROMPTS]
+        return driver.counters(answers) | method.counters(), driver.timing_counters(answers), method
+
+    fixed, _, _ = figures()
+    assert {"searches", "rollbacks", "matched", "sequential"} <= set(fixed) and fixed["iterations"] > 0
+    for parameters in ({"scheduler": "os3"}, {"asynchronous": True}):
+        counters, by_time, _ = figures(**parameters)
+        assert set(counters) == {"tokens", "iterations", "passages"} and counters["iterations"] == 0
+        assert {"searches", "rollbacks", "generation_s", "retrieval_s", "steps"} <= set(by_time)
+
+
+def test_the_formula_allows_what_it_gives_for_the_requests_since_the_opening(artifacts_root, model):
+    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, stride=3)
+    assert method.allowed_speedup() is None  # nothing was served
+    for prompt in PROMPTS:
+        method.generate(model, prompt, 40, NoPhases())
+    record = method.service.served
+    assert record.sequential == len(PROMPTS)
+    a = (record.step_s[0] + record.guess_s) / record.steps[0]
+    b = record.verification_s[0] / record.rounds.total()
+    gamma = record.matched / (record.matched + record.rollbacks)
+    single, same = record.single_s / 3, record.sequential_s + record.single_s
+    plain = record.step_s[0] / record.steps[0]
+    ours = same + sum(n * (s * a + b) for (s, _), n in record.rounds.items())
+    theirs = same + sum(n * sum(gamma**i for i in range(s)) * (plain + single) for (s, _), n in record.rounds.items())
+    assert method.allowed_speedup() == pytest.approx(theirs / ours)
+    never = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, stride=0)
+    never.generate(model, PROMPTS[0], 40, NoPhases())
+    assert never.allowed_speedup() == 1.0
+    assert fitted(RalmSeq, model, make_passages(1, 40), artifacts_root).allowed_speedup() is None

@@ -1,0 +1,130 @@
+"""How much of what asynchronous verification could save it saves (Zhang et al., 2024, section 4, asynchronous
+verification): what two threads of a small machine make of the ideal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from harness.contracts import Artifacts
+from harness.errors import RequestError
+from harness.phases import NoPhases
+from harness.progress import Progress
+from harness.registry import analysis
+from harness.settings import Measure, RetrievalSetting
+from harness.statistics import block_bootstrap, mean_interval
+from methods.ralmspec.ralm import RalmSpec
+from methods.ralmspec.record import Record
+from methods.ralmspec.retrievers import Kind
+
+
+@analysis("asynchronous-saving", summary="share of the ideal saving that asynchronous verification reaches")
+def asynchronous_saving(
+    setting: RetrievalSetting,
+    artifacts: Artifacts,
+    progress: Progress,
+    *,
+    prompts: int = 20,
+    stride: int = 3,
+    prefetch: int = 1,
+    retriever: Kind = "exact",
+    encoder: str = "lsa",
+    query_encoder: str = "",
+    dimension: int = 256,
+    sample: int = 50_000,
+    links: int = 32,
+    ef: int = 128,
+    k1: float = 0.9,
+    b: float = 0.4,
+    stopwords: bool = True,
+    memory_gb: float = 8.0,
+    interval: int = 4,
+    query_tokens: int = 256,
+    passage_tokens: int = 256,
+) -> dict[str, Measure]:
+    """The same requests at a fixed stride, synchronously on one thread, and asynchronously with one thread for the
+    steps and one for the verifications, in turn. The ideal hides, in every round whose steps were all right, the
+    shorter of a step and a verification, a and b as the request has them synchronously.
+
+    `synchronous_s`, `asynchronous_s`, `ideal_s` (of saving): means a request. `asynchronous_share`: of the sums, with
+    a bootstrap interval over requests.
+    """
+    if prompts < 1 or stride < 1:
+        raise RequestError(f"asynchronous-saving: prompts={prompts} and stride={stride} must be at least 1")
+    served = [
+        RalmSpec(
+            asynchronous=asynchronous, stride=stride, prefetch=prefetch, retriever=retriever, encoder=encoder,
+            query_encoder=query_encoder, dimension=dimension, sample=sample, links=links, ef=ef, k1=k1, b=b,
+            stopwords=stopwords, memory_gb=memory_gb, interval=interval, query_tokens=query_tokens,
+            passage_tokens=passage_tokens,
+        )
+        for asynchronous in (False, True)
+    ]  # fmt: skip
+    served[0].fit(setting.model, setting.knowledge, setting.validation, artifacts)
+    chosen = setting.evaluation[:prompts]
+    times, ideal = np.empty((2, len(chosen))), np.empty(len(chosen))
+    with _one_thread():
+        for method in served:
+            method.open(setting.model, artifacts)
+            method.generate(setting.model, chosen[0], setting.limit, NoPhases())  # warms up
+        for number, prompt in enumerate(chosen):
+            for side in (0, 1) if number % 2 else (1, 0):
+                seconds, record = _timed(served[side], setting, prompt)
+                times[side, number] = seconds
+                if side == 0:
+                    ideal[number] = _ideal(record)
+            progress.update("requests", number + 1, len(chosen), "prompts")
+    synchronous, asynchronous = times
+    result = {
+        "synchronous_s": _mean(synchronous),
+        "asynchronous_s": _mean(asynchronous),
+        "ideal_s": _mean(ideal),
+    }
+    if ideal.sum():
+        interval_ = block_bootstrap([synchronous, asynchronous, ideal], lambda s, a, i: (s - a) / i, 1)
+        low, high = interval_ or (None, None)
+        result["asynchronous_share"] = Measure(float((synchronous - asynchronous).sum() / ideal.sum()), low, high)
+    return result
+
+
+def _timed(method: RalmSpec, setting: RetrievalSetting, prompt: Sequence[int]) -> tuple[float, Record]:
+    method.service.reset()
+    started = perf_counter()
+    method.generate(setting.model, prompt, setting.limit, NoPhases())
+    return perf_counter() - started, method.service.served
+
+
+def _ideal(record: Record) -> float:
+    """Seconds that a request could save."""
+    rounds = record.rounds.total()
+    if not rounds:
+        return 0.0
+    a = (record.step_s[False] + record.guess_s) / record.steps[False]
+    b = record.verification_s[False] / rounds
+    return (rounds - record.rollbacks) * min(a, b)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch and, where it is loaded, faiss; searches opened meanwhile have one, too."""
+    faiss = sys.modules.get("faiss")
+    threads = torch.get_num_threads(), faiss.omp_get_max_threads() if faiss else 0
+    torch.set_num_threads(1)
+    if faiss:
+        faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads[0])
+        if faiss:
+            faiss.omp_set_num_threads(threads[1])
+
+
+def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Measure:
+    low, high = mean_interval(values) or (None, None)
+    return Measure(float(values.mean()), low, high)

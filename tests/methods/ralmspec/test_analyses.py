@@ -1,0 +1,57 @@
+"""The two analyses on a small knowledge base: what they report hangs together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.errors import RequestError
+from harness.progress import Progress
+from harness.settings import RetrievalSetting
+from methods.ralmspec.latency import retriever_latency
+from methods.ralmspec.saving import asynchronous_saving
+
+from .conftest import make_model, make_passages
+
+MODEL = make_model()
+
+
+def setting(knowledge):
+    prompts = [[5 + i, 9, 14 + i] for i in range(12)]
+    return RetrievalSetting(
+        hashes={}, model=MODEL, knowledge=knowledge, validation=[], evaluation=prompts, timed=[], limit=24
+    )
+
+
+@pytest.mark.parametrize("retriever", ["exact", "hnsw", "bm25"])
+def test_latencies_of_a_batch_and_of_its_queries(artifacts, retriever):
+    found = retriever_latency(
+        setting(make_passages(1, 60)), artifacts, Progress(quiet=True), retriever=retriever, batch=4, repeats=12,
+        dimension=8, k=3,
+    )  # fmt: skip
+    assert found["latency_per_query_ms"].value == pytest.approx(found["latency_ms"].value / 4)
+    gain = found["batching_gain"]
+    assert gain.value == pytest.approx(found["sequential_ms"].value / found["latency_ms"].value)
+    assert gain.low is not None and gain.high is not None and gain.low <= gain.value <= gain.high
+
+
+def test_streams_of_tokens_have_no_latency(artifacts):
+    with pytest.raises(RequestError, match="searches passages of text"):
+        retriever_latency(setting([np.arange(9)]), artifacts, Progress(quiet=True))
+
+
+def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
+    import torch
+
+    threads = torch.get_num_threads()
+    found = asynchronous_saving(
+        setting(make_passages(1, 30)), artifacts, Progress(quiet=True), prompts=12, stride=2, prefetch=30, dimension=8,
+        passage_tokens=10, query_tokens=6,
+    )  # fmt: skip
+    assert torch.get_num_threads() == threads
+    share = found["asynchronous_share"]
+    saved = found["synchronous_s"].value - found["asynchronous_s"].value
+    assert found["ideal_s"].value > 0 and share.value == pytest.approx(saved / found["ideal_s"].value)
+    assert share.low is not None and share.high is not None and share.low <= share.value <= share.high
+    with pytest.raises(RequestError, match="prompts=0"):
+        asynchronous_saving(setting(make_passages(1, 30)), artifacts, Progress(quiet=True), prompts=0)
