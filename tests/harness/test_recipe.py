@@ -123,18 +123,6 @@ def test_an_override_that_no_cell_takes_is_refused(toys):
         cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": 1})
 
 
-@pytest.mark.parametrize("scale", ["mini", "small", "paper"])
-@pytest.mark.parametrize("name", sorted(recipe.files(Registry())))
-def test_every_shipped_recipe_expands_at_every_scale_it_has(name, scale):
-    registry = Registry()
-    loaded = recipe.load(name, registry)
-    found = cells.expand(loaded, scale, registry)
-    rows = {(c.row, c.column) for c in found}
-    for claim in loaded.claims:
-        if scale in claim.scales:
-            assert any(claim.row == r and claim.column in (None, c) for r, c in rows), claim.text
-
-
 SWEPT = """
 name: toy
 title: a toy
