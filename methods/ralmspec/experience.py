@@ -23,23 +23,21 @@ class Experience:
     refill = 0.005
 
     def __init__(self) -> None:
-        self.steps: dict[bool, deque[float]] = {aside: deque(maxlen=RECENT) for aside in (False, True)}
-        self.guesses: deque[float] = deque(maxlen=RECENT)
-        self.singles: deque[float] = deque(maxlen=REPEATS)
-        self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
+        self.guess = 0.0  # seconds of a guess
+        self.single = 0.0  # seconds of a search for one query
         self.credit = self.full
         self.gamma = 0.5  # of all requests, the older the less
+        self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
+        self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
+        self._step: dict[bool, float | None] = {False: None, True: None}
+        self._guesses: deque[float] = deque(maxlen=RECENT)
+        self._singles: deque[float] = deque(maxlen=REPEATS)
         self._lines: dict[bool, tuple[float, float] | None] = {False: None, True: None}
 
     @property
-    def guess(self) -> float:
-        """Seconds of a guess."""
-        return _mean(self.guesses)
-
-    @property
-    def single(self) -> float:
-        """Seconds of a search for one query."""
-        return median(self.singles) if self.singles else 0.0
+    def empty(self) -> bool:
+        """Whether no step has been generated."""
+        return self._step[False] is None and self._step[True] is None
 
     @property
     def sequential(self) -> float:
@@ -48,21 +46,24 @@ class Experience:
 
     def step(self, beside: bool) -> float:
         """Seconds of generating a step beside a verification or alone; as the other where it is not known."""
-        return _mean(self.steps[beside] or self.steps[not beside])
+        known = self._step[beside]
+        return known if known is not None else self._step[not beside] or 0.0
 
     def verification(self, aside: bool) -> tuple[float, float]:
         """(b, slope): a verification of s queries takes b + slope s seconds, by least squares over the strides tried.
         Without a longer batch a search costs what a single one does; in the worker, as much as on all cores."""
+        if aside and not self.batches[True]:
+            return self.verification(False)
         if (line := self._lines[aside]) is None:
             line = self._lines[aside] = self._fitted(aside)
         return line
 
     def _fitted(self, aside: bool) -> tuple[float, float]:
         points = {s: median(seconds) for s, seconds in self.batches[aside].items()}
-        if not aside and self.singles:
+        if not aside and self._singles:
             points[1] = self.single
         if not points:
-            return self.verification(False) if aside else (0.0, 0.0)
+            return 0.0, 0.0
         s, seconds = _mean(points.keys()), _mean(points.values())
         spread = sum((x - s) ** 2 for x in points)
         slope = sum((x - s) * (t - seconds) for x, t in points.items()) / spread if spread else 0.0
@@ -71,23 +72,26 @@ class Experience:
 
     def stepped(self, seconds: float, beside: bool) -> None:
         """A step was generated."""
-        self.steps[beside].append(seconds)
+        self._steps[beside].append(seconds)
+        self._step[beside] = _mean(self._steps[beside])
 
     def guessed(self, seconds: float) -> None:
         """A guess was made."""
-        self.guesses.append(seconds)
+        self._guesses.append(seconds)
+        self.guess = _mean(self._guesses)
 
     def searched(self, seconds: float) -> None:
         """A step went without speculation, its search took so long."""
-        self.singles.append(seconds)
-        self._forget()
+        self._singles.append(seconds)
+        self.single = median(self._singles)
+        self._lines[False] = None
         if self.credit < self.full:
             self.credit = min(self.credit + self.refill, self.full)
 
     def verified(self, s: int, seconds: float, aside: bool) -> None:
         """A verification took so long."""
         self.batches[aside].setdefault(s, deque(maxlen=REPEATS)).append(seconds)
-        self._forget()
+        self._lines[aside] = None
 
     def settled(self, spent: float, sequential: float) -> None:
         """A round took `spent` seconds for what would have taken `sequential` without speculation."""
@@ -98,9 +102,6 @@ class Experience:
         """Guesses were right or wrong."""
         for hit in hits:
             self.gamma = MEMORY * self.gamma + (1 - MEMORY) * hit
-
-    def _forget(self) -> None:
-        self._lines = {False: None, True: None}
 
 
 def _mean(values: Collection[float]) -> float:

@@ -62,16 +62,26 @@ class PassageCache:
 
     def __init__(self, retriever: Retriever) -> None:
         self.retriever = retriever
-        self.ids: NDArray[np.int64] = np.empty(0, np.int64)  # ascending: the first of equal scores has the lowest id
+        self._ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self._new: list[NDArray[np.int64]] = []  # sorted in when somebody asks: without speculation nobody does
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, ascending: the first of equal scores has the lowest."""
+        if self._new:
+            self._ids = np.unique(np.concatenate([self._ids, *self._new]))
+            self._new = []
+        return self._ids
 
     def insert(self, found: Sequence[NDArray[np.int64]]) -> None:
         """Remember what searches found."""
-        self.ids = np.unique(np.concatenate([self.ids, *found]))
+        self._new += found
 
     def best(self, query: Any) -> int:
         """The best cached passage, -1 where none matches."""
-        if not len(self.ids):
+        ids = self.ids
+        if not len(ids):
             return -1
-        scores = self.retriever.score(query, self.ids)
+        scores = self.retriever.score(query, ids)
         best = int(scores.argmax())
-        return int(self.ids[best]) if scores[best] > -np.inf else -1
+        return int(ids[best]) if scores[best] > -np.inf else -1

@@ -144,7 +144,7 @@ class OS3(Strides):
 
     def next(self) -> Decision:
         known = self.experience
-        if not known.steps[False] and not known.steps[True]:
+        if known.empty:
             return Decision(1, self.asynchronous)
         if not self._can_gain():
             return Decision(0)
