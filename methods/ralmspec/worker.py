@@ -37,7 +37,8 @@ class Flight(Generic[R]):
 
 class Worker:
     """A context manager that ends its thread before it is left, whatever happened; the thread starts with the first
-    call. While a call is under way the worker has one core and the caller's torch the others."""
+    call. While a call is under way the worker has one core and the caller's torch the others. On CUDA both would use
+    the same stream; the searches here run on the CPU."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

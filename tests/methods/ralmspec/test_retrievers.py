@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
 from methods.ralmspec.bm25 import Bm25Retriever
-from methods.ralmspec.encoders import Pretrained
+from methods.ralmspec.encoders import Pretrained, identity
 from methods.ralmspec.passages import PassageCache
 from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
@@ -167,5 +167,8 @@ def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_pa
         products = alone @ retriever.encoder.query(text)
         (found,) = retriever.search([retriever.encode(text)], 1)[0]
         assert products[found] >= products.max() - 5e-2
+    before = identity(options["encoder"])
+    (tmp_path / "passage" / "config.json").write_text("{}")  # trained again in the same folder
+    assert identity(options["encoder"]) != before
     with pytest.raises(RequestError, match="cannot be loaded as an encoder"):
         Pretrained(str(tmp_path / "nothing"))

@@ -243,6 +243,8 @@ def test_it_never_loses_much_and_wins_most_of_what_a_fixed_stride_can(monkeypatc
         scheduler = OS3(Experience(), asynchronous=aside, redo=machine["redo"], gamma_max=0.95)
         ours = simulate(monkeypatch, scheduler, right, aside, **machine)
         assert ours <= 1.02 * baseline, machine
+        if gamma == 0:  # nothing can be won
+            continue
         fixed = ((Fixed(s, mode), mode) for s, mode in product(STRIDES, [False, True] if aside else [False]))
         best = min(simulate(monkeypatch, strides, right, mode, **machine) for strides, mode in fixed)
         assert best > baseline or ours <= best / (0.83 if aside else 0.85), machine
