@@ -140,19 +140,18 @@ class EditingTask(Task):
         encoded = self.generator.encode([" ".join(tokens) for tokens in items.sources])
         self._check_lengths(encoded, items.label)
         numbers = self._within(items, encoded, cache, progress)
-        rng = np.random.default_rng(self.seed)
-        if self.evaluation is not None and self.evaluation < len(numbers):
-            numbers = numbers[np.sort(rng.permutation(len(numbers))[: self.evaluation])]
+        # the timed sentences are the same ones however many are evaluated
+        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))]
+        numbers = np.sort(drawn[: self.evaluation])
         self.chosen = items.chosen(numbers.tolist())
         sources = [encoded[number] for number in numbers]
-        timed = rng.permutation(len(sources))[: self.timed]
         record = Path(folder) / "training.json"
         lengths = [len(source) for source in sources]
         return DecodingSetting(
             model=self.generator,
             training=(),
             evaluation=sources,
-            timed=[sources[n] for n in timed],
+            timed=[encoded[number] for number in drawn[: self.timed]],
             limit=self.limit,
             batch=self.batch,
             hashes={

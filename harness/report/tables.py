@@ -101,9 +101,11 @@ class _Layout:
         self.data_of_paper = scale in recipe.data_of_paper
         good = [row for row in rows if row["status"] == "ok"]
         self.names = [name for name in recipe.metrics or _default_columns(good) if name not in TIMES]
-        self.cells = {
-            (row["method"], repr(row["params"]["method"]), repr(row["params"]["task"])): row["cell"] for row in good
-        }
+        self.cells: dict[tuple[str, str, str], list[Row]] = {}
+        for row in good:
+            self.cells.setdefault(
+                (row["method"], repr(row["params"]["method"]), repr(row["params"]["task"])), []
+            ).append(row)
         baselines = {self._baseline(row) for row in good if row["speed_baseline"]}
         self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
         self.compared = bool(self.one_baseline or baselines)
@@ -161,7 +163,10 @@ class _Layout:
         baseline = row["speed_baseline"]
         if not baseline:
             return ""
-        cell = self.cells.get((baseline["method"], repr(baseline["params"]), repr(row["params"]["task"])))
+        key = baseline["method"], repr(baseline["params"]), repr(row["params"]["task"])
+        # of several cells with that method, which differ in their timing alone, the one in this row's own column
+        same = sorted(self.cells.get(key, ()), key=lambda other: other["column"] != row["column"])
+        cell = same[0]["cell"] if same else None
         own = row["params"]["method"] if baseline["method"] == row["method"] else {}
         differing = [f"{k}={v}" for k, v in baseline["params"].items() if k in own and own[k] != v]
         return cell or str(baseline["method"]) + (f" ({', '.join(differing[:3])})" if differing else "")

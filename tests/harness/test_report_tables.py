@@ -295,3 +295,13 @@ def test_the_figure_is_the_same_bytes_for_the_same_rows(tmp_path):
 def test_without_points_there_is_no_figure(tmp_path):
     assert figure.draw(parse(RECIPE, "demo.yaml"), "small", rows()[:1], Published([]), tmp_path) == []
     assert not list(tmp_path.iterdir())
+
+
+def test_of_baselines_that_differ_in_their_timing_the_one_in_the_same_column_is_named():
+    threads = ["1 thread", "2 threads"]
+    rows = [row(("LM", column), 20.0) for column in threads]
+    rows += [row(("kNN-LM", column), 17.0, speedup=2.0) for column in threads]
+    table = build(rows)
+    vs = table.header.index("vs")
+    named = [line[vs] for section in table.sections for line in section.lines if line[0] == "kNN-LM"]
+    assert named == [f"LM / {column}" for column in threads]

@@ -126,6 +126,17 @@ def test_sentences_are_chosen_by_the_edit_ratio_of_the_models_outputs(copier_fol
         ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[98, 99]).prepare(context, QUIET)
 
 
+def test_the_timed_sentences_are_the_same_however_many_are_evaluated(copier_folder, context):
+    few, many = (
+        ConllGec(source="generated", model=str(copier_folder), limit=40, evaluation=count, timed=2).prepare(
+            context, QUIET
+        )
+        for count in (2, 60)
+    )
+    assert (len(few.evaluation), len(many.evaluation)) == (2, 60)
+    assert few.timed == many.timed and sorted(few.timed) == sorted(few.evaluation)
+
+
 def test_jfleg_scores_by_gleu(copier_folder, context):
     task = JflegGec(model=str(copier_folder))
     setting = task.prepare(context, QUIET)
