@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from statistics import median
 
 RECENT = 20  # steps that estimates look back on
 REPEATS = 5  # verifications of one stride that are kept, and single searches
+PATIENCE = 8  # rounds after which verification in the worker, where it lost, is tried again; doubled by every trial
 MEMORY = 0.99  # of gamma over all requests, per step
 
 
@@ -28,6 +29,8 @@ class Experience:
         self.credit = self.full
         self.gamma = 0.5  # of all requests, the older the less
         self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
+        self.unseen = 0  # rounds since the last verification in the worker
+        self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
         self._step: dict[bool, float | None] = {False: None, True: None}
         self._guesses: deque[float] = deque(maxlen=RECENT)
@@ -59,16 +62,14 @@ class Experience:
         return line
 
     def _fitted(self, aside: bool) -> tuple[float, float]:
-        points = {s: median(seconds) for s, seconds in self.batches[aside].items()}
+        points = {s: (1.0, median(seconds)) for s, seconds in self.batches[aside].items()}
         if not aside and self._singles:
-            points[1] = self.single
-        if not points:
-            return 0.0, 0.0
-        s, seconds = _mean(points.keys()), _mean(points.values())
-        spread = sum((x - s) ** 2 for x in points)
-        slope = sum((x - s) * (t - seconds) for x, t in points.items()) / spread if spread else 0.0
-        slope = min(max(slope, 0.0), seconds / s)  # noise apart, a longer batch costs no less, and no query twice
-        return seconds - slope * s, slope
+            points[1] = (1.0, self.single)
+        if aside and len(points) == 1:  # as many times as slow as all cores for any stride
+            ((s, (_, seconds)),) = points.items()
+            b, slope = self.verification(False)
+            return (b * seconds / known, slope * seconds / known) if (known := b + slope * s) else (seconds, 0.0)
+        return line(points)
 
     def stepped(self, seconds: float, beside: bool) -> None:
         """A step was generated."""
@@ -84,14 +85,26 @@ class Experience:
         """A step went without speculation, its search took so long."""
         self._singles.append(seconds)
         self.single = median(self._singles)
-        self._lines[False] = None
+        self._lines = {False: None, True: None}
         if self.credit < self.full:
             self.credit = min(self.credit + self.refill, self.full)
 
     def verified(self, s: int, seconds: float, aside: bool) -> None:
-        """A verification took so long."""
+        """A verification took so long. What is known of the worker is forgotten when it has had none for long: its few
+        may have been unlucky, the first one is. Until the next one it counts as fast as all cores."""
         self.batches[aside].setdefault(s, deque(maxlen=REPEATS)).append(seconds)
-        self._lines[aside] = None
+        self._lines = {False: None, True: None}
+        if aside:
+            if not self.unseen:  # two in a row: it won
+                self.patience = PATIENCE
+            self.unseen = 0
+            return
+        self.unseen += 1
+        if self.batches[True] and self.unseen >= self.patience:
+            self.patience *= 2
+            self.batches[True].clear()
+            self._steps[True].clear()
+            self._step[True] = None
 
     def settled(self, spent: float, sequential: float) -> None:
         """A round took `spent` seconds for what would have taken `sequential` without speculation."""
@@ -102,6 +115,19 @@ class Experience:
         """Guesses were right or wrong."""
         for hit in hits:
             self.gamma = MEMORY * self.gamma + (1 - MEMORY) * hit
+
+
+def line(points: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
+    """(b, slope) of b + slope s by least squares, from s: (weight, seconds); slope 0 for one point, both for none."""
+    total = sum(weight for weight, _ in points.values())
+    if not total:
+        return 0.0, 0.0
+    s = sum(weight * x for x, (weight, _) in points.items()) / total
+    seconds = sum(weight * t for weight, t in points.values()) / total
+    spread = sum(weight * (x - s) ** 2 for x, (weight, _) in points.items())
+    slope = sum(weight * (x - s) * (t - seconds) for x, (weight, t) in points.items()) / spread if spread else 0.0
+    slope = min(max(slope, 0.0), seconds / s)  # noise apart, a longer batch costs no less, and no query twice
+    return seconds - slope * s, slope
 
 
 def _mean(values: Collection[float]) -> float:

@@ -1,30 +1,35 @@
-"""What happened in one request or in several: counts, strides, seconds, and what the paper's formula makes of them."""
+"""What happened in one request or in several: counts, strides, seconds."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, fields
 
 from harness.contracts import Trace
-from methods.ralmspec.scheduler import expected_matches, latency
 
 
 @dataclass(slots=True)
 class Record:
-    """Seconds are of the main thread unless said otherwise; pairs are (alone, beside a verification) or (on all cores,
-    in the worker). A step's seconds include `begin`, not the guess."""
+    """Seconds are of the main thread unless said otherwise; pairs are (alone, beside a verification), rounds are told
+    apart by (steps, whether in the worker). A step's seconds include `begin`, not the guess."""
 
     sequential: int = 0  # steps taken without speculation
+    firsts: int = 0  # of these, a request's first
+    asked: int = 0  # guesses beside steps without speculation
+    hits: int = 0  # of these, the right ones
     matched: int = 0
     rollbacks: int = 0
     queries: int = 0
     strides: list[int] = field(default_factory=list)  # of every decision, 0 for a step without speculation
-    rounds: Counter[tuple[int, bool]] = field(default_factory=Counter)  # verifications of (steps, in the worker)
+    rounds: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    clean: Counter[int] = field(default_factory=Counter)  # rounds of so many steps, all of them right
     steps: list[int] = field(default_factory=lambda: [0, 0])  # taken with a guess
     step_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    verification_s: list[float] = field(default_factory=lambda: [0.0, 0.0])  # of batched searches, wherever they ran
+    verification_s: defaultdict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
     guess_s: float = 0.0
     sequential_s: float = 0.0
+    first_step_s: float = 0.0  # of the first steps; contained in sequential_s
+    first_s: float = 0.0  # the same with their searches
     redone_s: float = 0.0  # of steps taken again with the truth
     single_s: float = 0.0  # of single searches
     encode_s: float = 0.0  # of queries; contained in the steps' seconds
@@ -34,6 +39,21 @@ class Record:
     def verified(self) -> int:
         """Guesses whose truth was looked at, up to the first mismatch of a round."""
         return self.matched + self.rollbacks
+
+    @property
+    def tried(self) -> int:
+        """All guesses whose truth was looked at."""
+        return self.verified + self.asked
+
+    @property
+    def right(self) -> int:
+        """Of these, the right ones."""
+        return self.matched + self.hits
+
+    @property
+    def guess(self) -> float:
+        """Mean seconds of a guess."""
+        return self.guess_s / max(sum(self.steps) + self.asked, 1)
 
     @property
     def single(self) -> float:
@@ -55,6 +75,18 @@ class Record:
         self.single_s += search_s
         self.waited_s += search_s
 
+    def began(self) -> None:
+        """The step just retrieved for was the request's first."""
+        self.firsts += 1
+        self.first_step_s = self.sequential_s
+        self.first_s = self.sequential_s + self.single_s
+
+    def guessed(self, seconds: float, hit: bool) -> None:
+        """A guess beside a step without speculation."""
+        self.asked += 1
+        self.guess_s += seconds
+        self.hits += hit
+
     def verified_round(self, s: int, matched: int, seconds: float, aside: bool) -> None:
         """The queries of s steps were searched together."""
         self.strides.append(s)
@@ -62,18 +94,35 @@ class Record:
         self.queries += s
         self.matched += matched
         self.rollbacks += matched < s
-        self.verification_s[aside] += seconds
+        if matched == s:
+            self.clean[s] += 1
+        self.verification_s[s, aside] += seconds
 
     def alone(self, seconds: float, beside: bool) -> float:
         """What a step of these seconds takes with no verification beside it: the mean of such steps, where known."""
         return self.step_s[False] / self.steps[False] if beside and self.steps[False] else seconds
 
+    def step(self, beside: bool) -> float:
+        """Mean seconds of a step beside a verification, or alone, first ones and repeated ones apart; as the other
+        where there was none."""
+        number = [self.steps[False] + self.sequential - self.firsts, self.steps[True]]
+        seconds = [self.step_s[False] + self.sequential_s - self.first_step_s, self.step_s[True]]
+        known = beside if number[beside] else not beside
+        return seconds[known] / number[known] if number[known] else 0.0
+
     def add(self, other: Record) -> None:
-        """Make this the record of both."""
+        """Make this the record of both, strides apart: a long service would have too many."""
         for one in fields(self):
             ours, theirs = getattr(self, one.name), getattr(other, one.name)
-            paired = one.name in ("steps", "step_s", "verification_s")
-            setattr(self, one.name, [a + b for a, b in zip(ours, theirs, strict=True)] if paired else ours + theirs)
+            if one.name == "strides":
+                continue
+            if isinstance(ours, dict):
+                for key, value in theirs.items():
+                    ours[key] += value
+            elif isinstance(ours, list):
+                setattr(self, one.name, [a + b for a, b in zip(ours, theirs, strict=True)])
+            else:
+                setattr(self, one.name, ours + theirs)
 
     def trace(self, by_time: bool) -> Trace:
         """The trace of a request; counts go to `timing_counters` where they depend on timing (`by_time`)."""
@@ -92,25 +141,3 @@ class Record:
             timing_counters=seconds | (counted | {"steps": float(steps)} if by_time else {}),
             series={"strides": [float(s) for s in self.strides]},
         )
-
-    def limit(self) -> float | None:
-        """The speedup that the paper's formula allows for the a, b and gamma measured and the strides taken; None when
-        nothing was served. Steps without speculation cost both sides the same."""
-        same = self.sequential_s + self.single_s
-        if not same:
-            return None
-        ours = theirs = same
-        a = [seconds / number if number else None for seconds, number in zip(self.step_s, self.steps, strict=True)]
-        guess = self.guess_s / max(sum(self.steps), 1)
-        times = [sum(n for (_, aside), n in self.rounds.items() if aside == kind) for kind in (False, True)]
-        b = [seconds / max(number, 1) for seconds, number in zip(self.verification_s, times, strict=True)]
-        gamma = self.matched / self.verified if self.verified else 0.0
-        for (s, aside), number in self.rounds.items():
-            step, plain = (_known(a[kind], a[not kind]) for kind in (aside, False))
-            ours += number * latency(step + guess, b[aside], gamma, s, aside)
-            theirs += number * expected_matches(gamma, s) * (plain + self.single)
-        return theirs / ours
-
-
-def _known(value: float | None, other: float | None) -> float:
-    return value if value is not None else other or 0.0

@@ -112,6 +112,10 @@ class OS3(Strides):
     where a worker thread is slower than all cores:
 
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
+      Asynchronous ones are tried again after 8, 16, 32, ... rounds without them (`Experience.verified`).
+    - Asynchronous rounds overlap more than the one step that the paper's formula lets overlap. Their s is the best by
+      what they do (`pipelined`), at the gamma of the last steps, which gamma_max does not cut: it bounds synchronous
+      rounds, whose steps all wait for the verification.
     - Speculation pays where its expected rate exceeds 1 / (a + b of a single search), at a gamma that is not cut off
       but smoothed over the last steps, and at least s = 2: a synchronous round of one step never gains.
     - What speculation loses against sequential retrieval is charged to a small budget (`Experience.credit`) that its
@@ -148,7 +152,12 @@ class OS3(Strides):
             return Decision(1, self.asynchronous)
         if not self._can_gain():
             return Decision(0)
-        expected, s, aside = max(self._planned(aside) for aside in ([False, True] if self.asynchronous else [False]))
+        expected, s, aside = plan = self._planned(False)
+        if self.asynchronous:
+            beside = self._planned(True)
+            if not known.batches[True]:  # nothing is known but of all cores: a trial is no longer than their round
+                beside = (beside[0], min(beside[1], max(s, 1)), True)
+            expected, s, aside = max(plan, beside)
         pays = expected > 1 / known.sequential
         return Decision(s, aside) if s and (pays or known.credit >= known.full) else Decision(0)
 
@@ -165,15 +174,18 @@ class OS3(Strides):
         longest = min(int(bearable / (a + slope)), LONGEST)
         if longest < least:
             return 0.0, 0, aside
-        s = best_stride(a, b, self.gamma, aside, slope, least, longest)
-        return self._rate(s, aside), s, aside
+        gamma, again = self.likely, self.redo * known.step(False)
 
-    def _rate(self, s: int, aside: bool) -> float:
-        """Settled retrievals per second as far as the last steps tell."""
-        known, gamma = self.experience, self.likely
-        a, (b, slope) = known.step(aside) + known.guess, known.verification(aside)
-        spent = pipelined(a, b + slope * s, gamma, s) if aside else latency(a, b + slope * s, gamma, s, False)
-        return expected_matches(gamma, s) / (spent + self.redo * (1 - gamma**s) * known.step(False))
+        def rate(s: int) -> float:
+            """Settled retrievals per second as far as the last steps tell."""
+            spent = pipelined(a, b + slope * s, gamma, s) if aside else latency(a, b + slope * s, gamma, s, False)
+            return expected_matches(gamma, s) / (spent + (1 - gamma**s) * again)
+
+        if aside:
+            s = max(range(least, longest + 1), key=rate)  # the smallest of equal ones
+        else:
+            s = best_stride(a, b, self.gamma, False, slope, least, longest)
+        return rate(s), s, aside
 
     def asks(self) -> bool:
         """Thinned out so that asking costs no more than `Experience.refill` of the time."""

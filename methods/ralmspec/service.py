@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from harness.contracts import Phases, Trace
 from harness.errors import RequestError
+from methods.ralmspec.allowed import Served
 from methods.ralmspec.experience import Experience
 from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import OS3, Fixed, Strides
@@ -32,12 +34,19 @@ class Service:
         self.gamma_max = gamma_max
         self.asynchronous = asynchronous
         self.experience = Experience()
-        self.served = Record()  # since the last reset
+        self.served = Served()  # since the last reset
 
     def reset(self) -> None:
         """Forget what was served and learnt."""
         self.experience = Experience()
-        self.served = Record()
+        self.served = Served()
+
+    def warm(self, search: Callable[[], object]) -> None:
+        """Where verification may be asynchronous, one search in a worker whose result nobody wants: the first one sets
+        up a thread and the ways of one core."""
+        if self.asynchronous:
+            with Worker() as worker:
+                worker.launch(search).result()
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. The worker thread, where there is one, ends with it."""
@@ -48,6 +57,10 @@ class Service:
             record = speculate(process, self._strides(process), phases)
         self.served.add(record)
         return record
+
+    def allowed_speedup(self) -> float | None:
+        """What the formula allows for the requests served (`Served.allowed`)."""
+        return self.served.allowed(self.asynchronous)
 
     def trace(self, record: Record) -> Trace:
         """The request's trace; strides of OS3 and what overlaps depend on timing by design."""

@@ -57,8 +57,8 @@ class Serving(RetrievalGeneration):
             return Decoded(process.output, trace)
 
     def allowed_speedup(self) -> float | None:
-        """What the paper's formula allows; None without speculation."""
-        return self.service.served.limit() if self.service is not None else None
+        """What the paper's formula allows at the best strides (`Served.allowed`); None without speculation."""
+        return self.service.allowed_speedup() if self.service is not None else None
 
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]

@@ -114,6 +114,7 @@ class _Speculation(Generic[S, T]):
         if not process.finished:  # fills the cache (Algorithm 1, line 4); reading the prompt makes it no usual step
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
+            self.record.began()
             self.strides.searched(seconds, None)
             process.learn([truth])
             self.since = perf_counter()
@@ -214,13 +215,17 @@ class _Speculation(Generic[S, T]):
         """One step without speculation, which may tell all the same whether the guess would have been right."""
         process = self.process
         step = _begun(process, self.record)
-        asked = self.strides.asks()
+        asked, guess_s = self.strides.asks(), 0.0
         if asked:
             started = perf_counter()
             process.guess(step)
-            self.strides.guessed(perf_counter() - started)
+            guess_s = perf_counter() - started
+            self.strides.guessed(guess_s)
         truth, seconds = _retrieve(process, step, self.phases, self.record)
-        self.strides.searched(seconds, process.agrees(step, truth) if asked else None)
+        hit = process.agrees(step, truth) if asked else None
+        if hit is not None:
+            self.record.guessed(guess_s, hit)
+        self.strides.searched(seconds, hit)
         self.strides.stepped(step.took_s, beside=False)
         process.learn([truth])
         self.since = perf_counter()

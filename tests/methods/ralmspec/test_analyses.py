@@ -52,6 +52,8 @@ def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
     share = found["asynchronous_share"]
     saved = found["synchronous_s"].value - found["asynchronous_s"].value
     assert found["ideal_s"].value > 0 and share.value == pytest.approx(saved / found["ideal_s"].value)
+    assert found["pipelined_s"].value >= found["ideal_s"].value
+    assert found["pipelined_share"].value == pytest.approx(saved / found["pipelined_s"].value)
     assert share.low is not None and share.high is not None and share.low <= share.value <= share.high
     with pytest.raises(RequestError, match="prompts=0"):
         asynchronous_saving(setting(make_passages(1, 30)), artifacts, Progress(quiet=True), prompts=0)
