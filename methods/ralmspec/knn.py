@@ -14,17 +14,19 @@ from harness.contracts import Artifacts, GenerationModel, KeyKind, LanguageModel
 from harness.errors import RequestError
 from harness.phases import NoPhases
 from harness.registry import method
-from methods.knnlm.index import Backend
+from methods.knnlm.index import Backend, needs_build
 from methods.knnlm.retrieval import Distance, Retriever
 from methods.knnlm.scorer import KnnLm
 from methods.ralmspec.neighbors import KnnGeneration, Mixture
-from methods.ralmspec.retrievers import single_threaded
+from methods.ralmspec.retrievers import read_through, single_threaded
 from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.serving import Serving, Speculation
 from methods.ralmspec.sources import LocalityCache, SpeculationSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+SEARCHES = 20  # that open the index, for keys of the datastore
 
 
 class ServedKnnLm(KnnLm):
@@ -85,8 +87,12 @@ class KnnSequential(Serving):
         """Everything that a search reads or compiles is at hand then."""
         self.knnlm.open(_language_model(subject), artifacts)
         retriever, _ = self.knnlm.ready()
+        if needs_build(retriever.options.index):  # faiss maps what it searches
+            read_through(artifacts.path("index"))
         retriever.index.load()
-        retriever.search(np.zeros((1, retriever.store.dimension), np.float32), NoPhases())
+        store = retriever.store
+        for entry in np.linspace(0, store.entries - 1, SEARCHES, dtype=np.int64):
+            retriever.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
 
     def counters(self) -> dict[str, float]:
         """As kNN-LM's."""
@@ -107,7 +113,7 @@ class KnnSequential(Serving):
                 "shorten the prompt or lower the limit"
             )
         retriever, weights = self.knnlm.ready()
-        aside = Retriever(retriever.store, single_threaded(retriever.index), retriever.options)
+        aside = _alone(retriever)
         mixture = Mixture(retriever.store.values, *weights)
         with _language_model(model).capture(self.key) as keys:
             yield KnnGeneration(model, retriever, aside, mixture, self.source(), prompt, limit, phases, keys)
@@ -149,10 +155,18 @@ class KnnSpeculative(Speculation, KnnSequential):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
         self.service.reset()
+        retriever = _alone(self.knnlm.ready()[0])
+        queries = np.zeros((2, retriever.store.dimension), np.float32)
+        self.service.warm(lambda: retriever.search(queries, NoPhases()))
 
     def source(self) -> SpeculationSource:
         store = self.knnlm.ready()[0].store
         return LocalityCache(store, self.following, self.nearest, self.searches)
+
+
+def _alone(retriever: Retriever) -> Retriever:
+    """The same for a worker thread."""
+    return Retriever(retriever.store, single_threaded(retriever.index), retriever.options)
 
 
 def _language_model(model: GenerationModel) -> LanguageModel:

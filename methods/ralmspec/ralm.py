@@ -164,7 +164,9 @@ class RalmSpec(Speculation, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P.
-    shared: later requests speculate from what earlier ones found, too. scheduler to asynchronous: see `Speculation`.
+    shared: later requests speculate from what earlier ones since `open` found, too. The cache is never emptied: a
+    prompt that comes again finds all its passages there. A timing that repeats its prompts, as the bench's does, is
+    then one of repeated prompts and says nothing of new ones. scheduler to asynchronous: see `Speculation`.
     The other parameters are those of `ralmseq`, which must be given alike.
     """
 
@@ -181,7 +183,10 @@ class RalmSpec(Speculation, RalmSeq):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
         self.service.reset()
-        self.cache = PassageCache(self._ready()[0]) if self.shared else None
+        retriever, _ = self._ready()
+        queries = [retriever.encode("the")] * 2
+        self.service.warm(lambda: retriever.search(queries, self.prefetch, aside=True))
+        self.cache = PassageCache(retriever) if self.shared else None
 
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases

@@ -216,13 +216,13 @@ def _open(artifacts: Artifacts, options: RetrieverOptions) -> Retriever:
     store = _store(artifacts.path("passage-vectors"))
     folder = artifacts.path("passage-hnsw") if options.kind == "hnsw" else None
     if folder is not None:
-        _read_through(folder)
+        read_through(folder)
     index = open_index(store, options.index, folder, memory_gb=options.memory_gb)
     index.load()
     return DenseRetriever(store, index, _encoder(artifacts, options.query_encoder or options.encoder), options.ef)
 
 
-def _read_through(folder: Path) -> None:
+def read_through(folder: Path) -> None:
     """Bring the files of a folder, which are to be mapped, into memory."""
     for path in folder.iterdir():
         with path.open("rb") as file:
