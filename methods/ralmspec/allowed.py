@@ -64,7 +64,8 @@ class Served:
         over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each
         request's own, of all guesses that were looked at, also beside steps without speculation, smoothed by `PRIOR`
         guesses of all requests, and not cut at gamma_max. The step that a mismatch makes necessary again is no part of
-        the formula. The strides taken have no part in it but by where a, b and gamma were measured.
+        the paper's formula, only of `pipelined`. The strides taken play no part but as the places where a, b and gamma
+        were measured.
 
         None when nothing was generated, 1 where no guess was ever looked at: there is no gamma then.
         """

@@ -34,9 +34,10 @@ def latency(a: float, b: float, gamma: float, s: int, asynchronous: bool) -> flo
 def pipelined(a: float, b: float, gamma: float, s: int) -> float:
     """Expected seconds of s steps and their verification in the worker as `speculation` does it: after a round that
     was all right, the steps of the next one have been taken meanwhile, as many as there was time for. The paper lets
-    one overlap. A mismatch is noticed once the step under way is taken, on average half a step later."""
+    one overlap. A mismatch is noticed once the step under way is taken, on average half a step late; and a step is
+    lost: the wrong one, where generation follows the guess, or the one under way."""
     hit = gamma**s
-    return hit * max(s * a, b) + (1 - hit) * ((s - 0.5) * a + b)
+    return hit * max(s * a, b) + (1 - hit) * (s * a + max(a, b + a / 2))
 
 
 def best_stride(
@@ -178,8 +179,9 @@ class OS3(Strides):
 
         def rate(s: int) -> float:
             """Settled retrievals per second as far as the last steps tell."""
-            spent = pipelined(a, b + slope * s, gamma, s) if aside else latency(a, b + slope * s, gamma, s, False)
-            return expected_matches(gamma, s) / (spent + (1 - gamma**s) * again)
+            if aside:
+                return expected_matches(gamma, s) / pipelined(a, b + slope * s, gamma, s)
+            return expected_matches(gamma, s) / (latency(a, b + slope * s, gamma, s, False) + (1 - gamma**s) * again)
 
         if aside:
             s = max(range(least, longest + 1), key=rate)  # the smallest of equal ones

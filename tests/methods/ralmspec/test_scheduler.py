@@ -17,7 +17,7 @@ from methods.ralmspec import speculation
 from methods.ralmspec.allowed import Served
 from methods.ralmspec.experience import Experience
 from methods.ralmspec.record import Record
-from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, latency
+from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, latency, pipelined
 from methods.ralmspec.speculation import Process, Step, follow, speculate
 
 seconds = st.floats(1e-5, 10)
@@ -335,6 +335,17 @@ def test_asynchronously_all_steps_may_overlap(monkeypatch):
     assert 0.85 < share(monkeypatch, lambda gamma: Fixed(3, True), [0.95] * 20, True, **BESIDE) < 1.1
     assert share(monkeypatch, lambda gamma: Fixed(1, True), [0.95] * 20, True, **BESIDE) < 0.7
     assert share(monkeypatch, lambda gamma: Fixed(3, False), [0.95] * 20, True, **BESIDE) < 0.85
+
+
+@pytest.mark.parametrize("redo", [False, True])
+@pytest.mark.parametrize("b", [0.3, 3.0])
+def test_the_formula_of_overlapping_rounds_is_what_they_take(monkeypatch, redo, b):
+    right = np.random.default_rng(7).random(4000) < 0.8
+    machine = BESIDE | {"b0": b, "redo": redo}
+    for s in (1, 3, 6):
+        taken = simulate(monkeypatch, Fixed(s, True), right, True, **machine)
+        expected = len(right) * pipelined(1.01, b, 0.8, s) / expected_matches(0.8, s)
+        assert taken == pytest.approx(expected, rel=0.15), s
 
 
 def test_a_scheduler_that_is_cut_short_misses_what_is_allowed(monkeypatch):
