@@ -180,19 +180,22 @@ class EditingTask(Task):
         return {"edit_ratio": edit_ratios(self.chosen.sources, self._outputs(answers)).tolist()}
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
-        """Sentences of readable length, at equal steps from the least to the most edited; what was accepted together
-        stands in brackets, what came from an ordinary step does not."""
+        """Sentences of readable length: the first one that was left as it is, then at equal steps from the least to the
+        most edited; what was accepted together stands in brackets, what came from an ordinary step does not."""
         ratios = edit_ratios(self.chosen.sources, self._outputs(answers))
         readable = [n for n, tokens in enumerate(self.chosen.sources) if len(tokens) in _READABLE]
-        ranked = sorted(readable, key=lambda n: (ratios[n], n))
-        steps = np.linspace(0, len(ranked) - 1, min(self.shown, len(ranked))).round().astype(int)
+        untouched = [n for n in readable if ratios[n] == 0][:1]
+        edited = sorted((n for n in readable if ratios[n] > 0), key=lambda n: (ratios[n], n))
+        more = min(max(self.shown - len(untouched), 0), len(edited))
+        steps = np.linspace(0, len(edited) - 1, more).round().astype(int)
+        chosen = [*untouched, *(edited[step] for step in steps)][: self.shown]
         return [
             {
                 "source": " ".join(self.chosen.sources[number]),
                 "edit ratio": f"{ratios[number]:.2f}",
                 "output": marked_blocks(self.generator, answers[number]),
             }
-            for number in (ranked[step] for step in steps)
+            for number in chosen
         ]
 
     def _outputs(self, answers: Sequence[Decoded]) -> list[Tokens]:

@@ -203,7 +203,7 @@ def test_examples_are_spread_over_edit_ratios(copier_folder, context):
     assert [list(example) for example in shown] == [["source", "edit ratio", "output"]] * 3
     ratios = [float(example["edit ratio"]) for example in shown]
     assert ratios == sorted(ratios)
-    assert ratios[0] == 0
+    assert [ratio > 0 for ratio in ratios] == [False, True, True]  # however many are left as they are
 
 
 def test_a_sentence_longer_than_the_models_limit_is_named(copier_folder, context, data):
