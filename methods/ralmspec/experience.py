@@ -21,7 +21,7 @@ class Experience:
 
     full = 3.0
     most = 10.0
-    refill = 0.005
+    refill = 0.002
 
     def __init__(self) -> None:
         self.guess = 0.0  # seconds of a guess
