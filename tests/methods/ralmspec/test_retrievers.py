@@ -130,6 +130,8 @@ def test_bm25_goes_through_the_passages_in_blocks(retrievers):
         bm25._search(ours.starts, ours.postings, ours.weights, terms, counts, 0, len(PASSAGES), size, scores, ids)
         found.append(ids)
     np.testing.assert_array_equal(*found)
+    best = [ours.search([query], 1, aside=True)[0][0] for query in queries]
+    assert found[0][:, 0].tolist() == best  # something was found, and the right thing
 
 
 def test_two_encoders_of_different_spaces_are_refused():
