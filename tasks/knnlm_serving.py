@@ -14,7 +14,7 @@ from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.serving import drawn, number_of, serving_metrics
 from tasks.sources import Kind, open_source
-from tasks.streams import Selection, streams
+from tasks.streams import Selection, joined, streams
 
 if TYPE_CHECKING:
     from tasks.models.language import CausalLM
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class KnnLmServing(Task):
     """`evaluation` prompts of `prompt_tokens` tokens, drawn by the run's seed from the test split, each continued by
     `limit` tokens. source, dataset, model, window, dtype: as in `wikitext-perplexity`; the train split is the
-    reference text, `reference_tokens` of it (null: all), `validation_tokens` of the validation split tune kNN-LM.
+    reference text, after it those of the data sets `more` (several separated by `+`), `reference_tokens` of each
+    (null: all). `validation_tokens` of the dataset's validation split tune kNN-LM.
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
@@ -47,6 +48,7 @@ class KnnLmServing(Task):
 
     source: Kind = "embedded"
     dataset: str = ""
+    more: str = ""
     model: str = "train:mini"
     window: int | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -77,7 +79,9 @@ class KnnLmServing(Task):
         reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
         seed = context.seed
         every = Selection(tokens=self.reference_tokens, seed=seed)
-        reference = streams(source, "train", reader, every, cache, progress)
+        further = [open_source(self.source, name, context.data, cache) for name in self.more.split("+") if name]
+        parts = [streams(one, "train", reader, every, cache, progress) for one in (source, *further)]
+        reference = joined(parts)
         tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)
         validation = streams(source, "validation", reader, tuning, cache, progress)
         piece = Selection(tokens=4 * self.evaluation * self.prompt_tokens, piece=2 * self.prompt_tokens, seed=seed)
@@ -97,7 +101,7 @@ class KnnLmServing(Task):
                 "model": model.hash,
             },
             facts={
-                "data": source.name,
+                "data": " + ".join(one.name for one in (source, *further)),
                 "model": model.name,
                 "dtype": self.dtype,
                 "window": model.window,

@@ -86,6 +86,37 @@ class Streams(Sequence["NDArray[np.int64]"]):
         return {"streams": len(self), "documents": self.documents, "tokens": self.tokens, "words": self.words}
 
 
+class JoinedStreams(Sequence["NDArray[np.int64]"]):
+    """The streams of several texts, one text after the other."""
+
+    def __init__(self, parts: Sequence[Streams]) -> None:
+        self.parts = list(parts)
+        self.hash = digest([part.hash for part in parts])
+        self._places = [(part, place) for part in self.parts for place in range(len(part))]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.int64]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NDArray[np.int64]]: ...
+    def __getitem__(self, index: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
+        if isinstance(index, slice):
+            return [part[place] for part, place in self._places[index]]
+        part, place = self._places[index]
+        return part[place]
+
+    def facts(self) -> dict[str, int]:
+        """Sums over the texts."""
+        return {name: sum(part.facts()[name] for part in self.parts) for name in self.parts[0].facts()}
+
+
+def joined(parts: Sequence[Streams]) -> Streams | JoinedStreams:
+    """The streams of all parts, at least one; a part that is alone stays as it is, with its hash."""
+    return parts[0] if len(parts) == 1 else JoinedStreams(parts)
+
+
 def streams(
     source: Source, split: Split, model: Encoder, selection: Selection, cache: Cache, progress: Progress | None = None
 ) -> Streams:

@@ -26,7 +26,7 @@ import torch
 
 from methods.knnlm import kernels
 from methods.knnlm.index import NeighborIndex
-from methods.knnlm.scores import Scores, native_dtype
+from methods.knnlm.scores import native_dtype, open_scores
 from methods.knnlm.threads import Workers
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FlatIndex(NeighborIndex):
     def __init__(self, store: Datastore, memory_gb: float = 8.0, dtype: torch.dtype | None = None) -> None:
         """dtype: of the products, float32 or bfloat16; by default what this processor multiplies faster."""
         self.store = store
-        self.scores = Scores(store, dtype or native_dtype(), memory_gb)
+        self.scores = open_scores(store, dtype or native_dtype(), memory_gb)
         self.bytes = self.scores.bytes
         self.workers = Workers()
         self._halves = store.keys.view(np.uint16)

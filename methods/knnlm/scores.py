@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -24,11 +25,22 @@ if TYPE_CHECKING:
 FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-9  # unit roundoffs
 READ = 1 << 16  # entries converted at once
 
+_opened: WeakValueDictionary[tuple[object, ...], Scores] = WeakValueDictionary()
+
 
 def native_dtype() -> torch.dtype:
     """bfloat16 where this processor has instructions for it, else float32."""
     supported = (getattr(torch.cpu, f"_is_{name}_supported", bool) for name in ("avx512_bf16", "amx_tile"))
     return torch.bfloat16 if any(ask() for ask in supported) else torch.float32
+
+
+def open_scores(store: Datastore, dtype: torch.dtype, memory_gb: float) -> Scores:
+    """The scores of a datastore; all that are open in one process for the same folder hold its keys once, as a method
+    and its baseline in a timed process do."""
+    key = (store.folder.resolve(), str(store.metadata["built_from"]), dtype, memory_gb)
+    if (scores := _opened.get(key)) is None:
+        scores = _opened[key] = Scores(store, dtype, memory_gb)
+    return scores
 
 
 class Scores:

@@ -257,6 +257,17 @@ def test_knnlm_prompts_are_held_out_text(root, context):
         KnnLmServing(prompt_tokens=0)
 
 
+def test_further_data_sets_are_reference_text_too(root, context):
+    alone = knnlm(root).prepare(context, QUIET)
+    both = knnlm(root, more="text", reference_tokens=40).prepare(context, QUIET)
+    part = knnlm(root, reference_tokens=40).prepare(context, QUIET)
+    assert both.facts["reference"]["tokens"] == 2 * part.facts["reference"]["tokens"]
+    assert [*map(list, both.knowledge)] == 2 * [list(stream) for stream in part.knowledge]
+    assert list(both.knowledge[-1]) == list(part.knowledge[-1])
+    assert len({one.hashes["data"] for one in (alone, both, part)}) == 3
+    assert both.hashes["evaluation"] == alone.hashes["evaluation"]
+
+
 def answer(matched, verified, seconds, strides=(3.0, 0.0), sequential=1.0, by_time=False):
     counts = {
         "searches": 2.0, "matched": matched, "verified": verified, "rollbacks": 1.0, "sequential": sequential,
