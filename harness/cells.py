@@ -165,8 +165,7 @@ class _Expansion:
             elif parameter in known:
                 self.stated.add(f"method.{parameter}")
         checked = parameters.validate(target, given, f"{kind} {name}")
-        if kind == "method":
-            construct(target, checked)  # a value out of range is refused before anything runs
+        construct(target, checked)  # a value out of range is refused before anything runs
         return Named(name, checked)
 
     def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:

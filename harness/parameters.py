@@ -5,6 +5,7 @@ A parameter named after a Python keyword ends in an underscore in code (`lambda_
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import keyword
 import typing
@@ -33,7 +34,7 @@ def _callable(target: Any) -> Callable[..., Any]:
 
 
 def declared(target: Any) -> dict[str, inspect.Parameter]:
-    """Keyword-only parameters of a class's `__init__` or of an analysis function, by public name."""
+    """Keyword-only parameters of a class's `__init__` or of an analysis that is a function, by public name."""
     signature = inspect.signature(_callable(target))
     return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -47,7 +48,8 @@ def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]
     for name in given:
         if name not in known:
             raise unknown("parameter", name, known, what)
-    hints = typing.get_type_hints(_callable(target))
+    # a dataclass may inherit parameters whose types are not known by name in its own module
+    hints = typing.get_type_hints(target if dataclasses.is_dataclass(target) else _callable(target))
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for p in known.values()

@@ -9,6 +9,9 @@ The registry reads the decorators of the packages `methods` and `tasks`, and of 
 distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
 executed): listing costs milliseconds and no torch. An object is imported when it is resolved. Names declared at run
 time (in a notebook, a test) register when the decorator runs.
+
+Methods and tasks are classes. An analysis is a function of setting, artifacts and progress whose parameters are
+keyword-only, or a class with these parameters whose instances are called with the three.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -142,9 +145,11 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
     return found
 
 
-def construct(target: type[T], parameters: Mapping[str, Any]) -> T:
-    """An instance from validated parameters by public name (`lambda` reaches the argument `lambda_`)."""
-    return target(**{f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()})
+def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
+    """An instance of a class, or a function with its parameters bound, from validated parameters by public name
+    (`lambda` reaches the argument `lambda_`)."""
+    named = {f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()}
+    return target(**named) if isinstance(target, type) else partial(target, **named)
 
 
 def refusal(method_entry: Entry, task_entry: Entry) -> str | None:

@@ -170,9 +170,9 @@ def timed(request: Request) -> Response:
 
 def analysis(request: Request) -> Response:
     cell = _Cell(request)
-    run = cell.registry.resolve("analysis", request["method"]["name"])
+    run = construct(cell.registry.resolve("analysis", request["method"]["name"]), request["method"]["params"])
     artifacts = CellArtifacts(cell.cache, salt=cell.salt)
-    metrics: dict[str, Measure] = run(cell.setting, artifacts, cell.progress, **request["method"]["params"])
+    metrics: dict[str, Measure] = run(cell.setting, artifacts, cell.progress)
     return {
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,

@@ -34,6 +34,23 @@ def test_functions_are_read_like_classes():
     assert validate(overlap, {}, "analysis overlap") == {"n": 3}
 
 
+def test_inherited_types_are_those_of_the_module_that_names_them(tmp_path, monkeypatch):
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    base = (
+        "from typing import Literal\nSize = Literal['s', 'm']\n@dataclass(kw_only=True)\nclass Base:\n    a: Size = 's'"
+    )
+    heir = "import sizes\nSize = int\n@dataclass(kw_only=True)\nclass Heir(sizes.Base):\n    b: Size = 1"
+    (tmp_path / "sizes.py").write_text(head + base)
+    (tmp_path / "heirs.py").write_text(head + heir)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from heirs import Heir
+
+    assert validate(Heir, {"b": 2}, "method h") == {"a": "s", "b": 2}
+    for given in ({"a": "xl"}, {"b": "s"}):
+        with pytest.raises(RequestError, match=f"parameter '{next(iter(given))}' of method h"):
+            validate(Heir, given, "method h")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

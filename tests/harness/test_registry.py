@@ -101,6 +101,21 @@ def test_construct_reaches_arguments_named_after_keywords(toys):
     assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
 
 
+def test_an_analysis_is_a_function_or_a_class_with_its_parameters():
+    def scaled(setting, artifacts, progress, *, lambda_=1):
+        return lambda_ * setting
+
+    class Scaled:
+        def __init__(self, *, lambda_=1):
+            self.lambda_ = lambda_
+
+        def __call__(self, setting, artifacts, progress):
+            return self.lambda_ * setting
+
+    for analysis in (scaled, Scaled):
+        assert construct(analysis, {"lambda": 3})(7, None, None) == 21
+
+
 def test_two_recipes_cannot_share_a_name(package, tmp_path, monkeypatch):
     (tmp_path / package("more") / "recipes").mkdir()
     file = tmp_path / "more" / "recipes" / "knnlm-wikitext.yaml"
