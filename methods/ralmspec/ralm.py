@@ -16,23 +16,42 @@ from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.passages import PassageCache, Passages, build_passages
 from methods.ralmspec.reader import Reader
 from methods.ralmspec.retrievers import (
-    Kind,
     Retriever,
     RetrieverOptions,
     build_retriever,
     open_retriever,
     passages_hash,
 )
-from methods.ralmspec.service import Scheduling, Service
+from methods.ralmspec.service import Service
 from methods.ralmspec.serving import Serving, Speculation
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RalmSeq", "RalmSpec", "Scheduling"]  # parameters' types are looked up here
-
 LEAST = 16  # tokens of a passage that are worth reading
+
+
+@dataclass(kw_only=True)
+class IterativeOptions(RetrieverOptions):
+    """Parameters of iterative RaLM; those of the retriever from `RetrieverOptions`.
+
+    interval: tokens between retrievals. query_tokens: the end of the context that is searched by; Algorithm 1 encodes
+    all of it, Ram et al. (2023) the last 32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and
+    output leave of the model's window. Raises `RequestError` for values out of range.
+    """
+
+    interval: int = 4
+    query_tokens: int = 256
+    passage_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("interval", "query_tokens"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
+        if self.passage_tokens < 0:
+            raise RequestError(f"passage_tokens={self.passage_tokens} is negative")
 
 
 @method(
@@ -42,40 +61,11 @@ LEAST = 16  # tokens of a passage that are worth reading
     summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
 )
 @dataclass(kw_only=True)
-class RalmSeq(Serving):
-    """Sequential iterative RaLM (section 5.3), greedy.
-
-    retriever, and all from encoder to memory_gb: see `RetrieverOptions`. interval: tokens between retrievals.
-    query_tokens: the end of the context that is searched by; Algorithm 1 encodes all of it, Ram et al. (2023) the last
-    32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and output leave of the model's window.
-    """
-
-    retriever: Kind = "exact"
-    encoder: str = "lsa"
-    query_encoder: str = ""
-    dimension: int = 256
-    sample: int = 50_000
-    links: int = 32
-    ef: int = 128
-    k1: float = 0.9
-    b: float = 0.4
-    stopwords: bool = True
-    memory_gb: float = 8.0
-    interval: int = 4
-    query_tokens: int = 256
-    passage_tokens: int = 256
-    seed: int = 0
+class RalmSeq(IterativeOptions, Serving):
+    """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
     def __post_init__(self) -> None:
-        for name in ("interval", "query_tokens"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
-        if self.passage_tokens < 0:
-            raise RequestError(f"passage_tokens={self.passage_tokens} is negative")
-        self.options = RetrieverOptions(
-            self.retriever, self.encoder, self.query_encoder, self.dimension, self.sample, self.links, self.ef,
-            self.k1, self.b, self.stopwords, self.memory_gb, self.seed,
-        )  # fmt: skip
+        super().__post_init__()
         self.opened: Retriever | None = None
         self.passages: Passages | None = None
 
@@ -93,12 +83,12 @@ class RalmSeq(Serving):
             raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
         texts = cast("Sequence[str]", knowledge)
         text_hash = passages_hash(texts)
-        build_retriever(texts, text_hash, artifacts, self.options)
+        build_retriever(texts, text_hash, artifacts, self)
         build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        self.opened = open_retriever(artifacts, self.options)
+        self.opened = open_retriever(artifacts, self)
         self.passages = Passages(artifacts.path("passage-tokens"))
 
     def request(

@@ -28,7 +28,7 @@ from harness.errors import RequestError
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
-from methods.knnlm.index import IndexOptions, NeighborIndex, build_index, index_key, open_index
+from methods.knnlm.index import Backend, IndexOptions, NeighborIndex, build_index, index_key, open_index
 from methods.knnlm.threads import Workers
 from methods.ralmspec.encoders import (
     LONGEST,
@@ -68,16 +68,16 @@ class Retriever(ABC):
         """Scores [m] by which `search` ranks, of passages ids [m]; -inf for one that would never be found."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True)
 class RetrieverOptions:
-    """Which retriever, and how it is built.
+    """Which retriever, and how it is built: the parameters that methods and analyses which search passages inherit.
 
     encoder: `lsa`, or a hub id or folder of a trained one; query_encoder: where it differs, as with DPR.
     dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25. memory_gb: bound of the vectors that
-    exact search holds in memory. Raises `RequestError` for values out of range.
+    exact search holds in memory. seed: of lsa's sample and its SVD. Raises `RequestError` for values out of range.
     """
 
-    kind: Kind = "exact"
+    retriever: Kind = "exact"
     encoder: str = "lsa"
     query_encoder: str = ""
     dimension: int = 256
@@ -101,9 +101,10 @@ class RetrieverOptions:
             )
 
     @property
-    def index(self) -> IndexOptions:
-        """The dense index in kNN-LM's terms."""
-        return IndexOptions("hnsw" if self.kind == "hnsw" else "flat", links=self.links, ef=self.ef, seed=self.seed)
+    def dense(self) -> IndexOptions:
+        """The index of passage vectors in kNN-LM's terms."""
+        backend: Backend = "hnsw" if self.retriever == "hnsw" else "flat"
+        return IndexOptions(backend, links=self.links, ef=self.ef, seed=self.seed)
 
 
 class DenseRetriever(Retriever):
@@ -170,7 +171,7 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
 
     Raises `RequestError` when there is no word in them.
     """
-    if options.kind == "bm25":
+    if options.retriever == "bm25":
         from methods.ralmspec.bm25 import build_bm25, version
 
         key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords, "bm25s": version()}
@@ -192,10 +193,10 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
         np.save(folder / "vectors.npy", encode_passages(encoder, passages))
 
     folder = artifacts.build("passage-vectors", key, build_vectors)
-    if options.kind == "hnsw":
+    if options.retriever == "hnsw":
         store = _store(folder)
         artifacts.build(
-            "passage-hnsw", index_key(key, options.index), lambda folder: build_index(folder, store, options.index)
+            "passage-hnsw", index_key(key, options.dense), lambda folder: build_index(folder, store, options.dense)
         )
 
 
@@ -209,15 +210,15 @@ def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> Retriever
 
 
 def _open(artifacts: Artifacts, options: RetrieverOptions) -> Retriever:
-    if options.kind == "bm25":
+    if options.retriever == "bm25":
         from methods.ralmspec.bm25 import Bm25Retriever
 
         return Bm25Retriever(artifacts.path("bm25"))
     store = _store(artifacts.path("passage-vectors"))
-    folder = artifacts.path("passage-hnsw") if options.kind == "hnsw" else None
+    folder = artifacts.path("passage-hnsw") if options.retriever == "hnsw" else None
     if folder is not None:
         read_through(folder)
-    index = open_index(store, options.index, folder, memory_gb=options.memory_gb)
+    index = open_index(store, options.dense, folder, memory_gb=options.memory_gb)
     index.load()
     return DenseRetriever(store, index, _encoder(artifacts, options.query_encoder or options.encoder), options.ef)
 

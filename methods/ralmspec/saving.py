@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from time import perf_counter
 
 import numpy as np
@@ -18,82 +19,68 @@ from harness.progress import Progress
 from harness.registry import analysis
 from harness.settings import Measure, RetrievalSetting
 from harness.statistics import block_bootstrap, mean_interval
-from methods.ralmspec.ralm import RalmSpec
+from methods.ralmspec.ralm import IterativeOptions, RalmSpec
 from methods.ralmspec.record import Record
-from methods.ralmspec.retrievers import Kind
 
 
 @analysis("asynchronous-saving", summary="share of the ideal saving that asynchronous verification reaches")
-def asynchronous_saving(
-    setting: RetrievalSetting,
-    artifacts: Artifacts,
-    progress: Progress,
-    *,
-    prompts: int = 20,
-    stride: int = 3,
-    prefetch: int = 1,
-    retriever: Kind = "exact",
-    encoder: str = "lsa",
-    query_encoder: str = "",
-    dimension: int = 256,
-    sample: int = 50_000,
-    links: int = 32,
-    ef: int = 128,
-    k1: float = 0.9,
-    b: float = 0.4,
-    stopwords: bool = True,
-    memory_gb: float = 8.0,
-    interval: int = 4,
-    query_tokens: int = 256,
-    passage_tokens: int = 256,
-) -> dict[str, Measure]:
+@dataclass(kw_only=True)
+class AsynchronousSaving(IterativeOptions):
     """The same requests at a fixed stride, synchronously on one thread, and asynchronously with one thread for the
     steps and one for the verifications, in turn. The ideal hides, in every round whose steps were all right, the
     shorter of a step and a verification, a and b as the request has them synchronously. It is the paper's, which lets
     one step overlap; here as many do as there is time for, so where b > a the share can exceed 1. `pipelined_s` is what
     could be saved so: the shorter of all the round's steps and its verification.
 
-    `synchronous_s`, `asynchronous_s`, `ideal_s`, `pipelined_s` (of saving): means a request. `asynchronous_share`,
-    `pipelined_share`: saved of the sum of either, with a bootstrap interval over requests.
+    prompts: the first so many are asked. stride, prefetch: as in `ralmspec`. The others: see `IterativeOptions`.
     """
-    if prompts < 1 or stride < 1:
-        raise RequestError(f"asynchronous-saving: prompts={prompts} and stride={stride} must be at least 1")
-    served = [
-        RalmSpec(
-            asynchronous=asynchronous, stride=stride, prefetch=prefetch, retriever=retriever, encoder=encoder,
-            query_encoder=query_encoder, dimension=dimension, sample=sample, links=links, ef=ef, k1=k1, b=b,
-            stopwords=stopwords, memory_gb=memory_gb, interval=interval, query_tokens=query_tokens,
-            passage_tokens=passage_tokens,
-        )
-        for asynchronous in (False, True)
-    ]  # fmt: skip
-    served[0].fit(setting.model, setting.knowledge, setting.validation, artifacts)
-    chosen = setting.evaluation[:prompts]
-    times, ideals = np.empty((2, len(chosen))), np.empty((2, len(chosen)))
-    with _one_thread():
-        for method in served:
-            method.open(setting.model, artifacts)
-            method.generate(setting.model, chosen[0], setting.limit, NoPhases())  # warms up
-        for number, prompt in enumerate(chosen):
-            for side in (0, 1) if number % 2 else (1, 0):
-                seconds, record = _timed(served[side], setting, prompt)
-                times[side, number] = seconds
-                if side == 0:
-                    ideals[:, number] = _ideal(record)
-            progress.update("requests", number + 1, len(chosen), "prompts")
-    synchronous, asynchronous = times
-    result = {
-        "synchronous_s": _mean(synchronous),
-        "asynchronous_s": _mean(asynchronous),
-        "ideal_s": _mean(ideals[0]),
-        "pipelined_s": _mean(ideals[1]),
-    }
-    for name, ideal in zip(("asynchronous_share", "pipelined_share"), ideals, strict=True):
-        if ideal.sum():
-            interval_ = block_bootstrap([synchronous, asynchronous, ideal], lambda s, a, i: (s - a) / i, 1)
-            low, high = interval_ or (None, None)
-            result[name] = Measure(float((synchronous - asynchronous).sum() / ideal.sum()), low, high)
-    return result
+
+    prompts: int = 20
+    stride: int = 3
+    prefetch: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prompts < 1 or self.stride < 1:
+            raise RequestError(
+                f"asynchronous-saving: prompts={self.prompts} and stride={self.stride} must be at least 1"
+            )
+        parameters = asdict(self)
+        del parameters["prompts"]
+        self.sides = [RalmSpec(**parameters, asynchronous=asynchronous) for asynchronous in (False, True)]
+
+    def __call__(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`synchronous_s`, `asynchronous_s`, `ideal_s`, `pipelined_s` (of saving): means a request, with 95% intervals.
+        `asynchronous_share`, `pipelined_share`: saved of the sum of either, with a bootstrap interval over requests.
+        """
+        self.sides[0].fit(setting.model, setting.knowledge, setting.validation, artifacts)
+        chosen = setting.evaluation[: self.prompts]
+        times, ideals = np.empty((2, len(chosen))), np.empty((2, len(chosen)))
+        with _one_thread():
+            for method in self.sides:
+                method.open(setting.model, artifacts)
+                method.generate(setting.model, chosen[0], setting.limit, NoPhases())  # warms up
+            for number, prompt in enumerate(chosen):
+                for side in (0, 1) if number % 2 else (1, 0):
+                    seconds, record = _timed(self.sides[side], setting, prompt)
+                    times[side, number] = seconds
+                    if side == 0:
+                        ideals[:, number] = _ideal(record)
+                progress.update("requests", number + 1, len(chosen), "prompts")
+        synchronous, asynchronous = times
+        means = {
+            "synchronous_s": synchronous,
+            "asynchronous_s": asynchronous,
+            "ideal_s": ideals[0],
+            "pipelined_s": ideals[1],
+        }
+        result = {name: Measure(float(v.mean()), *(mean_interval(v) or (None, None))) for name, v in means.items()}
+        saved = synchronous - asynchronous
+        for name, ideal in zip(("asynchronous_share", "pipelined_share"), ideals, strict=True):
+            if ideal.sum():
+                interval = block_bootstrap([saved, ideal], lambda s, i: s / i, 1) or (None, None)
+                result[name] = Measure(float(saved.sum() / ideal.sum()), *interval)
+        return result
 
 
 def _timed(method: RalmSpec, setting: RetrievalSetting, prompt: Sequence[int]) -> tuple[float, Record]:
@@ -126,8 +113,3 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads[0])
         if faiss:
             faiss.omp_set_num_threads(threads[1])
-
-
-def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Measure:
-    low, high = mean_interval(values) or (None, None)
-    return Measure(float(values.mean()), low, high)

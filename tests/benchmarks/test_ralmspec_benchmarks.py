@@ -23,7 +23,7 @@ from harness.settings import RetrievalSetting
 from methods.ralmspec.passages import PassageCache
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
 from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
-from methods.ralmspec.saving import asynchronous_saving
+from methods.ralmspec.saving import AsynchronousSaving
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"
 ROUNDS, PASSAGES, WORDS, SENTENCE = (15, 60_000, 8000, 60) if STRICT else (5, 12_000, 4000, 60)
@@ -89,7 +89,7 @@ def cache(tmp_path_factory):
 def retrievers(passages, cache):
     artifacts, opened = CellArtifacts(cache), {}
     for kind in KINDS:
-        options = RetrieverOptions(kind, **OPTIONS)
+        options = RetrieverOptions(retriever=kind, **OPTIONS)
         build_retriever(passages, passages_hash(passages), artifacts, options)
         opened[kind] = open_retriever(artifacts, options)
     return opened
@@ -160,12 +160,11 @@ def test_asynchronous_verification_saves_most_of_what_it_can(benchmark, model, p
         hashes={}, model=model, knowledge=passages, validation=[], evaluation=prompts, timed=[], limit=64
     )
     found = benchmark.pedantic(
-        lambda: asynchronous_saving(
-            setting, CellArtifacts(cache), Progress(quiet=True), prefetch=20, passage_tokens=64, query_tokens=32,
-            **OPTIONS,
+        lambda: AsynchronousSaving(prefetch=20, passage_tokens=64, query_tokens=32, **OPTIONS)(
+            setting, CellArtifacts(cache), Progress(quiet=True)
         ),
         rounds=1,
-    )  # fmt: skip
+    )
     benchmark.extra_info.update({name: measure.value for name, measure in found.items()})
     assert found["asynchronous_share"].value >= bound(0.7, -np.inf)  # of little where there is little to save
     assert found["asynchronous_s"].value <= bound(1.0, 3.0) * found["synchronous_s"].value

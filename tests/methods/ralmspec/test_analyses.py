@@ -8,8 +8,8 @@ import pytest
 from harness.errors import RequestError
 from harness.progress import Progress
 from harness.settings import RetrievalSetting
-from methods.ralmspec.latency import retriever_latency
-from methods.ralmspec.saving import asynchronous_saving
+from methods.ralmspec.latency import RetrieverLatency
+from methods.ralmspec.saving import AsynchronousSaving
 
 from .conftest import make_model, make_passages
 
@@ -25,10 +25,8 @@ def setting(knowledge):
 
 @pytest.mark.parametrize("retriever", ["exact", "hnsw", "bm25"])
 def test_latencies_of_a_batch_and_of_its_queries(artifacts, retriever):
-    found = retriever_latency(
-        setting(make_passages(1, 60)), artifacts, Progress(quiet=True), retriever=retriever, batch=4, repeats=12,
-        dimension=8, k=3,
-    )  # fmt: skip
+    analysis = RetrieverLatency(retriever=retriever, batch=4, repeats=12, dimension=8, k=3)
+    found = analysis(setting(make_passages(1, 60)), artifacts, Progress(quiet=True))
     assert found["latency_per_query_ms"].value == pytest.approx(found["latency_ms"].value / 4)
     gain = found["batching_gain"]
     assert gain.value == pytest.approx(found["sequential_ms"].value / found["latency_ms"].value)
@@ -37,17 +35,15 @@ def test_latencies_of_a_batch_and_of_its_queries(artifacts, retriever):
 
 def test_streams_of_tokens_have_no_latency(artifacts):
     with pytest.raises(RequestError, match="searches passages of text"):
-        retriever_latency(setting([np.arange(9)]), artifacts, Progress(quiet=True))
+        RetrieverLatency()(setting([np.arange(9)]), artifacts, Progress(quiet=True))
 
 
 def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
     import torch
 
     threads = torch.get_num_threads()
-    found = asynchronous_saving(
-        setting(make_passages(1, 30)), artifacts, Progress(quiet=True), prompts=12, stride=2, prefetch=30, dimension=8,
-        passage_tokens=10, query_tokens=6,
-    )  # fmt: skip
+    analysis = AsynchronousSaving(prompts=12, stride=2, prefetch=30, dimension=8, passage_tokens=10, query_tokens=6)
+    found = analysis(setting(make_passages(1, 30)), artifacts, Progress(quiet=True))
     assert torch.get_num_threads() == threads
     share = found["asynchronous_share"]
     saved = found["synchronous_s"].value - found["asynchronous_s"].value
@@ -55,5 +51,18 @@ def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
     assert found["pipelined_s"].value >= found["ideal_s"].value
     assert found["pipelined_share"].value == pytest.approx(saved / found["pipelined_s"].value)
     assert share.low is not None and share.high is not None and share.low <= share.value <= share.high
-    with pytest.raises(RequestError, match="prompts=0"):
-        asynchronous_saving(setting(make_passages(1, 30)), artifacts, Progress(quiet=True), prompts=0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters", "message"),
+    [
+        (AsynchronousSaving, {"prompts": 0}, "prompts=0"),
+        (AsynchronousSaving, {"prefetch": 0}, "prefetch=0"),
+        (AsynchronousSaving, {"interval": 0}, "interval=0"),
+        (RetrieverLatency, {"batch": 0}, "batch=0"),
+        (RetrieverLatency, {"ef": 0}, "ef=0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_before_anything_runs(cls, parameters, message):
+    with pytest.raises(RequestError, match=message):
+        cls(**parameters)

@@ -22,7 +22,7 @@ words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
 
 
 def opened(root, kind, passages=PASSAGES, **options):
-    settings = RetrieverOptions(kind, dimension=16, **options)
+    settings = RetrieverOptions(retriever=kind, dimension=16, **options)
     artifacts = CellArtifacts(root)
     build_retriever(passages, passages_hash(passages), artifacts, settings)
     return open_retriever(artifacts, settings)
@@ -137,7 +137,7 @@ def test_bm25_goes_through_the_passages_in_blocks(retrievers):
 def test_two_encoders_of_different_spaces_are_refused():
     for parameters in ({"query_encoder": "x"}, {"encoder": "x", "query_encoder": "lsa"}):
         with pytest.raises(RequestError, match="vectors of different spaces"):
-            RetrieverOptions("exact", **parameters)
+            RetrieverOptions(**parameters)
 
 
 def test_the_latent_encoder_finds_the_passage_with_the_same_words(artifacts_root):
