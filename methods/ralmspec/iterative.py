@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts import GenerationModel, Phases
 from methods.ralmspec.passages import PassageCache, Passages
-from methods.ralmspec.reader import Mark, Reader
+from methods.ralmspec.process import Generation, GenerationStep
 from methods.ralmspec.retrievers import Retriever
-from methods.ralmspec.speculation import Process, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,18 +21,16 @@ UNREAD = -2  # as a passage: no passage is in the key-value cache yet
 
 
 @dataclass(slots=True)
-class PassageStep(Step):
-    """A step of k tokens. guess: the speculated passage, -1 for none. The rest is where it began: the reader's place,
-    the passage read there, tokens of the context read, tokens of output."""
+class PassageStep(GenerationStep):
+    """A step of k tokens. passage, read: where it began, the passage that the reader had and how many tokens of the
+    context. guess: the speculated passage, -1 for none."""
 
-    guess: int
-    mark: Mark
     passage: int
     read: int
-    length: int
+    guess: int = -1
 
 
-class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
+class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
     last `query_tokens` of the context as text; its first `passage_tokens` stand before the context. A new passage means
     that the prompt is encoded again."""
@@ -56,39 +53,23 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         cache: PassageCache | None = None,
     ) -> None:
         """cache: one that earlier requests filled; a new one by default."""
-        self.model = model
+        super().__init__(model, prompt, limit, phases)
         self.retriever = retriever
         self.passages = passages
-        self.phases = phases
         self.interval = interval
         self.prefetch = prefetch
         self.query_tokens = query_tokens
         self.passage_tokens = passage_tokens
-        self.limit = limit
-        self.context = list(prompt) or [model.start_id]
-        self.prompt_length = len(self.context)
-        self.ends = frozenset(model.eos_ids)
         self.cache = cache if cache is not None else PassageCache(retriever)
-        self.reader = Reader(model)
         self.passage = UNREAD  # what the reader has before the context
         self.read = 0  # tokens of the context that the reader has
-
-    @property
-    def output(self) -> list[int]:
-        """The tokens generated so far."""
-        return self.context[self.prompt_length :]
-
-    @property
-    def finished(self) -> bool:
-        length = len(self.context) - self.prompt_length
-        return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
 
     def begin(self) -> PassageStep:
         started = perf_counter()
         with self.phases("encode"):
             text = self.model.tokenizer.decode(self.context[-self.query_tokens :], skip_special_tokens=True)
             query = self.retriever.encode(text)
-        step = PassageStep(query, -1, self.reader.mark(), self.passage, self.read, len(self.context))
+        step = PassageStep(query, self.reader.mark(), len(self.context), self.passage, self.read)
         step.encode_s = perf_counter() - started
         return step
 
@@ -112,9 +93,8 @@ class IterativeRaLM(Process[PassageStep, "NDArray[np.int64]"]):
         self.cache.insert(truths)
 
     def rewind(self, step: PassageStep) -> None:
-        self.reader.rewind(step.mark)
+        super().rewind(step)
         self.passage, self.read = step.passage, step.read
-        del self.context[step.length :]
 
     def _generate(self, passage: int) -> None:
         """At most `interval` tokens, fewer at the end of the text or at the limit."""

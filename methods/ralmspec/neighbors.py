@@ -17,9 +17,8 @@ from harness.phases import NoPhases
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.retrieval import Retriever
-from methods.ralmspec.reader import Mark, Reader
+from methods.ralmspec.process import Generation, GenerationStep
 from methods.ralmspec.sources import SpeculationSource
-from methods.ralmspec.speculation import Process, Step
 
 if TYPE_CHECKING:
     import torch
@@ -76,19 +75,17 @@ class Mixture:
 
 
 @dataclass(slots=True)
-class TokenStep(Step):
-    """A step of one token. log_lm float [V]: the model's log-probabilities. token, found: the guess and the
-    neighbours it comes from. The rest is where it began: the reader's place, tokens of context, the source's state."""
+class TokenStep(GenerationStep):
+    """A step of one token. source: the source's state where it began. log_lm float [V]: the model's log-probabilities.
+    token, found: the guess and the neighbours it comes from."""
 
-    log_lm: NDArray[np.floating]
-    token: int
-    found: Neighbors
-    mark: Mark
-    length: int
     source: Any
+    log_lm: NDArray[np.floating]
+    token: int = -1
+    found: Neighbors = NONE
 
 
-class KnnGeneration(Process[TokenStep, Neighbors]):
+class KnnGeneration(Generation[TokenStep, Neighbors]):
     """One request. `keys` receives the model's keys while it reads (`LanguageModel.capture`)."""
 
     redo = False
@@ -106,27 +103,12 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
         keys: list[torch.Tensor],
     ) -> None:
         """aside: the retriever for a worker thread. source: None for the baseline."""
+        super().__init__(model, prompt, limit, phases)
         self.retriever = retriever
         self.aside = aside
         self.mixture = mixture
         self.source = source
-        self.phases = phases
         self.keys = keys
-        self.limit = limit
-        self.context = list(prompt) or [model.start_id]
-        self.prompt_length = len(self.context)
-        self.ends = frozenset(model.eos_ids)
-        self.reader = Reader(model)
-
-    @property
-    def output(self) -> list[int]:
-        """The tokens generated so far."""
-        return self.context[self.prompt_length :]
-
-    @property
-    def finished(self) -> bool:
-        length = len(self.context) - self.prompt_length
-        return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
 
     def begin(self) -> TokenStep:
         with self.phases("generate"):
@@ -137,7 +119,7 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
             ).log_softmax(-1)
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
             state = self.source.state() if self.source is not None else None
-            return TokenStep(query, log_lm.cpu().numpy(), -1, NONE, self.reader.mark(), len(self.context), state)
+            return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm.cpu().numpy())
 
     def guess(self, step: TokenStep) -> None:
         with self.phases("speculate"):
@@ -163,8 +145,7 @@ class KnnGeneration(Process[TokenStep, Neighbors]):
                 self.source.searched(truth.ids)
 
     def rewind(self, step: TokenStep) -> None:
-        self.reader.rewind(step.mark)
-        del self.context[step.length :]
+        super().rewind(step)
         if self.source is not None:
             self.source.restore(step.source)
 

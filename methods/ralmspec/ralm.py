@@ -15,13 +15,7 @@ from harness.registry import method
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.passages import PassageCache, Passages, build_passages
 from methods.ralmspec.reader import Reader
-from methods.ralmspec.retrievers import (
-    Retriever,
-    RetrieverOptions,
-    build_retriever,
-    open_retriever,
-    passages_hash,
-)
+from methods.ralmspec.retrievers import Retriever, RetrieverOptions, build_retriever, open_retriever, passages_hash
 from methods.ralmspec.service import Service
 from methods.ralmspec.serving import Serving, Speculation
 
