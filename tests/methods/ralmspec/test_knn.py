@@ -15,8 +15,9 @@ from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
 from harness.phases import NoPhases
 from methods.knnlm.mixture import knn_distribution
+from methods.knnlm.retrieval import Retriever
 from methods.ralmspec.knn import KnnSequential, KnnSpeculative
-from methods.ralmspec.neighbors import Mixture, Neighbors
+from methods.ralmspec.neighbors import KnnGeneration, Mixture, Neighbors
 from methods.ralmspec.sources import LocalityCache
 
 from .conftest import make_model
@@ -127,6 +128,37 @@ def test_no_thread_outlives_its_request(artifacts_root):
     before = set(threading.enumerate())
     method.generate(MODELS[0], PROMPTS[1], 40, NoPhases())
     assert set(threading.enumerate()) == before
+
+
+def test_asynchronous_verification_runs_beside_generation(artifacts_root, monkeypatch):
+    """A search in the worker ends only after a later step was begun: waiting for it at once would never end."""
+    common = {"k": 8, "scheduler": "fixed", "stride": 2}
+    expected = fitted(KnnSpeculative, MODELS[0], artifacts_root, **common).generate(
+        MODELS[0], PROMPTS[2], 40, NoPhases()
+    )
+    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, **common, asynchronous=True)
+    search, begin, begun, later = Retriever.search, KnnGeneration.begin, [], threading.Event()
+    workers, beside = set(), []
+
+    def waiting(self, queries, phases):
+        if threading.current_thread() is not threading.main_thread():
+            workers.add(threading.current_thread())
+            if not beside:
+                beside.append(later.wait(10))
+        return search(self, queries, phases)
+
+    def counted(self):
+        assert threading.current_thread() is threading.main_thread()
+        begun.append(1)
+        if len(begun) > 3:  # one by a search, two that are being verified
+            later.set()
+        return begin(self)
+
+    monkeypatch.setattr(Retriever, "search", waiting)
+    monkeypatch.setattr(KnnGeneration, "begin", counted)
+    assert method.generate(MODELS[0], PROMPTS[2], 40, NoPhases()).ids == expected.ids
+    assert beside == [True]
+    assert workers and not any(worker.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
