@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import GenerationModel, Phases
-from methods.ralmspec.passages import PassageCache, Passages
 from methods.ralmspec.process import Generation, GenerationStep
-from methods.ralmspec.retrievers import Retriever
+from methods.ralmspec.retrieval.passages import PassageCache, Passages
+from methods.ralmspec.retrieval.retrievers import Retriever
 
 if TYPE_CHECKING:
     import numpy as np

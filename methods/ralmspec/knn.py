@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from methods.knnlm.index import Backend, needs_build
 from methods.knnlm.retrieval import Distance, Retriever
 from methods.knnlm.scorer import KnnLm
 from methods.ralmspec.neighbors import KnnGeneration, Mixture
-from methods.ralmspec.retrievers import read_through, single_threaded
+from methods.ralmspec.retrieval.retrievers import read_through, single_threaded
 from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.serving import Serving, Speculation
 from methods.ralmspec.sources import LocalityCache, SpeculationSource
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SEARCHES = 20  # that open the index, for keys of the datastore
+WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walking the graph, costs the same for one
 
 
 class ServedKnnLm(KnnLm):
@@ -45,7 +46,11 @@ class ServedKnnLm(KnnLm):
 )
 @dataclass(kw_only=True)
 class KnnSequential(Serving):
-    """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters as those of `knnlm`."""
+    """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters as those of `knnlm`.
+
+    A search finds at least 64 neighbours, of which the k nearest are mixed: with the baseline as with speculation, so
+    that both rank what a graph search reached alike.
+    """
 
     k: int = 1024
     key: KeyKind = "last_ffn_input"
@@ -86,7 +91,7 @@ class KnnSequential(Serving):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         """Everything that a search reads or compiles is at hand then."""
         self.knnlm.open(_language_model(subject), artifacts)
-        retriever, _ = self.knnlm.ready()
+        retriever, _ = self._ready()
         if needs_build(retriever.options.index):  # faiss maps what it searches
             read_through(artifacts.path("index"))
         retriever.index.load()
@@ -112,17 +117,23 @@ class KnnSequential(Serving):
                 f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
                 "shorten the prompt or lower the limit"
             )
-        retriever, weights = self.knnlm.ready()
+        retriever, weights = self._ready()
         aside = _alone(retriever)
         mixture = Mixture(retriever.store.values, *weights)
         with _language_model(model).capture(self.key) as keys:
-            yield KnnGeneration(model, retriever, aside, mixture, self.source(), prompt, limit, phases, keys)
+            yield KnnGeneration(model, retriever, aside, self.k, mixture, self.source(), prompt, limit, phases, keys)
 
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
         with self.request(model, [*prompt, *output], 0, NoPhases()) as process:
             step = process.begin()
             (found,) = process.search([step.query], aside=False)
-            return torch.from_numpy(process.mixture.log_probs(step.log_lm, found))
+            return torch.from_numpy(process.mixture.log_probs(step.log_lm, found.first(self.k)))
+
+    def _ready(self) -> tuple[Retriever, tuple[float, float]]:
+        """The retriever that requests search by, and lambda and temperature."""
+        retriever, weights = self.knnlm.ready()
+        options = replace(retriever.options, k=max(self.k, WIDTH))
+        return Retriever(retriever.store, retriever.index, options), weights
 
 
 @method(
@@ -136,13 +147,14 @@ class KnnSequential(Serving):
 class KnnSpeculative(Speculation, KnnSequential):
     """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
 
-    following, nearest, searches: of the spatial-locality cache (`methods.ralmspec.sources`). scheduler to asynchronous:
+    following, nearest, searches: of the spatial-locality cache (`methods.ralmspec.sources`), whose `nearest` neighbours
+    of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P. scheduler to asynchronous:
     see `Speculation`. The other parameters are those of `knnlm-sequential`, to be given alike.
     """
 
     following: int = 10
-    nearest: int = 32
-    searches: int = 64
+    nearest: int = 64
+    searches: int = 32
     scheduler: Scheduling = "os3"
 
     def __post_init__(self) -> None:
@@ -155,7 +167,7 @@ class KnnSpeculative(Speculation, KnnSequential):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
         self.service.reset()
-        retriever = _alone(self.knnlm.ready()[0])
+        retriever = _alone(self._ready()[0])
         queries = np.zeros((2, retriever.store.dimension), np.float32)
         self.service.warm(lambda: retriever.search(queries, NoPhases()))
 

@@ -32,6 +32,10 @@ class Neighbors:
     distances: NDArray[np.float32]
     ids: NDArray[np.int64]
 
+    def first(self, k: int) -> Neighbors:
+        """The k nearest of them."""
+        return Neighbors(self.distances[:k], self.ids[:k])
+
 
 NONE = Neighbors(np.empty(0, np.float32), np.empty(0, np.int64))
 
@@ -95,6 +99,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         model: GenerationModel,
         retriever: Retriever,
         aside: Retriever,
+        k: int,
         mixture: Mixture,
         source: SpeculationSource | None,
         prompt: Sequence[int],
@@ -102,10 +107,12 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         phases: Phases,
         keys: list[torch.Tensor],
     ) -> None:
-        """aside: the retriever for a worker thread. source: None for the baseline."""
+        """aside: the retriever for a worker thread. k: neighbours that are mixed, of those that a search finds; the
+        source learns all. source: None for the baseline."""
         super().__init__(model, prompt, limit, phases)
         self.retriever = retriever
         self.aside = aside
+        self.k = k
         self.mixture = mixture
         self.source = source
         self.keys = keys
@@ -130,14 +137,14 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         self._append(step.token, step.found)
 
     def resolve(self, step: TokenStep, truth: Neighbors) -> None:
-        self._append(self.mixture.best(step.log_lm, truth), truth)
+        self._append(self._token(step, truth), truth)
 
     def search(self, queries: Sequence[Any], aside: bool) -> list[Neighbors]:
         distances, ids = (self.aside if aside else self.retriever).search(np.stack(queries), NoPhases())
         return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
 
     def agrees(self, step: TokenStep, truth: Neighbors) -> bool:
-        return step.token == self.mixture.best(step.log_lm, truth)
+        return step.token == self._token(step, truth)
 
     def learn(self, truths: Sequence[Neighbors]) -> None:
         if self.source is not None:
@@ -149,10 +156,13 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         if self.source is not None:
             self.source.restore(step.source)
 
+    def _token(self, step: TokenStep, truth: Neighbors) -> int:
+        return self.mixture.best(step.log_lm, truth.first(self.k))
+
     def _append(self, token: int, found: Neighbors) -> None:
         self.context.append(token)
         if self.source is not None:
-            self.source.followed(found.ids, token)
+            self.source.followed(found.ids[: self.k], token)
 
     def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
         """The k nearest of the source's entries."""
@@ -160,8 +170,8 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
             raise RuntimeError("a process without a source cannot guess")
         ids = self.source.entries()
         distances = exact_distances(self.retriever.store, query[None], ids[None])[0]
-        if len(ids) > (k := self.retriever.options.k):
-            nearest = np.sort(np.argpartition(distances, k - 1)[:k])
+        if len(ids) > self.k:
+            nearest = np.sort(np.argpartition(distances, self.k - 1)[: self.k])
             distances, ids = distances[nearest], ids[nearest]
         ordered = ranked(distances[None], ids[None])
         return Neighbors(ordered[0][0], ordered[1][0])

@@ -13,9 +13,15 @@ from harness.contracts import Artifacts, GenerationModel, Phases
 from harness.errors import RequestError
 from harness.registry import method
 from methods.ralmspec.iterative import IterativeRaLM
-from methods.ralmspec.passages import PassageCache, Passages, build_passages
 from methods.ralmspec.reader import Reader
-from methods.ralmspec.retrievers import Retriever, RetrieverOptions, build_retriever, open_retriever, passages_hash
+from methods.ralmspec.retrieval.passages import PassageCache, Passages, build_passages
+from methods.ralmspec.retrieval.retrievers import (
+    Retriever,
+    RetrieverOptions,
+    build_retriever,
+    open_retriever,
+    passages_hash,
+)
 from methods.ralmspec.service import Service
 from methods.ralmspec.serving import Serving, Speculation
 

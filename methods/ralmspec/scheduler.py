@@ -14,6 +14,7 @@ from methods.ralmspec.experience import Experience
 
 LONGEST = 64  # strides considered
 PRIOR = 2.0  # steps that earlier requests count for in a request's gamma
+NEARLY = 0.95  # of the best rate: strides that reach it are as good
 GAIN = 1.02  # speculation that cannot gain so much at best is not tried
 
 
@@ -183,8 +184,9 @@ class OS3(Strides):
                 return expected_matches(gamma, s) / pipelined(a, b + slope * s, gamma, s)
             return expected_matches(gamma, s) / (latency(a, b + slope * s, gamma, s, False) + (1 - gamma**s) * again)
 
-        if aside:
-            s = max(range(least, longest + 1), key=rate)  # the smallest of equal ones
+        if aside:  # the smallest of nearly equal ones: fewer steps overlap nothing when a request begins and ends
+            rates = {s: rate(s) for s in range(least, longest + 1)}
+            s = min(s for s in rates if rates[s] >= NEARLY * max(rates.values()))
         else:
             s = best_stride(a, b, self.gamma, False, slope, least, longest)
         return rate(s), s, aside

@@ -20,9 +20,9 @@ from harness.artifacts import Cache, CellArtifacts
 from harness.phases import NoPhases
 from harness.progress import Progress
 from harness.settings import RetrievalSetting
-from methods.ralmspec.passages import PassageCache
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
-from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
+from methods.ralmspec.retrieval.passages import PassageCache
+from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 from methods.ralmspec.saving import AsynchronousSaving
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"

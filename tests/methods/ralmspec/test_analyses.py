@@ -8,7 +8,7 @@ import pytest
 from harness.errors import RequestError
 from harness.progress import Progress
 from harness.settings import RetrievalSetting
-from methods.ralmspec.latency import RetrieverLatency
+from methods.ralmspec.retrieval.latency import RetrieverLatency
 from methods.ralmspec.saving import AsynchronousSaving
 
 from .conftest import make_model, make_passages

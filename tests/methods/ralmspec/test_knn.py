@@ -106,6 +106,19 @@ def test_speculation_saves_searches_and_is_corrected(artifacts_root):
     assert total["rollbacks"] > 0
 
 
+def test_the_cache_learns_more_neighbours_than_are_mixed(artifacts_root, monkeypatch):
+    learnt = []
+    searched = LocalityCache.searched
+    monkeypatch.setattr(LocalityCache, "searched", lambda self, ids: (learnt.append(ids), searched(self, ids))[1])
+    accuracy = {}
+    for nearest in (1, 64):
+        method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=1, nearest=nearest, scheduler="fixed", stride=1)
+        traces = [method.generate(MODELS[0], prompt, 60, NoPhases()).trace for prompt in PROMPTS]
+        accuracy[nearest] = sum(t.counters["matched"] for t in traces) / sum(t.counters["verified"] for t in traces)
+    assert {len(ids) for ids in learnt} == {64}
+    assert accuracy[1] < accuracy[64]
+
+
 def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_root):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=16, key="last_hidden")
     expected = method.generate(MODELS[0], PROMPTS[0], 12, NoPhases()).ids

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
-from methods.ralmspec.bm25 import Bm25Retriever
-from methods.ralmspec.encoders import Pretrained, identity
-from methods.ralmspec.passages import PassageCache
-from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
+from methods.ralmspec.retrieval.bm25 import Bm25Retriever
+from methods.ralmspec.retrieval.encoders import Pretrained, identity
+from methods.ralmspec.retrieval.passages import PassageCache
+from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
 from .conftest import WORDS, make_passages
 
@@ -107,7 +107,7 @@ def test_bm25_weighs_as_bm25s_does(artifacts_root):
 
 
 def test_bm25_shared_among_threads_finds_the_same(artifacts_root, monkeypatch):
-    monkeypatch.setattr("methods.ralmspec.bm25.LEAST", 10)
+    monkeypatch.setattr("methods.ralmspec.retrieval.bm25.LEAST", 10)
     retriever = opened(artifacts_root, "bm25")
     assert isinstance(retriever, Bm25Retriever)
     queries = [retriever.encode(text) for text in PASSAGES[:30]]
@@ -118,7 +118,7 @@ def test_bm25_shared_among_threads_finds_the_same(artifacts_root, monkeypatch):
 
 
 def test_bm25_goes_through_the_passages_in_blocks(retrievers):
-    from methods.ralmspec import bm25
+    from methods.ralmspec.retrieval import bm25
 
     ours = retrievers["bm25"]
     queries = [ours.encode(text) for text in PASSAGES[:9]]

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `exact` | EDR | inner product of passage vectors, every passage looked at (`methods.knnlm.flat`) |
 | `hnsw` | ADR | the same, of the passages that a graph search reaches |
-| `bm25` | SR | BM25 (`methods.ralmspec.bm25`) |
+| `bm25` | SR | BM25 (`methods.ralmspec.retrieval.bm25`) |
 
 A batched product may round otherwise than a single one, so whatever a search found is ranked again by a score that
 depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
@@ -30,7 +30,7 @@ from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
 from methods.knnlm.index import Backend, IndexOptions, NeighborIndex, build_index, index_key, open_index
 from methods.knnlm.threads import Workers
-from methods.ralmspec.encoders import (
+from methods.ralmspec.retrieval.encoders import (
     LONGEST,
     TERMS,
     Encoder,
@@ -172,7 +172,7 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
     Raises `RequestError` when there is no word in them.
     """
     if options.retriever == "bm25":
-        from methods.ralmspec.bm25 import build_bm25, version
+        from methods.ralmspec.retrieval.bm25 import build_bm25, version
 
         key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords, "bm25s": version()}
         artifacts.build("bm25", key, lambda folder: build_bm25(folder, passages, options))
@@ -211,7 +211,7 @@ def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> Retriever
 
 def _open(artifacts: Artifacts, options: RetrieverOptions) -> Retriever:
     if options.retriever == "bm25":
-        from methods.ralmspec.bm25 import Bm25Retriever
+        from methods.ralmspec.retrieval.bm25 import Bm25Retriever
 
         return Bm25Retriever(artifacts.path("bm25"))
     store = _store(artifacts.path("passage-vectors"))

@@ -19,8 +19,8 @@ from numba import njit
 
 from harness.errors import RequestError
 from methods.knnlm.threads import Workers
-from methods.ralmspec.encoders import TERM
-from methods.ralmspec.retrievers import Retriever, RetrieverOptions
+from methods.ralmspec.retrieval.encoders import TERM
+from methods.ralmspec.retrieval.retrievers import Retriever, RetrieverOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.contracts import Artifacts, GenerationModel
 from harness.progress import Progress
-from methods.ralmspec.retrievers import Retriever
+from methods.ralmspec.retrieval.retrievers import Retriever
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

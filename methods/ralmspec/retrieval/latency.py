@@ -15,7 +15,7 @@ from harness.progress import Progress
 from harness.registry import analysis
 from harness.settings import Measure, RetrievalSetting
 from harness.statistics import block_bootstrap, mean_interval
-from methods.ralmspec.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
+from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")
