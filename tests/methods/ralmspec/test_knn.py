@@ -99,7 +99,7 @@ def test_speculation_never_changes_a_token(
 
 
 def test_speculation_saves_searches_and_is_corrected(artifacts_root):
-    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=8, scheduler="fixed", stride=5)
+    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=8, nearest=2, scheduler="fixed", stride=5)
     answers = [method.generate(MODELS[0], prompt, 60, NoPhases()) for prompt in PROMPTS]
     total = {name: sum(a.trace.counters[name] for a in answers) for name in answers[0].trace.counters}
     assert total["searches"] < 0.6 * sum(len(a.ids) for a in answers)
