@@ -251,6 +251,8 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
     metrics = row["metrics"]
     metrics["wall_clock_s"] = summary.method_s
     metrics["latency_s"] = summary.method_s / responses[0]["items"]  # of one item: context, sentence, prompt, stream
+    if summary.method_std_s is not None:
+        metrics["latency_std_s"] = summary.method_std_s / responses[0]["items"]
     memory = responses[0]["memory_mib"]
     if memory["method"] is not None:
         metrics["memory_mib"] = memory["method"]

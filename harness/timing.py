@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import median, stdev
 from time import perf_counter_ns
 from typing import Any, Literal
 
@@ -44,13 +44,15 @@ class ProcessSample:
 
 @dataclass(slots=True)
 class Summary:
-    """The evidence of all processes and what may be said of it. Times in seconds. ratios: of each process."""
+    """The evidence of all processes and what may be said of it. Times in seconds. ratios: of each process;
+    method_std_s: deviation of the processes' median times, None for a single process."""
 
     speedup: float
     ratios: list[float]
     interval: statistics.Interval | None
     baseline_s: float
     method_s: float
+    method_std_s: float | None
     spread_baseline: float
     spread_method: float
     noise_floor: float | None
@@ -131,6 +133,7 @@ def decide(
     baseline = [p["baseline_ns"] for process in processes for p in process.pairs]
     method = [p["method_ns"] for process in processes for p in process.pairs]
     ratios = [median(p["baseline_ns"] / p["method_ns"] for p in process.pairs) for process in processes]
+    runs = [median(p["method_ns"] for p in process.pairs) for process in processes]
     interval = statistics.interval_over_processes(ratios)
     noise = statistics.interval_over_processes(
         [median(first / second for first, second in process.noise) for process in processes if process.noise]
@@ -164,6 +167,7 @@ def decide(
         interval=interval,
         baseline_s=median(baseline) / 1e9,
         method_s=median(method) / 1e9,
+        method_std_s=stdev(runs) / 1e9 if len(runs) > 1 else None,
         spread_baseline=statistics.mad(baseline) / 1e9,
         spread_method=statistics.mad(method) / 1e9,
         noise_floor=floor,

@@ -19,7 +19,7 @@ from harness.settings import Scale
 from harness.store import Row
 
 TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")  # they have columns of their own
-ON_REQUEST = ("latency_s", "memory_mib", "baseline_memory_mib", "fit_memory_mib", "share_of_limit")
+ON_REQUEST = ("latency_s", "latency_std_s", "memory_mib", "baseline_memory_mib", "fit_memory_mib", "share_of_limit")
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own

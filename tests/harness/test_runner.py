@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -64,6 +65,10 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert row["timing"]["decision"] == "exploratory"
     assert 0 < row["metrics"]["memory_mib"] < 4000
     assert row["metrics"]["latency_s"] == row["metrics"]["wall_clock_s"]  # one stream is timed
+    medians = [
+        statistics.median(pair["method_ns"] for pair in process["pairs"]) for process in row["timing"]["processes"]
+    ]
+    assert row["metrics"]["latency_std_s"] == pytest.approx(statistics.stdev(medians) / 1e9)
     assert len(row["timing"]["processes"]) == 2
     assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
     assert row["counters"]["tokens"] == 2999

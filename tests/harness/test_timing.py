@@ -106,7 +106,7 @@ def test_short_calls_are_looped_until_the_sample_is_long_enough():
 def test_a_slow_first_call_does_not_decide_the_loops():
     durations = iter([0.3])
     loops = calibrate(lambda: time.sleep(next(durations, 0.002)), 50e6, None)
-    assert loops > 5
+    assert loops > 1  # 0.3 s would make one enough
 
 
 def test_a_sample_is_a_time_per_call_and_collects_no_garbage_inside():
