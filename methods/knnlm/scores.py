@@ -9,6 +9,8 @@ first: hidden states share a large mean, which distances do not feel and roundin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -26,6 +28,7 @@ FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-9  # unit roundoffs
 READ = 1 << 16  # entries converted at once
 
 _opened: WeakValueDictionary[tuple[object, ...], Scores] = WeakValueDictionary()
+_opening = Lock()
 
 
 def native_dtype() -> torch.dtype:
@@ -35,12 +38,17 @@ def native_dtype() -> torch.dtype:
 
 
 def open_scores(store: Datastore, dtype: torch.dtype, memory_gb: float) -> Scores:
-    """The scores of a datastore; all that are open in one process for the same folder hold its keys once, as a method
-    and its baseline in a timed process do."""
-    key = (store.folder.resolve(), str(store.metadata["built_from"]), dtype, memory_gb)
-    if (scores := _opened.get(key)) is None:
-        scores = _opened[key] = Scores(store, dtype, memory_gb)
-    return scores
+    """The scores of a datastore; all that are open in one process for the same file hold its keys once, as a method and
+    its baseline in a timed process do."""
+    file = getattr(store.keys, "filename", None)
+    if file is None:  # in memory, nobody else's
+        return Scores(store, dtype, memory_gb)
+    status = Path(file).stat()  # a file that replaced another of the same name is another
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, dtype, memory_gb)
+    with _opening:
+        if (scores := _opened.get(key)) is None:
+            scores = _opened[key] = Scores(store, dtype, memory_gb)
+        return scores
 
 
 class Scores:
@@ -56,6 +64,7 @@ class Scores:
         self.resident = size <= memory_gb * 1e9
         self.bytes = size if self.resident else 0
         self._keys: torch.Tensor | None = None
+        self._loading = Lock()
         self._norms = np.empty(0, np.float32)
         self._mean = torch.zeros(store.dimension)
         self._largest = store.largest_norm  # of a (centred) key
@@ -63,23 +72,28 @@ class Scores:
 
     def load(self) -> None:
         """Bring the keys into memory when they are to be held there and are not yet."""
-        if not self.resident or self._keys is not None:
-            return
+        if self.resident and self._keys is None:
+            with self._loading:
+                if self._keys is None:
+                    self._load()
+
+    def _load(self) -> None:
         n, d = self.store.entries, self.store.dimension
-        self._mean = _read(self.store, slice(0, n, max(n // READ, 1))).mean(0)
+        mean = _read(self.store, slice(0, n, max(n // READ, 1))).mean(0)
         keys = torch.empty((n, d), dtype=self.dtype)
-        self._norms = np.empty(n, np.float32)
+        norms = np.empty(n, np.float32)
         progress, residue = Progress(), 0.0
         for start in range(0, n, READ):
-            part = _read(self.store, slice(start, start + READ)) - self._mean
+            part = _read(self.store, slice(start, start + READ)) - mean
             keys[start : start + READ] = part
-            self._norms[start : start + READ] = part.square().sum(1).numpy()
+            norms[start : start + READ] = part.square().sum(1).numpy()
             rounded = part - keys[start : start + READ].float()
             residue = max(residue, float(rounded.square().sum(1).max()) ** 0.5)
             progress.update("keys to memory", min(start + READ, n), n, "entries")
-        self._largest = float(self._norms.max()) ** 0.5 * (1 + d * FLOAT32)
+        self._mean, self._norms = mean, norms
+        self._largest = float(norms.max()) ** 0.5 * (1 + d * FLOAT32)
         self._residue = residue * (1 + d * FLOAT32)
-        self._keys = keys
+        self._keys = keys  # last: who finds them finds the rest
 
     def prepare(self, queries: NDArray[np.float32]) -> tuple[torch.Tensor, NDArray[np.float32]]:
         """-2 q [n, d] in the products' precision, and the error bound [n] of the scores.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from methods.ralmspec.experience import line
 from methods.ralmspec.record import Record
-from methods.ralmspec.scheduler import LONGEST, PRIOR, latency, pipelined
+from methods.ralmspec.scheduler import LONGEST, PRIOR, expected_matches, latency, pipelined
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +25,14 @@ class _Rounds:
     b: float
     slope: float
 
-    def round_seconds(self, gamma: float, s: int, aside: bool) -> float:
-        """Expected seconds of s steps and their verification."""
+    def seconds(self, gamma: float, s: int, steps: int, aside: bool) -> float:
+        """Expected seconds per settled retrieval. Aside, the steps of a request's first round overlap nothing: spread
+        over all `steps` of it."""
         b = self.b + self.slope * s
-        return pipelined(self.a, b, gamma, s) if aside else latency(self.a, b, gamma, s, False)
-
-    def seconds(self, gamma: float, steps: int, sequential: float, aside: bool) -> float:
-        """Least expected seconds of `steps` steps, each round of a stride of its own or a step without speculation:
-        the best way to go on from n steps, from n = 1 upwards. Aside, the steps of the first round overlap nothing."""
-        longest = min(LONGEST, steps)
-        costs = np.array([self.round_seconds(gamma, s, aside) for s in range(1, longest + 1)])
-        hits = gamma ** np.arange(longest + 1)  # the first so many guesses are right
-        least = np.zeros(steps + 1)
-        first = 0
-        for n in range(1, steps + 1):
-            m = min(longest, n)
-            corrected = np.cumsum((1 - gamma) * hits[:m] * least[n - 1 :: -1][:m])  # the mismatch settles its step, too
-            ways = costs[:m] + corrected + hits[1 : m + 1] * least[n - 1 :: -1][:m]
-            best = int(ways.argmin())
-            least[n], first = min((float(ways[best]), best + 1), (sequential + least[n - 1], 0))
-        begins = min(first * self.a, self.b + self.slope * first) if aside else 0.0
-        return float(least[steps]) + begins
+        settled = expected_matches(gamma, s)
+        if not aside:
+            return latency(self.a, b, gamma, s, False) / settled
+        return pipelined(self.a, b, gamma, s) / settled + min(s * self.a, b) / steps
 
 
 class Served:
@@ -72,13 +57,11 @@ class Served:
     def allowed(self, asynchronous: bool) -> float | None:
         """The speedup over sequential retrieval if every request had been served by the stride that is best for it.
 
-        A round of s steps takes s a + b and settles the matched ones and a corrected one (section 4); with
-        `asynchronous` it may take what `pipelined` says, which is what A does here; a step without speculation takes a
-        and b of a single search. A request has so many steps: of all ways to divide them into rounds of any s up to
-        `LONGEST` the one with the least expected seconds counts, which for a long request is the paper's best s. a (a
-        step and its guess, alone or beside a verification), b (a line through the strides taken and the single search)
-        and a, b of a single search without speculation are means over all requests; a kind of verification that never
-        ran is taken to cost what the other one does. gamma is each
+        Seconds per settled retrieval are (s a + b) / sum of gamma^i for i < s (section 4), with `asynchronous` also
+        those of `pipelined`, what A does here, and a + b of a single search for s = 0; the least of them counts, over
+        all s up to `LONGEST` and the request's length. a (a step and its guess, alone or beside a verification), b (a
+        line through the strides taken and the single search) and a, b of a single search without speculation are means
+        over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each
         request's own, of all guesses that were looked at, also beside steps without speculation, smoothed by `PRIOR`
         guesses of all requests, and not cut at gamma_max. The step that a mismatch makes necessary again is no part of
         the paper's formula, only of `pipelined`. The strides taken play no part but as the places where a, b and gamma
@@ -94,13 +77,18 @@ class Served:
         ours = theirs = 0.0
         for request in self._requests:
             theirs += request.first_s + request.steps * sequential
-            best = sequential * request.steps
+            best = sequential
             if total.tried and request.steps:
                 gamma = (request.right + PRIOR * total.right / total.tried) / (request.tried + PRIOR)
                 best = min(
-                    best, *(rounds.seconds(gamma, request.steps, sequential, aside) for aside, rounds in kinds.items())
+                    sequential,
+                    *(
+                        rounds.seconds(gamma, s, request.steps, aside)
+                        for aside, rounds in kinds.items()
+                        for s in range(1, min(LONGEST, request.steps) + 1)
+                    ),
                 )
-            ours += request.first_s + best
+            ours += request.first_s + request.steps * best
         return theirs / ours if ours else None
 
     def _rounds(self, aside: bool) -> _Rounds:

@@ -29,6 +29,7 @@ class Experience:
         self.credit = self.full
         self.gamma = 0.5  # of all requests, the older the less
         self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
+        self.rounds: deque[tuple[int, bool]] = deque()  # the last: (matched, whether a mismatch ended it)
         self.unseen = 0  # rounds since the last verification in the worker
         self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}

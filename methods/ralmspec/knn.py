@@ -148,7 +148,8 @@ class KnnSpeculative(Speculation, KnnSequential):
     """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
 
     following, nearest, searches: of the spatial-locality cache (`methods.ralmspec.sources`), whose `nearest` neighbours
-    of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P. scheduler to asynchronous:
+    of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P, which the paper does not
+    combine with kNN-LM; nearest = 1 is its cache. scheduler to asynchronous:
     see `Speculation`. The other parameters are those of `knnlm-sequential`, to be given alike.
     """
 
@@ -162,6 +163,10 @@ class KnnSpeculative(Speculation, KnnSequential):
         for name, least in (("following", 0), ("nearest", 1), ("searches", 1)):
             if getattr(self, name) < least:
                 raise RequestError(f"{name}={getattr(self, name)} is not at least {least}")
+        if self.nearest > max(self.k, WIDTH):
+            raise RequestError(
+                f"nearest={self.nearest} exceeds the {max(self.k, WIDTH)} neighbours that a search finds"
+            )
         self.service: Service = self.new_service()
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:

@@ -32,7 +32,8 @@ class AsynchronousSaving(IterativeOptions):
     one step overlap; here as many do as there is time for, so where b > a the share can exceed 1. `pipelined_s` is what
     could be saved so: the shorter of all the round's steps and its verification.
 
-    prompts: the first so many are asked. stride, prefetch: as in `ralmspec`. The others: see `IterativeOptions`.
+    prompts: the first so many are asked, or all the task has (counter `requests`). stride, prefetch: as in `ralmspec`.
+    The others: see `IterativeOptions`.
     """
 
     prompts: int = 20
@@ -67,6 +68,7 @@ class AsynchronousSaving(IterativeOptions):
                     if side == 0:
                         ideals[:, number] = _ideal(record)
                 progress.update("requests", number + 1, len(chosen), "prompts")
+        artifacts.values.update(requests=len(chosen))
         synchronous, asynchronous = times
         means = {
             "synchronous_s": synchronous,

@@ -110,8 +110,8 @@ class OS3(Strides):
     """Maximises the paper's objective with a, b and gamma estimated from the last rounds; starts at s = 1.
 
     gamma is the windowed maximum-likelihood estimate: matches over matches and mismatches of the last w verifications,
-    at most gamma_max, which bounds s. What the paper leaves open is when to give speculation up (s = 0) and what to do
-    where a worker thread is slower than all cores:
+    of earlier requests, too, at most gamma_max, which bounds s. What the paper leaves open is when to give speculation
+    up (s = 0) and what to do where a worker thread is slower than all cores:
 
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
       Asynchronous ones are tried again after 8, 16, 32, ... rounds without them (`Experience.verified`).
@@ -122,7 +122,8 @@ class OS3(Strides):
       but smoothed over the last steps, and at least s = 2: a synchronous round of one step never gains.
     - What speculation loses against sequential retrieval is charged to a small budget (`Experience.credit`) that its
       gains and the steps that pass refill. Without credit there is no speculation, with a full one it is tried even
-      against the estimates. a, b and the credit are the machine's and outlast a request; gamma is the request's.
+      against the estimates. a, b and the credit are the machine's and outlast a request; the smoothed gamma is the
+      request's.
     """
 
     def __init__(
@@ -132,15 +133,15 @@ class OS3(Strides):
         self.asynchronous = asynchronous
         self.redo = redo
         self.gamma_max = gamma_max
-        self.rounds: deque[tuple[int, bool]] = deque(maxlen=window)  # (matched, whether a mismatch ended it)
+        self.window = window
         self.steps: deque[bool] = deque(maxlen=4 * window)  # whether the last guesses were right
         self.unasked = 0
 
     @property
     def gamma(self) -> float:
         """The paper's estimate, gamma_max before there is any."""
-        matched = sum(m for m, _ in self.rounds)
-        missed = sum(miss for _, miss in self.rounds)
+        matched = sum(m for m, _ in self.experience.rounds)
+        missed = sum(miss for _, miss in self.experience.rounds)
         return min(matched / (matched + missed), self.gamma_max) if matched + missed else self.gamma_max
 
     @property
@@ -207,7 +208,9 @@ class OS3(Strides):
         self.experience.guessed(seconds)
 
     def verified(self, s: int, matched: int, seconds: float, aside: bool) -> None:
-        self.rounds.append((matched, matched < s))
+        self.experience.rounds.append((matched, matched < s))
+        while len(self.experience.rounds) > self.window:
+            self.experience.rounds.popleft()
         self._saw([True] * matched + [False] * (matched < s))
         self.experience.verified(s, seconds, aside)
 

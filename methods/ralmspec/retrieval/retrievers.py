@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["exact", "hnsw", "bm25"]
-FEW = 8  # candidates of a graph search at least, to be ranked again
+FEW, MANY = 8, 64  # candidates of a graph search, at least and at most, to be ranked again
 CHUNK = 1 << 24  # bytes read at once
 
 
@@ -108,13 +108,13 @@ class RetrieverOptions:
 
 
 class DenseRetriever(Retriever):
-    """`exact` and `hnsw` over passage vectors; `beam`: passages that a graph search ranks again, whatever k is."""
+    """`exact` and `hnsw` over passage vectors; of the `ef` nodes that a graph search keeps, `beam` are ranked again."""
 
-    def __init__(self, store: Datastore, index: NeighborIndex, encoder: Encoder, beam: int) -> None:
+    def __init__(self, store: Datastore, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
         self.store = store
         self.index = index
         self.encoder = encoder
-        self.beam = min(max(beam, FEW), store.entries)
+        self.beam = min(max(ef, FEW), MANY, store.entries)
         self.alone = single_threaded(index)
 
     def encode(self, text: str) -> NDArray[np.float32]:

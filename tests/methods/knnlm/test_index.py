@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RequestError
 from methods.knnlm import flat, tiled
+from methods.knnlm.datastore import Datastore
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
 from methods.knnlm.index import IndexOptions, build_index, open_index
@@ -129,6 +130,18 @@ def test_an_error_in_a_thread_reaches_the_caller(tmp_path):
     index.workers.count = 2
     with pytest.raises(ZeroDivisionError):
         index.workers.map(lambda x: 1 // x, [1, 0])
+
+
+def test_indexes_of_one_file_hold_its_keys_once_and_of_a_refilled_folder_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    first, second = (rng.normal(size=(n, 8)).astype(np.float16) for n in (100, 500))
+    old, twin = FlatIndex(store_of(tmp_path, first)), FlatIndex(Datastore.open(tmp_path))
+    assert old.scores is twin.scores
+    old.load()
+    (tmp_path / "keys.npy").unlink()
+    new = FlatIndex(store_of(tmp_path, second))
+    assert new.search(second[:4].astype(np.float32), 1)[1][:, 0].tolist() == [0, 1, 2, 3]
+    assert old.search(first[:4].astype(np.float32), 1)[1][:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_no_queries_give_no_rows(tmp_path):

@@ -225,6 +225,8 @@ def test_bad_requests_are_refused(artifacts_root):
         KnnSequential(**FIXED).fit(model, ["a passage"], [], CellArtifacts(artifacts_root))
     with pytest.raises(RequestError, match="nearest=0"):
         KnnSpeculative(nearest=0)
+    with pytest.raises(RequestError, match="nearest=65 exceeds the 64 neighbours"):
+        KnnSpeculative(k=8, nearest=65)
     method = fitted(KnnSpeculative, model, artifacts_root)
     with pytest.raises(RequestError, match="exceed the window of 96"):
         method.generate(model, [1] * 80, 20, NoPhases())
