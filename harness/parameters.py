@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import keyword
+import sys
+import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -39,6 +41,21 @@ def declared(target: Any) -> dict[str, inspect.Parameter]:
     return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
+    """Types of these parameters, by the name in code. Each is read where it is annotated, as a dataclass may inherit it
+    from another module; what else is annotated there (a `ClassVar`, say) may be known to type checkers only.
+    """
+    bases = reversed(target.__mro__) if dataclasses.is_dataclass(target) and isinstance(target, type) else ()
+    owners = {n: owner for owner in (_callable(target), *bases) for n in inspect.get_annotations(owner) if n in names}
+    found: dict[str, Any] = {}
+    for name, owner in owners.items():
+        place = inspect.unwrap(owner)
+        module = place.__globals__ if inspect.isfunction(place) else vars(sys.modules[place.__module__])
+        alone = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
+        found |= typing.get_type_hints(alone, {**vars(place), **module})
+    return found
+
+
 def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """All parameters of `target` with `given` ones checked and defaults filled in, by public name.
 
@@ -48,8 +65,7 @@ def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]
     for name in given:
         if name not in known:
             raise unknown("parameter", name, known, what)
-    # a dataclass may inherit parameters whose types are not known by name in its own module
-    hints = typing.get_type_hints(target if dataclasses.is_dataclass(target) else _callable(target))
+    hints = _types(target, {p.name for p in known.values()})
     fields: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for p in known.values()

@@ -51,6 +51,38 @@ def test_inherited_types_are_those_of_the_module_that_names_them(tmp_path, monke
             validate(Heir, given, "method h")
 
 
+CHECKED_ONLY = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+if TYPE_CHECKING:
+    import nowhere
+
+@dataclass(kw_only=True)
+class Method:
+    opened: ClassVar[nowhere.Index | None] = None
+    k: int = 1
+
+class Heir(Method):
+    def __init__(self, *, n: int = 1, k: int = 1) -> None: ...
+
+def analysis(setting: nowhere.Setting, artifacts, progress, *, k: int = 1) -> nowhere.Answer: ...
+"""
+
+
+@pytest.mark.parametrize("name", ["Method", "Heir", "analysis"])
+def test_only_the_types_of_parameters_are_read(tmp_path, monkeypatch, name):
+    (tmp_path / "checked_only.py").write_text(CHECKED_ONLY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import checked_only
+
+    target = getattr(checked_only, name)
+    assert validate(target, {"k": 2}, "method m")["k"] == 2
+    for parameter in declared(target):
+        with pytest.raises(RequestError, match=f"parameter '{parameter}' of method m: .*integer"):
+            validate(target, {parameter: "2"}, "method m")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
