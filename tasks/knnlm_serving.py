@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class KnnLmServing(Task):
     """`evaluation` prompts of `prompt_tokens` tokens, drawn by the run's seed from the test split, each continued by
     `limit` tokens. source, dataset, model, window, dtype: as in `wikitext-perplexity`; the train split is the
-    reference text, after it those of the data sets `more` (several separated by `+`), `reference_tokens` of each
-    (null: all). `validation_tokens` of the dataset's validation split tune kNN-LM.
+    reference text, after it those of the data sets `more` (several separated by `+`; not of `embedded`, which
+    is one), `reference_tokens` of each (null: all). `validation_tokens` of the dataset's validation split tune kNN-LM.
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
@@ -66,6 +66,13 @@ class KnnLmServing(Task):
                 raise RequestError(f"knnlm-serving: {name}={value} is not at least 1")
         if self.limit < 0:
             raise RequestError(f"knnlm-serving: limit={self.limit} is negative")
+        if self.more and self.source == "embedded":
+            raise RequestError(f"knnlm-serving: the source embedded has one text, no more={self.more}; choose another")
+        if not all(name.strip() for name in self._further()):
+            raise RequestError(f"knnlm-serving: more={self.more} has an empty part; write names separated by single +")
+
+    def _further(self) -> list[str]:
+        return self.more.split("+") if self.more else []
 
     def prepare(self, context: Context, progress: Progress) -> RetrievalSetting:
         """The setting; slow once (training, tokenizing)."""
@@ -79,7 +86,7 @@ class KnnLmServing(Task):
         reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
         seed = context.seed
         every = Selection(tokens=self.reference_tokens, seed=seed)
-        further = [open_source(self.source, name, context.data, cache) for name in self.more.split("+") if name]
+        further = [open_source(self.source, name, context.data, cache) for name in self._further()]
         parts = [streams(one, "train", reader, every, cache, progress) for one in (source, *further)]
         reference = joined(parts)
         tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)

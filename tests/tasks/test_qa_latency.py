@@ -266,6 +266,11 @@ def test_further_data_sets_are_reference_text_too(root, context):
     assert list(both.knowledge[-1]) == list(part.knowledge[-1])
     assert len({one.hashes["data"] for one in (alone, both, part)}) == 3
     assert both.hashes["evaluation"] == alone.hashes["evaluation"]
+    with pytest.raises(RequestError, match="the source embedded has one text, no more=text"):
+        KnnLmServing(more="text")
+    for more in ("+", "text+", "text++text", " "):
+        with pytest.raises(RequestError, match="has an empty part"):
+            knnlm(root, more=more)
 
 
 def answer(matched, verified, seconds, strides=(3.0, 0.0), sequential=1.0, by_time=False):
