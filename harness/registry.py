@@ -107,19 +107,16 @@ class Registry:
         return self.entries[kind, name]
 
     def resolve(self, kind: Kind, name: str) -> Any:
-        """Import and return the object behind a name."""
+        """Import and return the object behind a name. Raises `RequestError` when it cannot be imported or is not what
+        its decorator says."""
         entry = self.entry(kind, name)
         live = _declared_at_run_time.get((kind, name))
-        if live and live[0].target == entry.target:
-            return live[1]
-        module, _, attribute = entry.target.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise RequestError(f"the {kind} {name!r} cannot be imported from {module}: {error}") from error
+        found = live[1] if live and live[0].target == entry.target else _imported(entry)
         actual = getattr(found, "contract", None)
         if kind == "method" and actual != entry.contract:
             raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
+        if kind == "analysis" and isinstance(found, type) and not any("__call__" in vars(c) for c in found.__mro__):
+            raise RequestError(f"the analysis {name!r} cannot be called: give {entry.target} a method `__call__`")
         return found
 
     @cached_property
@@ -129,6 +126,14 @@ class Registry:
         named = [p.strip() for p in os.environ.get("HARNESS_PLUGINS", "").split(",") if p.strip()]
         installed = [point.value for point in entry_points(group=PLUGINS)]
         return list(dict.fromkeys([*PACKAGES, *installed, *named]))
+
+
+def _imported(entry: Entry) -> Any:
+    module, _, attribute = entry.target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise RequestError(f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error}") from error
 
 
 def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:

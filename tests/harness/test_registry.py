@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from harness import recipe, registry
+from harness.contracts import TokenScoring
 from harness.errors import RequestError
-from harness.registry import Registry, construct, method, refusal
+from harness.registry import Registry, analysis, construct, method, refusal
 
 
 def test_listing_imports_no_implementation():
@@ -83,10 +84,27 @@ def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch,
 
 def test_a_name_declared_at_run_time_counts():
     @method("declared-in-a-test", contract="token-scoring")
-    class Declared:
+    class Declared(TokenScoring):
         pass
 
     assert Registry().resolve("method", "declared-in-a-test") is Declared
+
+
+def test_what_is_not_as_its_decorator_says_is_refused(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    @method("of-another-contract", contract="softmax-screening")
+    class Other(TokenScoring):
+        pass
+
+    @analysis("not-callable")
+    class NotCallable:
+        pass
+
+    with pytest.raises(RequestError, match="declared as softmax-screening but its base class is token-scoring"):
+        Registry().resolve("method", "of-another-contract")
+    with pytest.raises(RequestError, match=r"'not-callable' cannot be called: give .*NotCallable a method `__call__`"):
+        Registry().resolve("analysis", "not-callable")
 
 
 def test_pairs_are_refused_with_the_reason(toys):
@@ -101,7 +119,9 @@ def test_construct_reaches_arguments_named_after_keywords(toys):
     assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
 
 
-def test_an_analysis_is_a_function_or_a_class_with_its_parameters():
+def test_an_analysis_is_a_function_or_a_class_with_its_parameters(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
     def scaled(setting, artifacts, progress, *, lambda_=1):
         return lambda_ * setting
 
@@ -112,8 +132,12 @@ def test_an_analysis_is_a_function_or_a_class_with_its_parameters():
         def __call__(self, setting, artifacts, progress):
             return self.lambda_ * setting
 
-    for analysis in (scaled, Scaled):
-        assert construct(analysis, {"lambda": 3})(7, None, None) == 21
+    class Heir(Scaled):
+        pass
+
+    for name, declared in {"scaled": scaled, "scaled-class": Scaled, "scaled-heir": Heir}.items():
+        analysis(name)(declared)
+        assert construct(Registry().resolve("analysis", name), {"lambda": 3})(7, None, None) == 21
 
 
 def test_two_recipes_cannot_share_a_name(package, tmp_path, monkeypatch):
