@@ -25,7 +25,10 @@ S = TypeVar("S", bound=GenerationStep)
 
 
 class Generation(Process[S, T]):
-    """One request: `context` is the prompt and the output so far, `reader` the model behind what it has read of it."""
+    """One request, a step of which gives `interval` tokens: `context` is the prompt and the output so far, `reader` the
+    model behind what it has read of it."""
+
+    interval = 1
 
     def __init__(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> None:
         """At most `limit` tokens behind the prompt, or behind the start token where it is empty."""
@@ -46,6 +49,10 @@ class Generation(Process[S, T]):
     def finished(self) -> bool:
         length = len(self.context) - self.prompt_length
         return length >= self.limit or (length > 0 and self.context[-1] in self.ends)
+
+    @property
+    def left(self) -> int:
+        return -(-(self.limit - len(self.context) + self.prompt_length) // self.interval)
 
     def rewind(self, step: S) -> None:
         self.reader.rewind(step.mark)

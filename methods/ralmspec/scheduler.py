@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from methods.ralmspec.experience import Experience
 
 LONGEST = 64  # strides considered
+ENDLESS = 1 << 30  # steps of an output whose end is not known
 PRIOR = 2.0  # steps that earlier requests count for in a request's gamma
 NEARLY = 0.95  # of the best rate: strides that reach it are as good
 GAIN = 1.02  # speculation that cannot gain so much at best is not tried
@@ -49,15 +51,16 @@ def best_stride(
     slope: float = 0.0,
     least: int = 1,
     longest: int = LONGEST,
+    among: Collection[int] | None = None,
 ) -> int:
-    """The s in least..longest with the most settled retrievals per second, where a verification takes b + slope s
-    seconds (slope 0 in the paper); the smallest of equal ones. What a mismatch costs beside does not change it: it adds
-    the same to the seconds of every settled retrieval."""
+    """The s in least..longest, or `among` a few, with the most settled retrievals per second; a verification takes
+    b + slope s seconds (slope 0 in the paper); the smallest of equal ones. What a mismatch costs beside does not change
+    it: it adds the same to the seconds of every settled retrieval."""
 
     def rate(s: int) -> float:
         return expected_matches(gamma, s) / latency(a, b + slope * s, gamma, s, asynchronous)
 
-    return max(range(least, longest + 1), key=lambda s: (rate(s), -s))
+    return max(among or range(least, longest + 1), key=lambda s: (rate(s), -s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,8 @@ class Strides(ABC):
     """Decides the stride of every round and hears what came of it. Seconds are wall-clock."""
 
     @abstractmethod
-    def next(self) -> Decision:
-        """The next round."""
+    def next(self, left: int = ENDLESS) -> Decision:
+        """The next round, when at most `left` steps are to be verified or taken before the output ends."""
 
     def asks(self) -> bool:
         """Whether a step without speculation should tell if the guess would have been right."""
@@ -102,7 +105,7 @@ class Fixed(Strides):
     def __init__(self, s: int = 3, asynchronous: bool = False) -> None:
         self.decision = Decision(s, asynchronous)
 
-    def next(self) -> Decision:
+    def next(self, left: int = ENDLESS) -> Decision:
         return self.decision
 
 
@@ -113,6 +116,7 @@ class OS3(Strides):
     of earlier requests, too, at most gamma_max, which bounds s. What the paper leaves open is when to give speculation
     up (s = 0) and what to do where a worker thread is slower than all cores:
 
+    - The steps that are left are shared out evenly: a short round at the end would cost a search as well.
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
       Asynchronous ones are tried again after 8, 16, 32, ... rounds without them (`Experience.verified`).
     - Asynchronous rounds overlap more than the one step that the paper's formula lets overlap. Their s is the best by
@@ -149,15 +153,15 @@ class OS3(Strides):
         """gamma of the last steps, smoothed by that of all requests."""
         return (sum(self.steps) + PRIOR * self.experience.gamma) / (len(self.steps) + PRIOR)
 
-    def next(self) -> Decision:
+    def next(self, left: int = ENDLESS) -> Decision:
         known = self.experience
         if known.empty:
             return Decision(1, self.asynchronous)
         if not self._can_gain():
             return Decision(0)
-        expected, s, aside = plan = self._planned(False)
+        expected, s, aside = plan = self._planned(False, left)
         if self.asynchronous:
-            beside = self._planned(True)
+            beside = self._planned(True, left)
             if not known.batches[True]:  # nothing is known but of all cores: a trial is no longer than their round
                 beside = (beside[0], min(beside[1], max(s, 1)), True)
             expected, s, aside = max(plan, beside)
@@ -168,13 +172,13 @@ class OS3(Strides):
         """At best, all search vanishes."""
         return self.experience.sequential >= GAIN * (self.experience.step(False) + self.experience.guess)
 
-    def _planned(self, aside: bool) -> tuple[float, int, bool]:
+    def _planned(self, aside: bool, left: int) -> tuple[float, int, bool]:
         """(rate, s, aside) of the best round whose loss, all guesses being wrong, the credit can bear."""
         known = self.experience
         a, (b, slope) = known.step(aside) + known.guess, known.verification(aside)
         least = 1 if aside else 2
         bearable = known.credit * known.sequential - b + known.single
-        longest = min(int(bearable / (a + slope)), LONGEST)
+        longest = min(int(bearable / (a + slope)), LONGEST, left)
         if longest < least:
             return 0.0, 0, aside
         gamma, again = self.likely, self.redo * known.step(False)
@@ -190,6 +194,8 @@ class OS3(Strides):
             s = min(s for s in rates if rates[s] >= NEARLY * max(rates.values()))
         else:
             s = best_stride(a, b, self.gamma, False, slope, least, longest)
+            even = {-(-left // rounds) for rounds in (left // s, -(-left // s)) if rounds}  # no short round at the end
+            s = best_stride(a, b, self.gamma, False, slope, among=[n for n in even if least <= n <= longest] or [s])
         return rate(s), s, aside
 
     def asks(self) -> bool:

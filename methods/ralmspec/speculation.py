@@ -50,6 +50,11 @@ class Process(ABC, Generic[S, T]):
     def finished(self) -> bool:
         """Whether the output, as it stands, is complete."""
 
+    @property
+    @abstractmethod
+    def left(self) -> int:
+        """Steps that may still be taken, at most."""
+
     @abstractmethod
     def begin(self) -> S:
         """The next step with its query; no output yet."""
@@ -118,13 +123,13 @@ class _Speculation(Generic[S, T]):
             self.strides.searched(seconds, None)
             process.learn([truth])
             self.since = perf_counter()
-        decision = self.strides.next()
+        decision = self._decided()
         while True:
             due = bool(self.ahead) and (process.finished or len(self.ahead) >= decision.s)
             if self.flight is not None:
                 if due or process.finished or self.flight.done():
                     self._land(self.flight)
-                    decision = self.strides.next()
+                    decision = self._decided()
                 else:
                     self._speculate(decision)
             elif due:
@@ -132,14 +137,17 @@ class _Speculation(Generic[S, T]):
                     self._launch()
                 else:
                     self._verify()
-                    decision = self.strides.next()
+                    decision = self._decided()
             elif process.finished:
                 return self.record
             elif decision.s == 0:
                 self._sequential()
-                decision = self.strides.next()
+                decision = self._decided()
             else:
                 self._speculate(decision)
+
+    def _decided(self) -> Decision:
+        return self.strides.next(self.process.left + len(self.ahead))
 
     def _aside(self, decision: Decision) -> bool:
         return decision.aside and self.worker is not None

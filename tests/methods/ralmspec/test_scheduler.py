@@ -107,6 +107,19 @@ def test_the_faster_of_synchronous_and_asynchronous_rounds_is_taken():
         assert strides.next().aside is aside
 
 
+def test_what_is_left_is_shared_out_evenly():
+    strides = os3(gamma_max=0.95)
+    strides.searched(20.0, True)
+    strides.stepped(1.0, beside=False)
+    strides.experience.credit = 10.0
+    for _ in range(20):
+        strides.verified(19, 19, 20.0, aside=False)
+    best = best_stride(1.0, 20.0, 0.95)
+    assert {left: strides.next(left).s for left in (1, 2, best + 2, 2 * best, 2 * best + 2)} == {
+        1: 0, 2: 2, best + 2: best + 2, 2 * best: best, 2 * best + 2: best + 1,
+    }  # fmt: skip
+
+
 def test_a_fixed_stride_hears_nothing():
     strides = Fixed(3, asynchronous=True)
     strides.verified(3, 0, 1.0, False)
@@ -155,6 +168,10 @@ class Simulated(Process[Numbered, bool]):
     @property
     def finished(self) -> bool:
         return self.done == len(self.right)
+
+    @property
+    def left(self) -> int:
+        return len(self.right) - self.done
 
     def begin(self) -> Numbered:
         if not self.redo:
@@ -299,7 +316,7 @@ def test_a_worker_that_keeps_losing_is_tried_ever_less_often():
 class Never(Strides):
     """Asks for a guess at every step and never speculates."""
 
-    def next(self) -> Decision:
+    def next(self, left: int = 64) -> Decision:
         return Decision(0)
 
     def asks(self) -> bool:
