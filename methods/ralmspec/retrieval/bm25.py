@@ -87,17 +87,19 @@ class Bm25Retriever(Retriever):
     def search(self, queries: Sequence[Any], k: int, aside: bool = False) -> list[NDArray[np.int64]]:
         k = min(k, self.passages)
         terms = np.unique(np.concatenate([query.terms for query in queries]))
-        counts = np.zeros((len(terms), len(queries)), np.float32)
+        width = next((n for n in _KERNELS if n >= len(queries)), -8 * (-len(queries) // 8))
+        counts = np.zeros((len(terms), width), np.float32)  # of queries that fill up: no passage matches them
         for column, query in enumerate(queries):
             counts[np.searchsorted(terms, query.terms), column] = query.counts
         threads = 1 if aside else max(1, min(self.workers.count, self.passages // LEAST))
         edges = np.linspace(0, self.passages, threads + 1).astype(np.int64)
 
         def part(number: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-            scores, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64)
+            scores, ids = np.zeros((width, k), np.float32), np.full((width, k), -1, np.int64)
             low, high = edges[number], edges[number + 1]
-            _search(self.starts, self.postings, self.weights, terms, counts, low, high, SUMS, scores, ids)
-            return scores, ids
+            search = _KERNELS[min(width, 8)]
+            search(self.starts, self.postings, self.weights, terms, counts, low, high, SUMS, scores, ids)
+            return scores[: len(queries)], ids[: len(queries)]
 
         parts = self.workers.map(part, range(threads)) if threads > 1 else [part(0)]
         scores, ids = (np.concatenate([one[i] for one in parts], axis=1) for i in (0, 1))
@@ -110,52 +112,6 @@ class Bm25Retriever(Retriever):
         _score(self.offsets, self.words, self.word_weights, self._counts, ids, out)
         self._counts[query.terms] = 0
         return np.where(out > 0, out, -np.inf).astype(np.float64)
-
-
-@njit(nogil=True, cache=True)
-def _search(starts, postings, weights, terms, counts, low, high, block, scores, ids):  # type: ignore[no-untyped-def]
-    """Write the best passages of low .. high - 1 to scores, ids [s, k], best first, -1 where there are fewer.
-
-    A passage's sum runs over the terms in ascending order, the same in any batch and any range, and as in `_score`:
-    a term that a query lacks adds exactly zero. block: sums kept at once.
-    """
-    batch = scores.shape[0]
-    size = max(block // batch, 1)
-    sums = np.empty((min(size, high - low), batch), np.float32)
-    place = np.empty(terms.size, np.int64)  # of each term's next posting
-    for t in range(terms.size):
-        begin, end = starts[terms[t]], starts[terms[t] + 1]
-        place[t] = begin + np.searchsorted(postings[begin:end], low)
-    held = np.zeros(batch, np.int64)
-    worst = np.zeros(batch, np.float32)  # a passage without any of the words is never found
-    for first in range(low, high, size):
-        last = min(first + size, high)
-        sums[: last - first] = 0
-        for t in range(terms.size):
-            p, end = place[t], starts[terms[t] + 1]
-            if batch == 1:
-                while p < end and postings[p] < last:
-                    sums[postings[p] - first, 0] += weights[p] * counts[t, 0]
-                    p += 1
-            while p < end and postings[p] < last:
-                row, weight = postings[p] - first, weights[p]
-                for j in range(batch):
-                    sums[row, j] += weight * counts[t, j]
-                p += 1
-            place[t] = p
-        if batch == 1:
-            least = worst[0]
-            for row in range(last - first):
-                if sums[row, 0] > least:
-                    _insert(sums[row], first + row, worst, held, scores, ids)
-                    least = worst[0]
-            continue
-        for row in range(last - first):
-            better = 0
-            for j in range(batch):
-                better += sums[row, j] > worst[j]  # an equal one came with a lower id
-            if better:
-                _insert(sums[row], first + row, worst, held, scores, ids)
 
 
 @njit(nogil=True, cache=True)
@@ -174,6 +130,64 @@ def _insert(values, passage, worst, held, scores, ids):  # type: ignore[no-untyp
             held[j] = min(held[j] + 1, k)
             if held[j] == k:
                 worst[j] = scores[j, k - 1]
+
+
+def _kernel(width: int) -> Any:
+    """The search of `width` queries, known when it is compiled, or of any number where it is 0."""
+
+    @njit(nogil=True, cache=True)
+    def search(starts, postings, weights, terms, counts, low, high, block, scores, ids):  # type: ignore[no-untyped-def]
+        """Write the best passages of low .. high - 1 to scores, ids [s, k], best first, -1 where there are fewer.
+
+        A passage's sum runs over the terms in ascending order, the same in any batch and any range, and as in `_score`:
+        a term that a query lacks adds exactly zero. block: sums kept at once.
+        """
+        batch = width or scores.shape[0]
+        size = max(block // batch, 1)
+        sums = np.empty((min(size, high - low), batch), np.float32)
+        place = np.empty(terms.size, np.int64)  # of each term's next posting
+        for t in range(terms.size):
+            begin, end = starts[terms[t]], starts[terms[t] + 1]
+            place[t] = begin + np.searchsorted(postings[begin:end], low)
+        held = np.zeros(batch, np.int64)
+        worst = np.zeros(batch, np.float32)  # a passage without any of the words is never found
+        for first in range(low, high, size):
+            last = min(first + size, high)
+            sums[: last - first] = 0
+            for t in range(terms.size):
+                p, end = place[t], starts[terms[t] + 1]
+                if batch == 1:
+                    while p < end and postings[p] < last:
+                        sums[postings[p] - first, 0] += weights[p] * counts[t, 0]
+                        p += 1
+                while p < end and postings[p] < last:
+                    row, weight = postings[p] - first, weights[p]
+                    for j in range(batch):
+                        sums[row, j] += weight * counts[t, j]
+                    p += 1
+                place[t] = p
+            if batch == 1:
+                least = worst[0]
+                for row in range(last - first):
+                    if sums[row, 0] > least:
+                        _insert(sums[row], first + row, worst, held, scores, ids)
+                        least = worst[0]
+                continue
+            for row in range(last - first):
+                better = 0
+                for j in range(batch):
+                    better += sums[row, j] > worst[j]  # an equal one came with a lower id
+                if better:
+                    _insert(sums[row], first + row, worst, held, scores, ids)
+
+    return search
+
+
+# A loop over two or four queries is unrolled where their number is known beforehand; eight fill a vector. One thread,
+# 1.1 million passages: 5.7 ms for a query, 6.9 for two (11.3 by the loop), 11.1 for four (16.0), 15.3 for eight, six
+# filled up to eight 15.3 (21.7).
+_ANY = _kernel(0)
+_KERNELS = {1: _ANY, 2: _kernel(2), 4: _kernel(4), 8: _ANY}
 
 
 @njit(nogil=True, cache=True)
