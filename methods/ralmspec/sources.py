@@ -59,15 +59,15 @@ class LocalityCache(SpeculationSource):
         self._entries: NDArray[np.int64] | None = np.empty(0, np.int64)
 
     def entries(self) -> NDArray[np.int64]:
-        if self._entries is None:
-            self._entries = np.unique(np.concatenate(self.found))
+        if self._entries is None:  # sorted out when somebody asks: without speculation nobody does
+            start = np.concatenate(self.found)
+            start = np.unique(start[start >= 0])
+            offsets = self.store.offsets
+            ends = offsets[np.searchsorted(offsets, start, side="right")]  # of the stream of each
+            reached = start[:, None] + self._steps
+            self._entries = np.unique(reached[reached < ends[:, None]])
         return self._entries
 
     def searched(self, ids: NDArray[np.int64]) -> None:
-        start = ids[: self.nearest]
-        start = start[start >= 0].astype(np.int64)
-        offsets = self.store.offsets
-        ends = offsets[np.searchsorted(offsets, start, side="right")]  # of the stream of each
-        reached = start[:, None] + self._steps
-        self.found.append(reached[reached < ends[:, None]])
+        self.found.append(ids[: self.nearest].astype(np.int64))
         self._entries = None
