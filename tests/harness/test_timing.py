@@ -103,10 +103,16 @@ def test_short_calls_are_looped_until_the_sample_is_long_enough():
     assert 5 <= loops <= 20
 
 
-def test_a_slow_first_call_does_not_decide_the_loops():
-    durations = iter([0.3])
-    loops = calibrate(lambda: time.sleep(next(durations, 0.002)), 50e6, None)
-    assert loops > 1  # 0.3 s would make one enough
+def test_a_slow_first_call_does_not_decide_the_loops(monkeypatch):
+    now = 0
+    durations = iter([300_000_000])
+
+    def call():
+        nonlocal now
+        now += next(durations, 2_000_000)
+
+    monkeypatch.setattr("harness.timing.perf_counter_ns", lambda: now)
+    assert calibrate(call, 50e6, None) == 25
 
 
 def test_a_sample_is_a_time_per_call_and_collects_no_garbage_inside():
