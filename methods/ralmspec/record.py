@@ -32,6 +32,8 @@ class Record:
     first_s: float = 0.0  # the same with their searches
     redone_s: float = 0.0  # of steps taken again with the truth
     single_s: float = 0.0  # of single searches
+    alike: int = 0  # single searches as sequential retrieval makes them (`Experience.searched`)
+    alike_s: float = 0.0
     encode_s: float = 0.0  # of queries; contained in the steps' seconds
     waited_s: float = 0.0  # for searches of either kind
 
@@ -57,7 +59,9 @@ class Record:
 
     @property
     def single(self) -> float:
-        """Mean seconds of a single search."""
+        """Mean seconds of a single search: of those as sequential retrieval makes them, if there were."""
+        if self.alike:
+            return self.alike_s / self.alike
         return self.single_s / self.sequential if self.sequential else 0.0
 
     def took(self, seconds: float, guess_s: float, beside: bool) -> None:
@@ -80,6 +84,11 @@ class Record:
         self.firsts += 1
         self.first_step_s = self.sequential_s
         self.first_s = self.sequential_s + self.single_s
+
+    def measured(self, seconds: float) -> None:
+        """The search just recorded was as sequential retrieval makes it."""
+        self.alike += 1
+        self.alike_s += seconds
 
     def guessed(self, seconds: float, hit: bool) -> None:
         """A guess beside a step without speculation."""

@@ -92,11 +92,12 @@ class Strides(ABC):
     def verified(self, s: int, matched: int, seconds: float, aside: bool) -> None:  # noqa: B027
         """A verification of s steps took so long (b); the first `matched` steps had the true retrieval."""
 
-    def searched(self, seconds: float, hit: bool | None) -> None:  # noqa: B027
-        """A single search without speculation took so long; `hit`: whether speculation would have been right."""
+    def searched(self, seconds: float, hit: bool | None, alike: bool = True) -> None:  # noqa: B027
+        """A single search without speculation took so long; `hit`: whether speculation would have been right;
+        `alike`: see `Experience.searched`."""
 
-    def settled(self, spent: float, sequential: float) -> None:  # noqa: B027
-        """A round took `spent` seconds for what sequential retrieval would have taken `sequential`."""
+    def settled(self, spent: float, steps: float, retrievals: int) -> None:  # noqa: B027
+        """A round took `spent` seconds for so many retrievals, whose steps take `steps` seconds without speculation."""
 
 
 class Fixed(Strides):
@@ -139,7 +140,6 @@ class OS3(Strides):
         self.gamma_max = gamma_max
         self.window = window
         self.steps: deque[bool] = deque(maxlen=4 * window)  # whether the last guesses were right
-        self.unasked = 0
 
     @property
     def gamma(self) -> float:
@@ -166,7 +166,15 @@ class OS3(Strides):
                 beside = (beside[0], min(beside[1], max(s, 1)), True)
             expected, s, aside = max(plan, beside)
         pays = expected > 1 / known.sequential
-        return Decision(s, aside) if s and (pays or known.credit >= known.full) else Decision(0)
+        if not s or not (pays or known.credit >= known.full):
+            return Decision(0)
+        return Decision(0) if self._to_measure(expected) else Decision(s, aside)
+
+    def _to_measure(self, expected: float) -> bool:
+        """Whether it is time to take a few steps without speculation, which alone tell what a search costs then. Two
+        are needed, and cost no more than `Experience.refill` of the time."""
+        known = self.experience
+        return known.unsure or known.unmeasured * known.refill > 2 * (expected * known.sequential - 1)
 
     def _can_gain(self) -> bool:
         """At best, all search vanishes."""
@@ -196,15 +204,20 @@ class OS3(Strides):
             s = best_stride(a, b, self.gamma, False, slope, least, longest)
             even = {-(-left // rounds) for rounds in (left // s, -(-left // s)) if rounds}  # no short round at the end
             s = best_stride(a, b, self.gamma, False, slope, among=[n for n in even if least <= n <= longest] or [s])
+            if rate(s) <= 1 / known.sequential:  # too long, as far as the last steps tell
+                s = max(range(least, longest + 1), key=rate)
         return rate(s), s, aside
 
     def asks(self) -> bool:
-        """Thinned out so that asking costs no more than `Experience.refill` of the time."""
+        """Thinned out so that asking costs no more than `Experience.refill` of the time, and that every other search at
+        least tells what one costs."""
         known = self.experience
-        self.unasked += 1
-        if not self._can_gain() or self.unasked * known.refill * known.sequential < known.guess:
+        known.unasked += 1
+        if known.unsure or known.unmeasured or not self._can_gain():
             return False
-        self.unasked = 0
+        if known.unasked * known.refill * known.sequential < known.guess + known.disturbance:
+            return False
+        known.unasked = 0
         return True
 
     def stepped(self, seconds: float, beside: bool) -> None:
@@ -220,13 +233,13 @@ class OS3(Strides):
         self._saw([True] * matched + [False] * (matched < s))
         self.experience.verified(s, seconds, aside)
 
-    def searched(self, seconds: float, hit: bool | None) -> None:
-        self.experience.searched(seconds)
+    def searched(self, seconds: float, hit: bool | None, alike: bool = True) -> None:
+        self.experience.searched(seconds, alike)
         if hit is not None:
             self._saw([hit])
 
-    def settled(self, spent: float, sequential: float) -> None:
-        self.experience.settled(spent, sequential)
+    def settled(self, spent: float, steps: float, retrievals: int) -> None:
+        self.experience.settled(spent, steps, retrievals)
 
     def _saw(self, hits: list[bool]) -> None:
         self.steps.extend(hits)

@@ -113,6 +113,7 @@ class _Speculation(Generic[S, T]):
         self.checking: list[S] = []  # in the worker's hands
         self.flight: Flight[list[T]] | None = None
         self.since = perf_counter()  # the last round ended then
+        self.alike = False  # nothing but sequential retrieval has gone on since the last search
 
     def run(self) -> Record:
         process = self.process
@@ -120,7 +121,8 @@ class _Speculation(Generic[S, T]):
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
             self.record.began()
-            self.strides.searched(seconds, None)
+            self.strides.searched(seconds, None, alike=False)
+            self.alike = True
             process.learn([truth])
             self.since = perf_counter()
         decision = self._decided()
@@ -155,6 +157,7 @@ class _Speculation(Generic[S, T]):
     def _speculate(self, decision: Decision) -> None:
         """One speculation step; its query may be the last that a verification waits for."""
         process, record = self.process, self.record
+        self.alike = False
         step = _begun(process, record)
         self.ahead.append(step)
         if self.flight is None and len(self.ahead) >= decision.s and self._aside(decision):
@@ -213,9 +216,8 @@ class _Speculation(Generic[S, T]):
             took = perf_counter() - started
             self.record.redone_s += took
             worth += steps[wrong].begin_s + took
-        searches = (matched + (wrong is not None)) * self.record.single
         now = perf_counter()
-        self.strides.settled(now - self.since, worth + searches)
+        self.strides.settled(now - self.since, worth, matched + (wrong is not None))
         self.since = now
         return wrong is None
 
@@ -225,6 +227,7 @@ class _Speculation(Generic[S, T]):
         step = _begun(process, self.record)
         asked, guess_s = self.strides.asks(), 0.0
         if asked:
+            self.alike = False
             started = perf_counter()
             process.guess(step)
             guess_s = perf_counter() - started
@@ -233,7 +236,10 @@ class _Speculation(Generic[S, T]):
         hit = process.agrees(step, truth) if asked else None
         if hit is not None:
             self.record.guessed(guess_s, hit)
-        self.strides.searched(seconds, hit)
+        if self.alike:
+            self.record.measured(seconds)
+        self.strides.searched(seconds, hit, self.alike)
+        self.alike = True
         self.strides.stepped(step.took_s, beside=False)
         process.learn([truth])
         self.since = perf_counter()
