@@ -5,7 +5,6 @@ A parameter named after a Python keyword ends in an underscore in code (`lambda_
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import keyword
 import sys
@@ -41,11 +40,18 @@ def declared(target: Any) -> dict[str, inspect.Parameter]:
     return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def _generated(target: Any) -> type:
+    """The dataclass that a class's `__init__` was generated for; `object` where somebody wrote it."""
+    owner = next(c for c in target.__mro__ if "__init__" in vars(c)) if isinstance(target, type) else object
+    written = "__dataclass_params__" not in vars(owner) or not vars(owner)["__dataclass_params__"].init
+    return object if written else owner
+
+
 def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
     """Types of these parameters, by the name in code. Each is read where it is annotated, as a dataclass may inherit it
     from another module; what else is annotated there (a `ClassVar`, say) may be known to type checkers only.
     """
-    bases = reversed(target.__mro__) if dataclasses.is_dataclass(target) and isinstance(target, type) else ()
+    bases: list[Any] = list(reversed(_generated(target).__mro__[:-1]))
     owners = {n: owner for owner in (_callable(target), *bases) for n in inspect.get_annotations(owner) if n in names}
     found: dict[str, Any] = {}
     for name, owner in owners.items():

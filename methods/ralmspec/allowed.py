@@ -26,13 +26,14 @@ class _Rounds:
     slope: float
 
     def seconds(self, gamma: float, s: int, steps: int, aside: bool) -> float:
-        """Expected seconds per settled retrieval. Aside, the steps of a request's first round overlap nothing: spread
-        over all `steps` of it."""
+        """Expected seconds per settled retrieval by the paper's formula, aside the least of it and of `pipelined`. By
+        the latter the steps of a request's first round overlap nothing: spread over all `steps` of it."""
         b = self.b + self.slope * s
         settled = expected_matches(gamma, s)
+        seconds = latency(self.a, b, gamma, s, aside) / settled
         if not aside:
-            return latency(self.a, b, gamma, s, False) / settled
-        return pipelined(self.a, b, gamma, s) / settled + min(s * self.a, b) / steps
+            return seconds
+        return min(seconds, pipelined(self.a, b, gamma, s) / settled + min(s * self.a, b) / steps)
 
 
 class Served:
@@ -58,7 +59,8 @@ class Served:
         """The speedup over sequential retrieval if every request had been served by the stride that is best for it.
 
         Seconds per settled retrieval are (s a + b) / sum of gamma^i for i < s (section 4), with `asynchronous` also
-        those of `pipelined`, what A does here, and a + b of a single search for s = 0; the least of them counts, over
+        those of the paper's formula for that and of `pipelined`, what A does here, where more than one step may
+        overlap, and a + b of a single search for s = 0; the least of them counts, over
         all s up to `LONGEST` and the request's length. a (a step and its guess, alone or beside a verification), b (a
         line through the strides taken and the single search) and a, b of a single search without speculation are means
         over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each

@@ -9,6 +9,7 @@ from statistics import median
 RECENT = 20  # steps that estimates look back on
 REPEATS = 5  # verifications of one stride that are kept, and single searches
 SURE = 2  # single searches that are enough to go by
+IDLE = 500  # steps without speculation after which verifications are too old to tell what one costs
 PATIENCE = 8  # rounds after which verification in the worker, where it lost, is tried again; doubled by every trial
 MEMORY = 0.99  # of gamma over all requests, per step
 
@@ -17,7 +18,8 @@ class Experience:
     """Estimates that outlast a request, and the credit of speculation.
 
     credit: in sequential steps (a + b of a single search each); starts at `full`, is refilled to it by `refill` a step,
-    and grows beyond it, up to `most`, by what speculation gains.
+    and grows beyond it, up to `most`, by what speculation gains. Below zero it does not fall, and verifications long
+    past do not count: one that a hiccup of the machine made slow would end speculation for thousands of steps.
     """
 
     full = 3.0
@@ -34,6 +36,7 @@ class Experience:
         self.rounds: deque[tuple[int, bool]] = deque()  # the last: (matched, whether a mismatch ended it)
         self.unasked = 0  # steps without speculation since the last one that a guess was made beside
         self.unmeasured = 0  # retrievals since the last search that tells `single`
+        self.idle = 0  # steps without speculation since the last round
         self.unseen = 0  # rounds since the last verification in the worker
         self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
@@ -106,6 +109,9 @@ class Experience:
         (self._singles if alike else self._others).append(seconds)
         self.single = median(self._singles or self._others)
         self._lines = {False: None, True: None}
+        self.idle += 1
+        if self.idle == IDLE:
+            self.batches[False].clear()
         if self.credit < self.full:
             self.credit = min(self.credit + self.refill, self.full)
 
@@ -128,9 +134,11 @@ class Experience:
 
     def settled(self, spent: float, steps: float, retrievals: int) -> None:
         """A round took `spent` seconds for so many retrievals, whose steps take `steps` seconds without speculation."""
+        self.idle = 0
         self.unmeasured += retrievals
         if self.sequential:
-            self.credit = min(self.credit + (steps + retrievals * self.single - spent) / self.sequential, self.most)
+            gain = (steps + retrievals * self.single - spent) / self.sequential
+            self.credit = max(min(self.credit + gain, self.most), 0.0)
 
     def saw(self, hits: Collection[bool]) -> None:
         """Guesses were right or wrong."""

@@ -117,7 +117,7 @@ class OS3(Strides):
     of earlier requests, too, at most gamma_max, which bounds s. What the paper leaves open is when to give speculation
     up (s = 0) and what to do where a worker thread is slower than all cores:
 
-    - The steps that are left are shared out evenly: a short round at the end would cost a search as well.
+    - Synchronous rounds share out evenly the steps that are left: a short round at the end would cost a search as well.
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
       Asynchronous ones are tried again after 8, 16, 32, ... rounds without them (`Experience.verified`).
     - Asynchronous rounds overlap more than the one step that the paper's formula lets overlap. Their s is the best by
@@ -199,7 +199,8 @@ class OS3(Strides):
 
         if aside:  # the smallest of nearly equal ones: fewer steps overlap nothing when a request begins and ends
             rates = {s: rate(s) for s in range(least, longest + 1)}
-            s = min(s for s in rates if rates[s] >= NEARLY * max(rates.values()))
+            best = max(rates.values())
+            s = min(s for s in rates if rates[s] >= NEARLY * best)
         else:
             s = best_stride(a, b, self.gamma, False, slope, least, longest)
             even = {-(-left // rounds) for rounds in (left // s, -(-left // s)) if rounds}  # no short round at the end

@@ -1,5 +1,6 @@
 """Parameters of methods and tasks: public names, types, and the nearest name for a wrong one."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import pytest
@@ -81,6 +82,19 @@ def test_only_the_types_of_parameters_are_read(tmp_path, monkeypatch, name):
     for parameter in declared(target):
         with pytest.raises(RequestError, match=f"parameter '{parameter}' of method m: .*integer"):
             validate(target, {parameter: "2"}, "method m")
+
+
+def test_a_written_init_has_the_say_over_inherited_annotations():
+    @dataclass(kw_only=True)
+    class Base:
+        k: int = 1
+
+    class Heir(Base):
+        def __init__(self, *, k: float = 1.5) -> None: ...
+
+    assert validate(Heir, {"k": 0.5}, "method h") == {"k": 0.5}
+    with pytest.raises(RequestError, match="integer"):
+        validate(Base, {"k": 0.5}, "method b")
 
 
 @pytest.mark.parametrize(

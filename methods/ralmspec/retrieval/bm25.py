@@ -78,6 +78,9 @@ class Bm25Retriever(Retriever):
         )
         self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query that is scored, zeros between
         self._split = re.compile(TERM).findall
+        word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))
+        for batch in _KERNELS:  # compiled here: a verification that waits for the compiler looks like a slow machine
+            self.search([word] * batch, 1)
 
     def encode(self, text: str) -> Query:
         counts = Counter(self.terms[word] for word in self._split(text.lower()) if word in self.terms)

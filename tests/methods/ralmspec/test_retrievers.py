@@ -117,21 +117,31 @@ def test_bm25_shared_among_threads_finds_the_same(artifacts_root, monkeypatch):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_bm25_goes_through_the_passages_in_blocks(retrievers):
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_bm25_goes_through_the_passages_in_blocks(retrievers, width):
     from methods.ralmspec.retrieval import bm25
 
     ours = retrievers["bm25"]
-    queries = [ours.encode(text) for text in PASSAGES[:9]]
+    number = 9 if width == 8 else width  # the one for eight takes any number
+    queries = [ours.encode(text) for text in PASSAGES[:number]]
     terms = np.unique(np.concatenate([query.terms for query in queries]))
     counts = np.stack([np.isin(terms, query.terms) for query in queries], axis=1).astype(np.float32)
     found = []
-    for size in (bm25.SUMS, 9 * 7):  # all passages at once, seven at a time
-        scores, ids = np.zeros((9, 20), np.float32), np.full((9, 20), -1)
-        bm25._KERNELS[8](ours.starts, ours.postings, ours.weights, terms, counts, 0, len(PASSAGES), size, scores, ids)
+    index = ours.starts, ours.postings, ours.weights
+    for size in (bm25.SUMS, number * 7):  # all passages at once, seven at a time
+        scores, ids = np.zeros((number, 20), np.float32), np.full((number, 20), -1)
+        bm25._KERNELS[width](*index, terms, counts, 0, len(PASSAGES), size, scores, ids)
         found.append(ids)
     np.testing.assert_array_equal(*found)
     best = [ours.search([query], 1, aside=True)[0][0] for query in queries]
     assert found[0][:, 0].tolist() == best  # something was found, and the right thing
+
+
+def test_bm25_is_compiled_when_it_is_opened(artifacts_root):
+    from methods.ralmspec.retrieval import bm25
+
+    opened(artifacts_root, "bm25")
+    assert all(kernel.signatures for kernel in bm25._KERNELS.values())
 
 
 def test_two_encoders_of_different_spaces_are_refused():

@@ -328,6 +328,21 @@ def test_it_is_not_deceived_by_searches_that_a_guess_has_made_slow(monkeypatch):
     assert ours <= 1.01 * theirs
 
 
+def test_a_hiccup_does_not_end_speculation():
+    """A verification thirty times as slow as it should be, the first of its stride."""
+    strides = os3(gamma_max=0.9)
+    for _ in range(3):
+        strides.searched(6.0, None)
+    strides.stepped(1.0, beside=False)
+    strides.verified(3, 3, 180.0, aside=False)
+    strides.settled(183.0, 3.0, 3)
+    slow = 0
+    while (s := strides.next().s) == 0 and slow < 2000:
+        strides.searched(6.0, None)
+        slow += 1
+    assert s >= 2 and slow < 600
+
+
 @pytest.mark.parametrize("gamma", [0.8, 0.95])
 @pytest.mark.parametrize("cold", [2.0, 4.0])
 def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold):
