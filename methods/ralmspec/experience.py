@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from statistics import median
 
 RECENT = 20  # steps that estimates look back on
-REPEATS = 5  # verifications of one stride that are kept, and single searches
+REPEATS = 5  # verifications of one stride that are kept
 SURE = 2  # single searches that are enough to go by
 IDLE = 500  # steps without speculation after which verifications are too old to tell what one costs
 PATIENCE = 8  # rounds after which verification in the worker, where it lost, is tried again; doubled by every trial
@@ -42,8 +42,9 @@ class Experience:
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
         self._step: dict[bool, float | None] = {False: None, True: None}
         self._guesses: deque[float] = deque(maxlen=RECENT)
-        self._singles: deque[float] = deque(maxlen=REPEATS)
-        self._others: deque[float] = deque(maxlen=REPEATS)  # single searches that do not tell `single`
+        self._singles: deque[float] = deque(maxlen=RECENT)  # searches that tell `single`
+        self._asked: deque[float] = deque(maxlen=RECENT)  # after a guess beside a step without speculation
+        self._others: deque[float] = deque(maxlen=REPEATS)
         self._lines: dict[bool, tuple[float, float] | None] = {False: None, True: None}
 
     @property
@@ -58,8 +59,8 @@ class Experience:
 
     @property
     def disturbance(self) -> float:
-        """Seconds that a search takes longer after a guess."""
-        return max(median(self._others) - self.single, 0.0) if self._others else 0.0
+        """Seconds that any search takes longer after a guess, at least."""
+        return max(min(self._asked, default=0.0) - self.single, 0.0)
 
     @property
     def sequential(self) -> float:
@@ -100,14 +101,17 @@ class Experience:
         self._guesses.append(seconds)
         self.guess = _mean(self._guesses)
 
-    def searched(self, seconds: float, alike: bool) -> None:
-        """A step went without speculation, its search took so long. `alike`: between the search before and this one
-        was what sequential retrieval does, no guess and no prompt. Others count only until there is one: what has been
-        read in between, thousands of cached entries or a prompt, leaves the caches without what a search walks through
-        (kNN-LM over 2.7 million entries by a graph, two cores: 3.0 ms instead of 2.0)."""
+    def searched(self, seconds: float, alike: bool, asked: bool = False) -> None:
+        """A step went without speculation, its search took so long.
+
+        alike: between the search before and this one was what sequential retrieval does, no prompt and no guess. Others
+        count only until there is one: what has been read in between, thousands of cached entries or a prompt, leaves
+        the processor's caches without what a search walks through (kNN-LM over 2.7 million entries by a graph, two
+        cores: 3.0 ms instead of 2.0). asked: there was a guess, to see if it is right.
+        """
         self.unmeasured = 0 if alike else self.unmeasured + 1
-        (self._singles if alike else self._others).append(seconds)
-        self.single = median(self._singles or self._others)
+        (self._singles if alike else self._asked if asked else self._others).append(seconds)
+        self.single = median(self._singles or self._others or self._asked)
         self._lines = {False: None, True: None}
         self.idle += 1
         if self.idle == IDLE:

@@ -235,7 +235,7 @@ class OS3(Strides):
         self.experience.verified(s, seconds, aside)
 
     def searched(self, seconds: float, hit: bool | None, alike: bool = True) -> None:
-        self.experience.searched(seconds, alike)
+        self.experience.searched(seconds, alike, asked=hit is not None and not alike)
         if hit is not None:
             self._saw([hit])
 

@@ -131,7 +131,8 @@ def test_a_single_search_is_known_from_those_that_sequential_retrieval_would_mak
     for seconds in (2.0, 3.0, 4.0):
         known.searched(seconds, alike=True)
         known.searched(9.0, alike=False)
-    assert known.single == 3.0 and not known.unsure and known.disturbance == 6.0
+        known.searched(5.0, alike=False, asked=True)
+    assert known.single == 3.0 and not known.unsure and known.disturbance == 2.0
 
 
 def test_a_search_is_measured_again_when_that_costs_next_to_nothing():
