@@ -181,11 +181,13 @@ class OS3(Strides):
         return self.experience.sequential >= GAIN * (self.experience.step(False) + self.experience.guess)
 
     def _planned(self, aside: bool, left: int) -> tuple[float, int, bool]:
-        """(rate, s, aside) of the best round whose loss, all guesses being wrong, the credit can bear."""
+        """(rate, s, aside) of the best round whose loss, all guesses being wrong, the credit can bear. However
+        large that is, one round does not risk more than a full one: asynchronous rounds of seven steps over a graph,
+        chosen on a noisy line, lost nine in one go and left speculation off for requests on end."""
         known = self.experience
         a, (b, slope) = known.step(aside) + known.guess, known.verification(aside)
         least = 1 if aside else 2
-        bearable = known.credit * known.sequential - b + known.single
+        bearable = min(known.credit, known.full) * known.sequential - b + known.single
         longest = min(int(bearable / (a + slope)), LONGEST, left)
         if longest < least:
             return 0.0, 0, aside
