@@ -83,8 +83,8 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     def resolve(self, step: PassageStep, truth: NDArray[np.int64]) -> None:
         self._generate(_first(truth))
 
-    def search(self, queries: Sequence[Any], aside: bool) -> list[NDArray[np.int64]]:
-        return self.retriever.search(queries, self.prefetch, aside)
+    def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[NDArray[np.int64]]:
+        return self.retriever.search(queries, self.prefetch if prefetch else 1, aside)
 
     def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
         return step.guess == _first(truth)

@@ -139,7 +139,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
     def resolve(self, step: TokenStep, truth: Neighbors) -> None:
         self._append(self._token(step, truth), truth)
 
-    def search(self, queries: Sequence[Any], aside: bool) -> list[Neighbors]:
+    def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[Neighbors]:
         distances, ids = (self.aside if aside else self.retriever).search(np.stack(queries), NoPhases())
         return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
 

@@ -17,7 +17,7 @@ LONGEST = 64  # strides considered
 ENDLESS = 1 << 30  # steps of an output whose end is not known
 PRIOR = 2.0  # steps that earlier requests count for in a request's gamma
 NEARLY = 0.95  # of the best rate: strides that reach it are as good
-GAIN = 1.02  # speculation that cannot gain so much at best is not tried
+GAIN = 1.1  # speculation that cannot gain so much if all search vanished is not tried: what is left does not vanish
 
 
 def expected_matches(gamma: float, s: int) -> float:

@@ -72,8 +72,9 @@ class Process(ABC, Generic[S, T]):
         """Take the step with the true retrieval; the state is the one that `begin` left."""
 
     @abstractmethod
-    def search(self, queries: Sequence[Any], aside: bool) -> list[T]:
-        """The true retrievals. `aside`: called in a worker thread, to use one core."""
+    def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[T]:
+        """The true retrievals, with whatever else guesses may need unless `prefetch` is off. `aside`: called in a
+        worker thread, to use one core."""
 
     @abstractmethod
     def agrees(self, step: S, truth: T) -> bool:
@@ -222,7 +223,8 @@ class _Speculation(Generic[S, T]):
         return wrong is None
 
     def _sequential(self) -> None:
-        """One step without speculation, which may tell all the same whether the guess would have been right."""
+        """One step without speculation, which may tell all the same whether the guess would have been right. It
+        searches as the baseline does then, unless it asks: what that costs is what speculation competes with."""
         process = self.process
         step = _begun(process, self.record)
         asked, guess_s = self.strides.asks(), 0.0
@@ -232,7 +234,7 @@ class _Speculation(Generic[S, T]):
             process.guess(step)
             guess_s = perf_counter() - started
             self.strides.guessed(guess_s)
-        truth, seconds = _retrieve(process, step, self.phases, self.record)
+        truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked)
         hit = process.agrees(step, truth) if asked else None
         if hit is not None:
             self.record.guessed(guess_s, hit)
@@ -253,11 +255,13 @@ def _begun(process: Process[S, T], record: Record) -> S:
     return step
 
 
-def _retrieve(process: Process[S, T], step: S, phases: Phases, record: Record) -> tuple[T, float]:
+def _retrieve(
+    process: Process[S, T], step: S, phases: Phases, record: Record, prefetch: bool = True
+) -> tuple[T, float]:
     """Search and take the step with the truth; returns it and the seconds of the search."""
     started = perf_counter()
     with phases("retrieve"):
-        (truth,) = process.search([step.query], aside=False)
+        (truth,) = process.search([step.query], aside=False, prefetch=prefetch)
     found = perf_counter()
     process.resolve(step, truth)
     step.took_s = step.begin_s + perf_counter() - found

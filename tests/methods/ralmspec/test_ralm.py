@@ -182,6 +182,21 @@ def test_asynchronous_verification_runs_beside_generation(artifacts_root, model,
     assert beside == [True]
 
 
+def test_a_step_without_speculation_searches_as_the_baseline_does(artifacts_root, model, monkeypatch):
+    asked = {}
+    for stride in (0, 3):
+        method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, prefetch=5, stride=stride)
+        search, wanted = method.opened.search, asked.setdefault(stride, [])
+
+        def noted(queries, k, aside=False, search=search, wanted=wanted):
+            wanted.append(k)
+            return search(queries, k, aside)
+
+        monkeypatch.setattr(method.opened, "search", noted)
+        method.generate(model, PROMPTS[0], 40, NoPhases())
+    assert asked[0] == [5, *[1] * 9] and set(asked[3]) == {5}
+
+
 def test_a_cache_shared_across_requests_changes_searches_and_no_token(artifacts_root, model):
     passages = make_passages(1, 40)
     alone = fitted(RalmSpec, model, passages, artifacts_root)

@@ -230,7 +230,7 @@ class Simulated(Process[Numbered, bool]):
     def seconds(self, s: int) -> float:
         return self.b0 + self.slope * s
 
-    def search(self, queries: Sequence[Any], aside: bool) -> list[bool]:
+    def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[bool]:
         if not aside:
             self.clock.now += self.seconds(len(queries)) + self.cold * (len(queries) == 1 and not self.warm)
             self.warm = True
