@@ -66,11 +66,16 @@ def _curves(recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Publis
     assert recipe.figure is not None
     x, y = recipe.figure.x, recipe.figure.y
     curves = measured_curves(rows, x, y)
+    if not curves:
+        return None
     parts = _parts(rows, x)
-    ours = {_name(row["row"], without_remarks(row["column"]), parts): _curve_of(row, parts) for row in rows}
-    papers = {ours.get(name, name): points for name, points in published_curves(published, x, y, parts).items()}
+    papers = published_curves(published, x, y, parts)
+    twins: dict[str, str] = {}  # a published curve's name -> that of the first measured one but for remarks
+    for row in rows:
+        if (name := _curve_of(row, parts)) in curves:
+            twins.setdefault(_name(row["row"], without_remarks(row["column"]), parts), name)
     same_axes = comparable(y, scale in recipe.data_of_paper)
-    return _draw(recipe, scale, curves, levels(rows, x, y), papers, same_axes, machine_line(rows)) if curves else None
+    return _draw(recipe, scale, curves, levels(rows, x, y), papers, twins, same_axes, machine_line(rows))
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
@@ -147,8 +152,8 @@ def _in_label(column: str, name: str) -> float | None:
 
 
 def _draw(
-    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, same_axes: bool,
-    machine: str,
+    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, twins: dict[str, str],
+    same_axes: bool, machine: str,
 ) -> Figure:  # fmt: skip
     """One panel; two beside each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -162,10 +167,12 @@ def _draw(
     panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, sharex=True, width_ratios=ratios)[0]
     for number, (name, value) in enumerate(references.items()):
         panels[0].axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
-    names = [*curves, *(name for name in papers if name not in curves)]
-    for name in names:
-        _curve(panels[0], names, name, curves.get(name, []), measured=True)
-        _curve(panels[-1], names, name, papers.get(name, []), measured=False)
+    names = [*curves, *(name for name in papers if name not in twins)]
+    for name, points in curves.items():
+        _curve(panels[0], names.index(name), name, points, measured=True)
+    for name, points in papers.items():
+        _curve(panels[-1], names.index(twins.get(name, name)), f"{name}, published", points, measured=False)
+    entries = len(curves) + len(papers)
     xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
     for panel in panels:
         panel.set_xlabel(_axis(recipe.figure.x))
@@ -175,9 +182,9 @@ def _draw(
             panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
             panel.set_xticks([], minor=True)
         panel.grid(alpha=0.3)
-        if len(names) <= LEGEND:
+        if entries <= LEGEND:
             panel.legend(fontsize="small", frameon=False)
-    if len(names) > LEGEND:  # they would cover the curves
+    if entries > LEGEND:  # they would cover the curves
         figure.set_figwidth(figure.get_figwidth() + 4.0)
         found = [panel.get_legend_handles_labels() for panel in panels]
         handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
@@ -193,20 +200,17 @@ def _draw(
     return figure
 
 
-def _curve(axes: Axes, names: list[str], name: str, points: list[Point], *, measured: bool) -> None:
-    """One row's points: filled and joined when measured, hollow and dashed when published; colour by row."""
-    if not points:
-        return
-    place = names.index(name)
+def _curve(axes: Axes, place: int, label: str, points: list[Point], *, measured: bool) -> None:
+    """One row's points: filled and joined when measured, hollow and dashed when published; colour by place."""
     colour, marker = f"C{place % 10}", MARKERS[place % len(MARKERS)]
     xs, ys = [p.x for p in points], [p.y for p in points]
     if not measured:
-        axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8, label=f"{name}, published")
+        axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8, label=label)
         return
     below = [p.y - p.low if p.low is not None else 0.0 for p in points]
     above = [p.high - p.y if p.high is not None else 0.0 for p in points]
     intervals = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
-    axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=name)
+    axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=label)
 
 
 def _axis(name: str) -> str:

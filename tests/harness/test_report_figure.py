@@ -1,5 +1,7 @@
 """Curves that share a row label stay apart by column; parts of a whole stand on one another."""
 
+import re
+
 import pytest
 
 from harness.errors import RequestError
@@ -49,12 +51,15 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
 
 
-def test_the_papers_points_join_the_curve_of_their_row_and_column_whatever_remarks_it_has(tmp_path):
+def test_the_papers_points_bear_their_own_name_and_the_colour_of_their_curve_whatever_remarks_it_has(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
     found = figure.published_curves(numbers, "k", "speedup", frozenset({"EDR", "ADR"}))
     assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
     svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path)[0].read_text()
-    assert "OS3, ADR (300k entries), published" in svg and "OS3, ADR, published" not in svg
+    assert "OS3, ADR, published" in svg and "OS3, ADR (300k entries), published" not in svg
+    legend = svg[svg.index('<g id="legend_1">') :]
+    colours = re.findall(r"stroke: (#[0-9a-f]{6})", legend)
+    assert len(set(colours) - {"#000000"}) == 2
 
 
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
