@@ -60,8 +60,8 @@ class Served:
 
         Seconds per settled retrieval are (s a + b) / sum of gamma^i for i < s (section 4), with `asynchronous` also
         those of the paper's formula for that and of `pipelined`, what A does here, where more than one step may
-        overlap, and a + b of a single search for s = 0; the least of them counts, over
-        all s up to `LONGEST` and the request's length. a (a step and its guess, alone or beside a verification), b (a
+        overlap, and a + b of a single search for s = 0; the least of them counts, over all s up to `LONGEST` and the
+        request's length. a (a step and its guess, alone or beside a verification), b (a
         line through the strides taken and the single search) and a, b of a single search without speculation are means
         over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each
         request's own, of all guesses that were looked at, also beside steps without speculation, smoothed by `PRIOR`
@@ -69,7 +69,8 @@ class Served:
         the paper's formula, only of `pipelined`. The strides taken play no part but as the places where a, b and gamma
         were measured.
 
-        None when nothing was generated, 1 where no guess was ever looked at: there is no gamma then.
+        None when nothing was generated. Where no guess was ever looked at gamma is unknown and taken to be 1, the most
+        that it can be; a guess that was never made costs nothing, and a batch never searched as much as one query.
         """
         if not self._requests:
             return None
@@ -80,8 +81,9 @@ class Served:
         for request in self._requests:
             theirs += request.first_s + request.steps * sequential
             best = sequential
-            if total.tried and request.steps:
-                gamma = (request.right + PRIOR * total.right / total.tried) / (request.tried + PRIOR)
+            if request.steps:
+                likely = total.right / total.tried if total.tried else 1.0
+                gamma = (request.right + PRIOR * likely) / (request.tried + PRIOR)
                 best = min(
                     sequential,
                     *(

@@ -1,24 +1,13 @@
-"""OS3 against brute force over the paper's formulas, its estimates, and whole requests by a clock that is simulated."""
+"""OS3 against brute force over the paper's formulas, its decisions and its estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.phases import NoPhases
-from methods.ralmspec import speculation
-from methods.ralmspec.allowed import Served
 from methods.ralmspec.experience import Experience
-from methods.ralmspec.record import Record
-from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, latency, pipelined
-from methods.ralmspec.speculation import Process, Step, follow, speculate
+from methods.ralmspec.scheduler import OS3, Decision, Fixed, best_stride, expected_matches, latency
 
 seconds = st.floats(1e-5, 10)
 
@@ -173,162 +162,6 @@ def test_what_a_verification_costs_for_each_query_is_learnt_and_kept():
     assert flat.verification(False) == pytest.approx((6.0, 0.0))
 
 
-# ---------------------------------------------------------------- whole requests
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass(slots=True)
-class Numbered(Step):
-    number: int
-
-
-class Simulated(Process[Numbered, bool]):
-    """Steps of `a` seconds, of which those in `right` would be guessed rightly; a search of s queries takes
-    b0 + slope s seconds, `slower` times that in the worker, and `cold` more for one query after a guess or at the
-    beginning; a guess takes `guess_s` of a step. A mismatch costs a step where `redo`."""
-
-    def __init__(
-        self, clock: Clock, right: np.ndarray, a: float, b0: float, slope: float, slower: float, redo: bool,
-        cold: float = 0.0, guess_s: float = 0.01,
-    ):  # fmt: skip
-        self.clock, self.right, self.a, self.b0, self.slope, self.slower = clock, right, a, b0, slope, slower
-        self.redo, self.cold, self.guess_s, self.warm = redo, cold, guess_s, False
-        self.done = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.done == len(self.right)
-
-    @property
-    def left(self) -> int:
-        return len(self.right) - self.done
-
-    def begin(self) -> Numbered:
-        if not self.redo:
-            self.clock.now += self.a
-        return Numbered(self.done, self.done)
-
-    def guess(self, step: Numbered) -> None:
-        self.clock.now += self.guess_s * self.a
-        self.warm = False
-
-    def take(self, step: Numbered) -> None:
-        self.resolve(step, True)
-
-    def resolve(self, step: Numbered, truth: bool) -> None:
-        if self.redo:
-            self.clock.now += self.a
-        self.done = step.number + 1
-
-    def seconds(self, s: int) -> float:
-        return self.b0 + self.slope * s
-
-    def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[bool]:
-        if not aside:
-            self.clock.now += self.seconds(len(queries)) + self.cold * (len(queries) == 1 and not self.warm)
-            self.warm = True
-        return [bool(self.right[number]) for number in queries]
-
-    def agrees(self, step: Numbered, truth: bool) -> bool:
-        return truth
-
-    def learn(self, truths: Sequence[bool]) -> None: ...
-
-    def rewind(self, step: Numbered) -> None:
-        self.done = step.number
-
-
-class Thread:
-    """A worker by the simulated clock, its first flight `cold` times as slow."""
-
-    def __init__(self, process: Simulated, cold: float = 1.0) -> None:
-        self.process, self.cold = process, cold
-        self.flights = 0
-
-    def launch(self, call: Any) -> Any:
-        self.flights += 1
-        return Underway(self.process, call(), self.cold if self.flights == 1 else 1.0)
-
-
-class Underway:
-    def __init__(self, process: Simulated, answer: list[bool], cold: float) -> None:
-        self.clock, self.answer = process.clock, answer
-        self.seconds = cold * process.slower * process.seconds(len(answer))
-        self.lands = self.clock.now + self.seconds
-
-    def done(self) -> bool:
-        return self.clock.now >= self.lands
-
-    def result(self) -> list[bool]:
-        self.clock.now = max(self.clock.now, self.lands)
-        return self.answer
-
-
-def serve(
-    monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any
-) -> tuple[float, Record]:
-    """Seconds of one request, and its record; without `strides`, of the baseline."""
-    clock = Clock()
-    monkeypatch.setattr(speculation, "perf_counter", clock)
-    process = Simulated(clock, right, **machine)
-    if strides is None:
-        record = follow(process, NoPhases())
-        return clock.now, record
-    record = speculate(process, strides, NoPhases(), Thread(process) if aside else None)  # type: ignore[arg-type]
-    return clock.now, record
-
-
-def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any) -> float:
-    """Seconds of one request; without `strides`, of the baseline."""
-    return serve(monkeypatch, strides, right, aside, **machine)[0]
-
-
-MACHINES = [
-    {"a": 1.0, "b0": b * (1 - share), "slope": b * share, "slower": slower, "redo": redo}
-    for b, share, slower, redo in product((0.01, 0.3, 1.0, 3.0, 19.0), (0.0, 0.3, 0.95), (1.0, 2.0), (True, False))
-]
-DEAR = {"a": 1.0, "b0": 18.0, "slope": 1.0, "slower": 1.0, "redo": False}
-BESIDE = {"a": 1.0, "b0": 3.0, "slope": 0.0, "slower": 1.0, "redo": False}
-STRIDES = (1, 2, 3, 4, 6, 8, 16, 32)
-
-
-@pytest.mark.parametrize("aside", [False, True])
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.8, 0.95])
-def test_it_never_loses_much_and_wins_most_of_what_a_fixed_stride_can(monkeypatch, gamma, aside):
-    """One request of 400 steps that begins knowing nothing, over machines and the luck of speculation."""
-    right = np.random.default_rng(1).random(400) < gamma
-    for machine in MACHINES:
-        if machine["slower"] > 1 and not aside:
-            continue
-        baseline = simulate(monkeypatch, None, right, **machine)
-        scheduler = OS3(Experience(), asynchronous=aside, redo=machine["redo"], gamma_max=0.95)
-        ours = simulate(monkeypatch, scheduler, right, aside, **machine)
-        assert ours <= 1.02 * baseline, machine
-        if gamma == 0:  # nothing can be won
-            continue
-        fixed = ((Fixed(s, mode), mode) for s, mode in product(STRIDES, [False, True] if aside else [False]))
-        best = min(simulate(monkeypatch, strides, right, mode, **machine) for strides, mode in fixed)
-        assert best > baseline or ours <= best / 0.85, machine
-
-
-def test_it_is_not_deceived_by_searches_that_a_guess_has_made_slow(monkeypatch):
-    """A batch costs as much a query as searching one by one, so that guessing is in vain."""
-    machine = {"a": 1.0, "b0": 0.0, "slope": 1.3, "slower": 1.0, "redo": False, "cold": 0.7, "guess_s": 0.3}
-    experience, theirs, ours = Experience(), 0.0, 0.0
-    for _ in range(20):
-        right = np.ones(64, bool)
-        theirs += simulate(monkeypatch, None, right, **machine)
-        ours += simulate(monkeypatch, OS3(experience, asynchronous=False, redo=False), right, **machine)
-    assert ours <= 1.01 * theirs
-
-
 def test_a_hiccup_does_not_end_speculation():
     """A verification thirty times as slow as it should be, the first of its stride."""
     strides = os3(gamma_max=0.9)
@@ -344,26 +177,6 @@ def test_a_hiccup_does_not_end_speculation():
     assert s >= 2 and slow < 600
 
 
-@pytest.mark.parametrize("gamma", [0.8, 0.95])
-@pytest.mark.parametrize("cold", [2.0, 4.0])
-def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold):
-    def seconds(cold: float) -> tuple[float, int]:
-        clock = Clock()
-        monkeypatch.setattr(speculation, "perf_counter", clock)
-        experience, rng, flights = Experience(), np.random.default_rng(5), 0
-        for number in range(30):
-            process = Simulated(clock, rng.random(32) < gamma, **BESIDE)
-            thread = Thread(process, cold if number == 0 else 1.0)
-            strides = OS3(experience, asynchronous=True, redo=False)
-            speculate(process, strides, NoPhases(), thread)  # type: ignore[arg-type]
-            flights += thread.flights
-        return clock.now, flights
-
-    (smooth, often), (hiccup, flown) = seconds(1.0), seconds(cold)
-    assert often > 30 and flown > 0.7 * often
-    assert hiccup < 1.05 * smooth
-
-
 def test_a_worker_that_keeps_losing_is_tried_ever_less_often():
     known, trials = Experience(), []
     known.verified(1, 9.0, True)
@@ -373,67 +186,3 @@ def test_a_worker_that_keeps_losing_is_tried_ever_less_often():
             trials.append(number + 1)
             known.verified(4, 9.0, True)
     assert trials == [8, 24, 56, 120]
-
-
-# ---------------------------------------------------------------- what the formula allows
-
-
-class Never(Strides):
-    """Asks for a guess at every step and never speculates."""
-
-    def next(self, left: int = 64) -> Decision:
-        return Decision(0)
-
-    def asks(self) -> bool:
-        return True
-
-
-def share(monkeypatch, strides: Any, gammas: Sequence[float], aside: bool = False, **machine: Any) -> float:
-    """Speedup of requests of 64 steps over what is allowed; `strides` makes those of a request from its gamma."""
-    rng = np.random.default_rng(3)
-    served, theirs, ours = Served(), 0.0, 0.0
-    for number, gamma in enumerate(gammas):
-        right = rng.random(64) < gamma
-        seconds, record = serve(monkeypatch, strides(gamma), right, aside, **machine)
-        served.add(record)
-        if number:
-            ours += seconds
-            theirs += simulate(monkeypatch, None, right, **machine)
-    allowed = served.allowed(aside)
-    assert allowed is not None
-    return theirs / ours / allowed
-
-
-def test_the_best_strides_reach_what_is_allowed_and_poor_ones_do_not(monkeypatch):
-    best = {gamma: best_stride(1.01, 18, gamma, slope=1) for gamma in (0.2, 0.97)}
-    mixed = [0.97, 0.2] * 15
-    assert 0.85 < share(monkeypatch, lambda gamma: Fixed(best[gamma]), mixed, **DEAR) < 1.1
-    assert share(monkeypatch, lambda gamma: Fixed(3), [0.97] * 20, **DEAR) < 0.6
-    assert share(monkeypatch, lambda gamma: Never(), [0.97] * 20, **DEAR) < 0.5
-    assert share(monkeypatch, lambda gamma: Never(), [0.0] * 20, **DEAR) == pytest.approx(1, rel=0.01)
-
-
-def test_asynchronously_all_steps_may_overlap(monkeypatch):
-    assert 0.85 < share(monkeypatch, lambda gamma: Fixed(3, True), [0.95] * 20, True, **BESIDE) < 1.1
-    assert share(monkeypatch, lambda gamma: Fixed(1, True), [0.95] * 20, True, **BESIDE) < 0.7
-    assert share(monkeypatch, lambda gamma: Fixed(3, False), [0.95] * 20, True, **BESIDE) < 0.85
-
-
-@pytest.mark.parametrize("redo", [False, True])
-@pytest.mark.parametrize("b", [0.3, 3.0])
-def test_the_formula_of_overlapping_rounds_is_what_they_take(monkeypatch, redo, b):
-    right = np.random.default_rng(7).random(4000) < 0.8
-    machine = BESIDE | {"b0": b, "redo": redo}
-    for s in (1, 3, 6):
-        taken = simulate(monkeypatch, Fixed(s, True), right, True, **machine)
-        expected = len(right) * pipelined(1.01, b, 0.8, s) / expected_matches(0.8, s)
-        assert taken == pytest.approx(expected, rel=0.15), s
-
-
-def test_a_scheduler_that_is_cut_short_misses_what_is_allowed(monkeypatch):
-    shares = {}
-    for cut in (0.6, 0.95):
-        experience = Experience()
-        made = lambda _, e=experience, c=cut: OS3(e, asynchronous=False, redo=False, gamma_max=c)  # noqa: E731
-        shares[cut] = share(monkeypatch, made, [0.97] * 20, **DEAR)
-    assert shares[0.6] < 0.8 < shares[0.95]

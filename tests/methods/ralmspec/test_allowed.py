@@ -1,0 +1,76 @@
+"""Simulated requests against what the paper's formula allows for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from methods.ralmspec.allowed import Served
+from methods.ralmspec.experience import Experience
+from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, pipelined
+
+from .simulated import BESIDE, DEAR, serve, simulate
+
+
+class Never(Strides):
+    """Asks for a guess at every step and never speculates."""
+
+    def next(self, left: int = 64) -> Decision:
+        return Decision(0)
+
+    def asks(self) -> bool:
+        return True
+
+
+def share(monkeypatch, strides: Any, gammas: Sequence[float], aside: bool = False, **machine: Any) -> float:
+    """Speedup of requests of 64 steps over what is allowed; `strides` makes those of a request from its gamma."""
+    rng = np.random.default_rng(3)
+    served, theirs, ours = Served(), 0.0, 0.0
+    for number, gamma in enumerate(gammas):
+        right = rng.random(64) < gamma
+        seconds, record = serve(monkeypatch, strides(gamma), right, aside, **machine)
+        served.add(record)
+        if number:
+            ours += seconds
+            theirs += simulate(monkeypatch, None, right, **machine)
+    allowed = served.allowed(aside)
+    assert allowed is not None
+    return theirs / ours / allowed
+
+
+def test_the_best_strides_reach_what_is_allowed_and_poor_ones_do_not(monkeypatch):
+    best = {gamma: best_stride(1.01, 18, gamma, slope=1) for gamma in (0.2, 0.97)}
+    mixed = [0.97, 0.2] * 15
+    assert 0.85 < share(monkeypatch, lambda gamma: Fixed(best[gamma]), mixed, **DEAR) < 1.1
+    assert share(monkeypatch, lambda gamma: Fixed(3), [0.97] * 20, **DEAR) < 0.6
+    assert share(monkeypatch, lambda gamma: Never(), [0.97] * 20, **DEAR) < 0.5
+    assert share(monkeypatch, lambda gamma: Never(), [0.0] * 20, **DEAR) == pytest.approx(1, rel=0.01)
+
+
+def test_asynchronously_all_steps_may_overlap(monkeypatch):
+    assert 0.85 < share(monkeypatch, lambda gamma: Fixed(3, True), [0.95] * 20, True, **BESIDE) < 1.1
+    assert share(monkeypatch, lambda gamma: Fixed(1, True), [0.95] * 20, True, **BESIDE) < 0.7
+    assert share(monkeypatch, lambda gamma: Fixed(3, False), [0.95] * 20, True, **BESIDE) < 0.85
+
+
+@pytest.mark.parametrize("redo", [False, True])
+@pytest.mark.parametrize("b", [0.3, 3.0])
+def test_the_formula_of_overlapping_rounds_is_what_they_take(monkeypatch, redo, b):
+    right = np.random.default_rng(7).random(4000) < 0.8
+    machine = BESIDE | {"b0": b, "redo": redo}
+    for s in (1, 3, 6):
+        taken = simulate(monkeypatch, Fixed(s, True), right, True, **machine)
+        expected = len(right) * pipelined(1.01, b, 0.8, s) / expected_matches(0.8, s)
+        assert taken == pytest.approx(expected, rel=0.15), s
+
+
+def test_a_scheduler_that_is_cut_short_misses_what_is_allowed(monkeypatch):
+    shares = {}
+    for cut in (0.6, 0.95):
+        experience = Experience()
+        made = lambda _, e=experience, c=cut: OS3(e, asynchronous=False, redo=False, gamma_max=c)  # noqa: E731
+        shares[cut] = share(monkeypatch, made, [0.97] * 20, **DEAR)
+    assert shares[0.6] < 0.8 < shares[0.95]

@@ -1,0 +1,72 @@
+"""Whole requests by a simulated clock: what OS3 wins and risks."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from harness.phases import NoPhases
+from methods.ralmspec import speculation
+from methods.ralmspec.experience import Experience
+from methods.ralmspec.scheduler import OS3, Fixed
+from methods.ralmspec.speculation import speculate
+
+from .simulated import BESIDE, Clock, Simulated, Thread, simulate
+
+MACHINES = [
+    {"a": 1.0, "b0": b * (1 - share), "slope": b * share, "slower": slower, "redo": redo}
+    for b, share, slower, redo in product((0.01, 0.3, 1.0, 3.0, 19.0), (0.0, 0.3, 0.95), (1.0, 2.0), (True, False))
+]
+STRIDES = (1, 2, 3, 4, 6, 8, 16, 32)
+
+
+@pytest.mark.parametrize("aside", [False, True])
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.8, 0.95])
+def test_it_never_loses_much_and_wins_most_of_what_a_fixed_stride_can(monkeypatch, gamma, aside):
+    """One request of 400 steps that begins knowing nothing, over machines and the luck of speculation."""
+    right = np.random.default_rng(1).random(400) < gamma
+    for machine in MACHINES:
+        if machine["slower"] > 1 and not aside:
+            continue
+        baseline = simulate(monkeypatch, None, right, **machine)
+        scheduler = OS3(Experience(), asynchronous=aside, redo=machine["redo"], gamma_max=0.95)
+        ours = simulate(monkeypatch, scheduler, right, aside, **machine)
+        assert ours <= 1.02 * baseline, machine
+        if gamma == 0:  # nothing can be won
+            continue
+        fixed = ((Fixed(s, mode), mode) for s, mode in product(STRIDES, [False, True] if aside else [False]))
+        best = min(simulate(monkeypatch, strides, right, mode, **machine) for strides, mode in fixed)
+        assert best > baseline or ours <= best / 0.85, machine
+
+
+def test_it_is_not_deceived_by_searches_that_a_guess_has_made_slow(monkeypatch):
+    """A batch costs as much a query as searching one by one, so that guessing is in vain."""
+    machine = {"a": 1.0, "b0": 0.0, "slope": 1.3, "slower": 1.0, "redo": False, "cold": 0.7, "guess_s": 0.3}
+    experience, theirs, ours = Experience(), 0.0, 0.0
+    for _ in range(20):
+        right = np.ones(64, bool)
+        theirs += simulate(monkeypatch, None, right, **machine)
+        ours += simulate(monkeypatch, OS3(experience, asynchronous=False, redo=False), right, **machine)
+    assert ours <= 1.01 * theirs
+
+
+@pytest.mark.parametrize("gamma", [0.8, 0.95])
+@pytest.mark.parametrize("cold", [2.0, 4.0])
+def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold):
+    def seconds(cold: float) -> tuple[float, int]:
+        clock = Clock()
+        monkeypatch.setattr(speculation, "perf_counter", clock)
+        experience, rng, flights = Experience(), np.random.default_rng(5), 0
+        for number in range(30):
+            process = Simulated(clock, rng.random(32) < gamma, **BESIDE)
+            thread = Thread(process, cold if number == 0 else 1.0)
+            strides = OS3(experience, asynchronous=True, redo=False)
+            speculate(process, strides, NoPhases(), thread)  # type: ignore[arg-type]
+            flights += thread.flights
+        return clock.now, flights
+
+    (smooth, often), (hiccup, flown) = seconds(1.0), seconds(cold)
+    assert often > 30 and flown > 0.7 * often
+    assert hiccup < 1.05 * smooth
