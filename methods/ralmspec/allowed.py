@@ -65,12 +65,14 @@ class Served:
         line through the strides taken and the single search) and a, b of a single search without speculation are means
         over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each
         request's own, of all guesses that were looked at, also beside steps without speculation, smoothed by `PRIOR`
-        guesses of all requests, and not cut at gamma_max. The step that a mismatch makes necessary again is no part of
-        the paper's formula, only of `pipelined`. The strides taken play no part but as the places where a, b and gamma
-        were measured.
+        guesses of all requests, among them one that is taken to have been right, and not cut at gamma_max. The step
+        that a mismatch makes necessary again is no part of the paper's formula, only of `pipelined`. The strides taken
+        play no part but as the places where a, b and gamma were measured.
 
-        None when nothing was generated. Where no guess was ever looked at gamma is unknown and taken to be 1, the most
-        that it can be; a guess that was never made costs nothing, and a batch never searched as much as one query.
+        What was not measured is taken in favour of the limit: gamma is 1 where no guess was looked at, a guess that was
+        never made costs nothing, a batch never searched as much as one query. Where no search was like the baseline's
+        own, with a fixed stride, the first of each request stands for it, which follows a prompt and is slower.
+        None when nothing was generated.
         """
         if not self._requests:
             return None
@@ -82,7 +84,7 @@ class Served:
             theirs += request.first_s + request.steps * sequential
             best = sequential
             if request.steps:
-                likely = total.right / total.tried if total.tried else 1.0
+                likely = (total.right + 1) / (total.tried + 1)
                 gamma = (request.right + PRIOR * likely) / (request.tried + PRIOR)
                 best = min(
                     sequential,
@@ -97,12 +99,25 @@ class Served:
 
     def _rounds(self, aside: bool) -> _Rounds:
         total = self.total
-        points = {s: (n, total.verification_s[s, aside] / n) for (s, kind), n in total.rounds.items() if kind == aside}
-        if aside and not points:
-            alone = self._rounds(False)
-            return _Rounds(total.step(True) + total.guess, alone.b, alone.slope)
-        if not aside and total.sequential:
-            n, seconds = points.get(1, (0, 0.0))
-            both = n + total.sequential
-            points[1] = (both, (n * seconds + total.single_s) / both)
-        return _Rounds(total.step(aside) + total.guess, *line(points))
+        points, others = self._points(aside), self._points(not aside)
+        if not points:
+            b, slope = line(others)
+        elif len(points) == 1 and len(others) > 1:  # as many times as slow as the other kind for any stride
+            ((s, (_, seconds)),) = points.items()
+            b, slope = line(others)
+            b, slope = b * seconds / (b + slope * s), slope * seconds / (b + slope * s)
+        else:
+            b, slope = line(points)
+        return _Rounds(total.step(aside) + total.guess, b, slope)
+
+    def _points(self, aside: bool) -> dict[int, tuple[float, float]]:
+        """Seconds of a verification by its stride, with their number; a single search is one of stride 1, that after a
+        prompt or a guess only where there was no other."""
+        total = self.total
+        points = {
+            s: (float(n), total.verification_s[s, aside] / n) for (s, kind), n in total.rounds.items() if kind == aside
+        }
+        if not aside and (single := total.alike or total.sequential):
+            n, seconds = points.get(1, (0.0, 0.0))
+            points[1] = (n + single, (n * seconds + single * total.single) / (n + single))
+        return points

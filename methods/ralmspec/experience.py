@@ -9,8 +9,8 @@ from statistics import median
 RECENT = 20  # steps that estimates look back on
 REPEATS = 5  # verifications of one stride that are kept
 SURE = 2  # single searches that are enough to go by
-IDLE = 500  # steps without speculation after which verifications are too old to tell what one costs
-PATIENCE = 8  # rounds after which verification in the worker, where it lost, is tried again; doubled by every trial
+IDLE = 500  # steps without speculation after which verifications and guesses are too old to tell what one costs
+PATIENCE = 8  # rounds and steps without speculation until the worker, where it lost, is tried again; doubled each time
 MEMORY = 0.99  # of gamma over all requests, per step
 
 
@@ -18,8 +18,9 @@ class Experience:
     """Estimates that outlast a request, and the credit of speculation.
 
     credit: in sequential steps (a + b of a single search each); starts at `full`, is refilled to it by `refill` a step,
-    and grows beyond it, up to `most`, by what speculation gains. Below zero it does not fall, and verifications long
-    past do not count: one that a hiccup of the machine made slow would end speculation for thousands of steps.
+    and grows beyond it, up to `most`, by what speculation gains. Below zero it does not fall, and after `IDLE` steps
+    without speculation verifications and guesses no longer count: one that a hiccup of the machine made slow would end
+    speculation for good.
     """
 
     full = 3.0
@@ -27,7 +28,7 @@ class Experience:
     refill = 0.002
 
     def __init__(self) -> None:
-        self.guess = 0.0  # seconds of a guess
+        self.guess = 0.0  # seconds of a guess; of none yet
         self.single = 0.0  # seconds of a search for one query, as sequential retrieval makes it
         self.credit = self.full
         self.gamma = 0.5  # of all requests, the older the less
@@ -37,7 +38,7 @@ class Experience:
         self.unasked = 0  # steps without speculation since the last one that a guess was made beside
         self.unmeasured = 0  # retrievals since the last search that tells `single`
         self.idle = 0  # steps without speculation since the last round
-        self.unseen = 0  # rounds since the last verification in the worker
+        self.unseen = 0  # rounds and steps without speculation since the last verification in the worker
         self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
         self._step: dict[bool, float | None] = {False: None, True: None}
@@ -82,9 +83,9 @@ class Experience:
         return line
 
     def _fitted(self, aside: bool) -> tuple[float, float]:
-        points = {s: (1.0, median(seconds)) for s, seconds in self.batches[aside].items()}
+        points = {s: (float(len(seconds)), median(seconds)) for s, seconds in self.batches[aside].items()}
         if not aside and self.single:
-            points[1] = (1.0, self.single)
+            points[1] = (float(REPEATS), self.single)
         if aside and len(points) == 1:  # as many times as slow as all cores for any stride
             ((s, (_, seconds)),) = points.items()
             b, slope = self.verification(False)
@@ -99,23 +100,26 @@ class Experience:
     def guessed(self, seconds: float) -> None:
         """A guess was made."""
         self._guesses.append(seconds)
-        self.guess = _mean(self._guesses)
+        self.guess = median(self._guesses)
 
     def searched(self, seconds: float, alike: bool, asked: bool = False) -> None:
         """A step went without speculation, its search took so long.
 
-        alike: between the search before and this one was what sequential retrieval does, no prompt and no guess. Others
-        count only until there is one: what has been read in between, thousands of cached entries or a prompt, leaves
-        the processor's caches without what a search walks through (kNN-LM over 2.7 million entries by a graph, two
-        cores: 3.0 ms instead of 2.0). asked: there was a guess, to see if it is right.
+        alike: between the search before and this one was what sequential retrieval does, no prompt and no guess. For
+        `single` others count only until there is one: what has been read in between, thousands of cached entries or a
+        prompt, leaves the processor's caches without what a search walks through. asked: there was a guess, to see if
+        it is right; with the others such searches tell the `disturbance`.
         """
         self.unmeasured = 0 if alike else self.unmeasured + 1
         (self._singles if alike else self._asked if asked else self._others).append(seconds)
         self.single = median(self._singles or self._others or self._asked)
         self._lines = {False: None, True: None}
         self.idle += 1
-        if self.idle == IDLE:
+        if self.idle % IDLE == 0:
             self.batches[False].clear()
+            self._guesses.clear()
+            self.guess = 0.0
+        self._without_the_worker()
         if self.credit < self.full:
             self.credit = min(self.credit + self.refill, self.full)
 
@@ -129,12 +133,16 @@ class Experience:
                 self.patience = PATIENCE
             self.unseen = 0
             return
+        self._without_the_worker()
+
+    def _without_the_worker(self) -> None:
         self.unseen += 1
         if self.batches[True] and self.unseen >= self.patience:
             self.patience *= 2
             self.batches[True].clear()
             self._steps[True].clear()
             self._step[True] = None
+            self._lines[True] = None
 
     def settled(self, spent: float, steps: float, retrievals: int) -> None:
         """A round took `spent` seconds for so many retrievals, whose steps take `steps` seconds without speculation."""

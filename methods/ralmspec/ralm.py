@@ -154,7 +154,8 @@ class RalmSpec(Speculation, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P. A step
-    without speculation searches as `ralmseq` does and adds one, but for a request's first.
+    without speculation searches as `ralmseq` does and adds one, but for a request's first; guesses after many of them
+    are right less often.
     shared: later requests speculate from what earlier ones since `open` found, too. The cache is never emptied: a
     prompt that comes again finds all its passages there. A timing that repeats its prompts, as the bench's does, is
     then one of repeated prompts and says nothing of new ones. scheduler to asynchronous: see `Speculation`.

@@ -109,7 +109,7 @@ class Record:
 
     def alone(self, seconds: float, beside: bool) -> float:
         """What a step of these seconds takes with no verification beside it: the mean of such steps, where known."""
-        return self.step_s[False] / self.steps[False] if beside and self.steps[False] else seconds
+        return self.step(False) if beside else seconds
 
     def step(self, beside: bool) -> float:
         """Mean seconds of a step beside a verification, or alone, first ones and repeated ones apart; as the other

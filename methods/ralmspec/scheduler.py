@@ -119,7 +119,7 @@ class OS3(Strides):
 
     - Synchronous rounds share out evenly the steps that are left: a short round at the end would cost a search as well.
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
-      Asynchronous ones are tried again after 8, 16, 32, ... rounds without them (`Experience.verified`).
+      Asynchronous ones are tried again after 8, 16, 32, ... rounds, or steps without speculation, without them.
     - Asynchronous rounds overlap more than the one step that the paper's formula lets overlap. Their s is the best by
       what they do (`pipelined`), at the gamma of the last steps, which gamma_max does not cut: it bounds synchronous
       rounds, whose steps all wait for the verification.
@@ -174,10 +174,11 @@ class OS3(Strides):
         """Whether it is time to take a few steps without speculation, which alone tell what a search costs then. Two
         are needed, and cost no more than `Experience.refill` of the time."""
         known = self.experience
-        return known.unsure or known.unmeasured * known.refill > 2 * (expected * known.sequential - 1)
+        gain = expected * known.sequential - 1
+        return known.unsure or (gain > 0 and known.unmeasured * known.refill > 2 * gain)
 
     def _can_gain(self) -> bool:
-        """At best, all search vanishes."""
+        """At best all search vanishes and the guesses stay."""
         return self.experience.sequential >= GAIN * (self.experience.step(False) + self.experience.guess)
 
     def _planned(self, aside: bool, left: int) -> tuple[float, int, bool]:

@@ -115,6 +115,7 @@ class _Speculation(Generic[S, T]):
         self.flight: Flight[list[T]] | None = None
         self.since = perf_counter()  # the last round ended then
         self.alike = False  # nothing but sequential retrieval has gone on since the last search
+        self.overlapping = False  # nothing but verification in the worker has gone on since the last step beside one
 
     def run(self) -> Record:
         process = self.process
@@ -171,7 +172,9 @@ class _Speculation(Generic[S, T]):
         step.took_s = step.begin_s + perf_counter() - guessed
         record.took(step.took_s, guessed - started, step.beside)
         self.strides.guessed(guessed - started)
-        self.strides.stepped(step.took_s, step.beside)
+        if self.overlapping or not step.beside:  # the first one of several pays for the change of threads
+            self.strides.stepped(step.took_s, step.beside)
+        self.overlapping = self.overlapping or step.beside
 
     def _launch(self) -> None:
         if self.worker is None:
@@ -194,6 +197,7 @@ class _Speculation(Generic[S, T]):
     def _verify(self) -> None:
         """The batched search of all steps ahead; with a worker, too, when there is no step left to hide it behind."""
         steps, self.ahead = self.ahead, []
+        self.overlapping = False
         started = perf_counter()
         with self.phases("retrieve"):
             truths = self.process.search([step.query for step in steps], aside=False)
@@ -226,6 +230,7 @@ class _Speculation(Generic[S, T]):
         """One step without speculation, which may tell all the same whether the guess would have been right. It
         searches as the baseline does then, unless it asks: what that costs is what speculation competes with."""
         process = self.process
+        self.overlapping = False
         step = _begun(process, self.record)
         asked, guess_s = self.strides.asks(), 0.0
         if asked:

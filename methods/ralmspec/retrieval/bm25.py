@@ -81,6 +81,7 @@ class Bm25Retriever(Retriever):
         word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))
         for batch in _KERNELS:  # compiled here: a verification that waits for the compiler looks like a slow machine
             self.search([word] * batch, 1)
+        self.score(word, np.zeros(1, np.int64))
 
     def encode(self, text: str) -> Query:
         counts = Counter(self.terms[word] for word in self._split(text.lower()) if word in self.terms)

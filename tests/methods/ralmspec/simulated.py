@@ -31,14 +31,16 @@ class Numbered(Step):
 class Simulated(Process[Numbered, bool]):
     """Steps of `a` seconds, of which those in `right` would be guessed rightly; a search of s queries takes
     b0 + slope s seconds, `slower` times that in the worker, and `cold` more for one query after a guess or at the
-    beginning; a guess takes `guess_s` of a step. A mismatch costs a step where `redo`."""
+    beginning; a guess takes `guess_s` of a step; the first step beside the worker after a search without it `change`
+    more. A mismatch costs a step where `redo`."""
 
     def __init__(
         self, clock: Clock, right: np.ndarray, a: float, b0: float, slope: float, slower: float, redo: bool,
-        cold: float = 0.0, guess_s: float = 0.01,
+        cold: float = 0.0, guess_s: float = 0.01, change: float = 0.0,
     ):  # fmt: skip
         self.clock, self.right, self.a, self.b0, self.slope, self.slower = clock, right, a, b0, slope, slower
         self.redo, self.cold, self.guess_s, self.warm = redo, cold, guess_s, False
+        self.change, self.alone, self.pending = change, True, 0.0
         self.done = 0
 
     @property
@@ -59,6 +61,8 @@ class Simulated(Process[Numbered, bool]):
         self.warm = False
 
     def take(self, step: Numbered) -> None:
+        self.clock.now += self.pending
+        self.pending = 0.0
         self.resolve(step, True)
 
     def resolve(self, step: Numbered, truth: bool) -> None:
@@ -72,7 +76,7 @@ class Simulated(Process[Numbered, bool]):
     def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[bool]:
         if not aside:
             self.clock.now += self.seconds(len(queries)) + self.cold * (len(queries) == 1 and not self.warm)
-            self.warm = True
+            self.warm = self.alone = True
         return [bool(self.right[number]) for number in queries]
 
     def agrees(self, step: Numbered, truth: bool) -> bool:
@@ -93,6 +97,8 @@ class Thread:
 
     def launch(self, call: Any) -> Any:
         self.flights += 1
+        self.process.pending += self.process.change * self.process.alone
+        self.process.alone = False
         return Underway(self.process, call(), self.cold if self.flights == 1 else 1.0)
 
 
@@ -130,4 +136,5 @@ def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: boo
 
 
 DEAR = {"a": 1.0, "b0": 18.0, "slope": 1.0, "slower": 1.0, "redo": False}
+LIKE = {"a": 1.0, "b0": 0.0, "slope": 1.0, "slower": 1.0, "redo": False}  # batches are no faster than single searches
 BESIDE = {"a": 1.0, "b0": 3.0, "slope": 0.0, "slower": 1.0, "redo": False}

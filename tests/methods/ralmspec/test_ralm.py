@@ -328,7 +328,7 @@ def test_the_formula_allows_the_best_stride_of_each_request(artifacts_root, mode
     if ones := total.rounds[1, False]:
         points[1] = (3 + ones, (3 * single + total.verification_s[1, False]) / (3 + ones))
     b, slope = line(points)
-    pooled = total.matched / total.verified
+    pooled = (total.matched + 1) / (total.verified + 1)
     ours = theirs = 0.0
     for record in records:
         gamma = (record.matched + 2 * pooled) / (record.verified + 2)
@@ -342,7 +342,6 @@ def test_the_formula_allows_the_best_stride_of_each_request(artifacts_root, mode
     never.generate(model, PROMPTS[0], 40, NoPhases())
     unseen = never.service.served.total  # no guess was looked at: gamma is 1 at most
     steps = unseen.sequential - 1
-    searched = unseen.single_s / unseen.sequential
-    ours, theirs = (unseen.first_s + steps * (unseen.step(False) + b) for b in (searched / steps, unseen.single))
+    ours, theirs = (unseen.first_s + steps * (unseen.step(False) + unseen.single / s) for s in (steps, 1))
     assert never.allowed_speedup() == pytest.approx(theirs / ours)
     assert fitted(RalmSeq, model, make_passages(1, 40), artifacts_root).allowed_speedup() is None

@@ -177,6 +177,31 @@ def test_a_hiccup_does_not_end_speculation():
     assert s >= 2 and slow < 600
 
 
+def test_a_slow_guess_does_not_end_speculation():
+    """The first guess ten times as slow as it should be: with such there is nothing to win."""
+    strides = os3(gamma_max=0.9)
+    strides.searched(1.0, None)
+    strides.stepped(1.0, beside=False)
+    strides.guessed(10.0)
+    slow = 0
+    while strides.next().s == 0 and slow < 2000:
+        strides.searched(1.0, None)
+        strides.stepped(1.0, beside=False)
+        slow += 1
+    assert 100 < slow < 600
+
+
+def test_a_full_credit_is_tried_against_the_estimates():
+    strides = os3()
+    for _ in range(3):
+        strides.searched(1.0, None)
+    strides.stepped(1.0, beside=False)
+    strides.experience.gamma = 0.0
+    assert strides.next().s == 2
+    strides.settled(3.0, 0.0, 0)
+    assert strides.next().s == 0
+
+
 def test_a_worker_that_keeps_losing_is_tried_ever_less_often():
     known, trials = Experience(), []
     known.verified(1, 9.0, True)

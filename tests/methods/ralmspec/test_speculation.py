@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from methods.ralmspec.experience import Experience
 from methods.ralmspec.scheduler import OS3, Fixed
 from methods.ralmspec.speculation import speculate
 
-from .simulated import BESIDE, Clock, Simulated, Thread, simulate
+from .simulated import BESIDE, LIKE, Clock, Simulated, Thread, simulate
 
 MACHINES = [
     {"a": 1.0, "b0": b * (1 - share), "slope": b * share, "slower": slower, "redo": redo}
@@ -52,15 +54,38 @@ def test_it_is_not_deceived_by_searches_that_a_guess_has_made_slow(monkeypatch):
     assert ours <= 1.01 * theirs
 
 
+def served(monkeypatch, gammas: Sequence[float], asynchronous: bool, **machine: Any) -> list[float]:
+    """Speedup of each of the requests of 64 steps that one service answers in turn."""
+    experience, rng, speedups = Experience(), np.random.default_rng(5), []
+    for gamma in gammas:
+        right = rng.random(64) < gamma
+        strides = OS3(experience, asynchronous=asynchronous, redo=False, gamma_max=0.95)
+        theirs = simulate(monkeypatch, None, right, **machine)
+        speedups.append(theirs / simulate(monkeypatch, strides, right, asynchronous, **machine))
+    return speedups
+
+
+def test_bad_luck_at_first_does_not_end_speculation(monkeypatch):
+    machine = {"a": 1.0, "b0": 3.0, "slope": 0.0, "slower": 1.0, "redo": False, "guess_s": 0.3}
+    speedups = served(monkeypatch, [0.1] * 4 + [0.97] * 8, False, **machine)
+    assert min(speedups) > 0.9 and np.mean(speedups[-4:]) > 1.8
+
+
+def test_the_change_to_the_worker_is_not_what_every_step_beside_it_costs(monkeypatch):
+    speedups = served(monkeypatch, [0.97] * 12, True, **LIKE, change=2.5)
+    assert min(speedups) > 0.9 and np.mean(speedups[-6:]) > 1.5
+
+
+@pytest.mark.parametrize("machine", [BESIDE, LIKE])
 @pytest.mark.parametrize("gamma", [0.8, 0.95])
 @pytest.mark.parametrize("cold", [2.0, 4.0])
-def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold):
+def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold, machine):
     def seconds(cold: float) -> tuple[float, int]:
         clock = Clock()
         monkeypatch.setattr(speculation, "perf_counter", clock)
         experience, rng, flights = Experience(), np.random.default_rng(5), 0
         for number in range(30):
-            process = Simulated(clock, rng.random(32) < gamma, **BESIDE)
+            process = Simulated(clock, rng.random(32) < gamma, **machine)
             thread = Thread(process, cold if number == 0 else 1.0)
             strides = OS3(experience, asynchronous=True, redo=False)
             speculate(process, strides, NoPhases(), thread)  # type: ignore[arg-type]
