@@ -70,12 +70,12 @@ def _curves(recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Publis
         return None
     parts = _parts(rows, x)
     papers = published_curves(published, x, y, parts)
-    twins: dict[str, str] = {}  # a published curve's name -> that of the first measured one but for remarks
+    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one but for remarks
     for row in rows:
         if (name := _curve_of(row, parts)) in curves:
-            twins.setdefault(_name(row["row"], without_remarks(row["column"]), parts), name)
+            measured.setdefault(_name(row["row"], without_remarks(row["column"]), parts), name)
     same_axes = comparable(y, scale in recipe.data_of_paper)
-    return _draw(recipe, scale, curves, levels(rows, x, y), papers, twins, same_axes, machine_line(rows))
+    return _draw(recipe, scale, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
@@ -152,8 +152,8 @@ def _in_label(column: str, name: str) -> float | None:
 
 
 def _draw(
-    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves, twins: dict[str, str],
-    same_axes: bool, machine: str,
+    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves,
+    measured: dict[str, str], same_axes: bool, machine: str,
 ) -> Figure:  # fmt: skip
     """One panel; two beside each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -167,12 +167,12 @@ def _draw(
     panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, sharex=True, width_ratios=ratios)[0]
     for number, (name, value) in enumerate(references.items()):
         panels[0].axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
-    names = [*curves, *(name for name in papers if name not in twins)]
+    names = [*curves, *(name for name in papers if name not in measured)]
     for name, points in curves.items():
         _curve(panels[0], names.index(name), name, points, measured=True)
     for name, points in papers.items():
-        _curve(panels[-1], names.index(twins.get(name, name)), f"{name}, published", points, measured=False)
-    entries = len(curves) + len(papers)
+        _curve(panels[-1], names.index(measured.get(name, name)), f"{name}, published", points, measured=False)
+    entries = max(len(curves), len(papers)) if apart else len(curves) + len(papers)
     xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
     for panel in panels:
         panel.set_xlabel(_axis(recipe.figure.x))

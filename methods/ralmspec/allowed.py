@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from methods.ralmspec.experience import line
+from methods.ralmspec.experience import line, scaled
 from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import LONGEST, PRIOR, expected_matches, latency, pipelined
 
@@ -42,6 +42,7 @@ class Served:
 
     def __init__(self) -> None:
         self.total = Record()
+        self._all = Record()
         self._requests: list[_Request] = []
         self._number = 0
 
@@ -52,6 +53,7 @@ class Served:
             self._requests = []
         self._number += 1
         self.total.add(record)
+        self._all.add(record)
         steps = record.sequential + record.verified - record.firsts
         self._requests.append(_Request(record.first_s, steps, record.tried, record.right))
 
@@ -61,31 +63,30 @@ class Served:
         Seconds per settled retrieval are (s a + b) / sum of gamma^i for i < s (section 4), with `asynchronous` also
         those of the paper's formula for that and of `pipelined`, what A does here, where more than one step may
         overlap, and a + b of a single search for s = 0; the least of them counts, over all s up to `LONGEST` and the
-        request's length. a (a step and its guess, alone or beside a verification), b (a
-        line through the strides taken and the single search) and a, b of a single search without speculation are means
-        over all requests; a kind of verification that never ran is taken to cost what the other one does. gamma is each
-        request's own, of all guesses that were looked at, also beside steps without speculation, smoothed by `PRIOR`
-        guesses of all requests, among them one that is taken to have been right, and not cut at gamma_max. The step
-        that a mismatch makes necessary again is no part of the paper's formula, only of `pipelined`. The strides taken
-        play no part but as the places where a, b and gamma were measured.
+        request's length. a (a step and its guess, alone or beside a verification), b (see `_rounds`) and a, b of a
+        single search without speculation are means over all requests. gamma is each request's own, (right + 2 pooled) /
+        (tried + 2) over all guesses that were looked at, also beside steps without speculation, where pooled = (right +
+        1) / (tried + 1) over all requests; it is not cut at gamma_max. The step that a mismatch makes necessary again
+        is no part of the paper's formula, only of `pipelined`. The strides taken play no part but as the places where
+        a, b and gamma were measured.
 
-        What was not measured is taken in favour of the limit: gamma is 1 where no guess was looked at, a guess that was
-        never made costs nothing, a batch never searched as much as one query. Where no search was like the baseline's
-        own, with a fixed stride, the first of each request stands for it, which follows a prompt and is slower.
-        None when nothing was generated.
+        Where no request but the first one speculated, its guesses and rounds count. Where it did not either, gamma is
+        1 and a guess costs nothing: that is in the limit's favour, as is a stride of one kind alone, by which a longer
+        batch costs no more. Where no search was like the baseline's own, with a fixed stride, the first of each request
+        stands for it, which follows a prompt and is slower. None when nothing was generated.
         """
         if not self._requests:
             return None
         total = self.total
         sequential = total.step(False) + total.single
         kinds = {aside: self._rounds(aside) for aside in ([False, True] if asynchronous else [False])}
+        pooled = (self._tried.right + 1) / (self._tried.tried + 1)
         ours = theirs = 0.0
         for request in self._requests:
             theirs += request.first_s + request.steps * sequential
             best = sequential
             if request.steps:
-                likely = (total.right + 1) / (total.tried + 1)
-                gamma = (request.right + PRIOR * likely) / (request.tried + PRIOR)
+                gamma = (request.right + PRIOR * pooled) / (request.tried + PRIOR)
                 best = min(
                     sequential,
                     *(
@@ -97,25 +98,30 @@ class Served:
             ours += request.first_s + request.steps * best
         return theirs / ours if ours else None
 
+    @property
+    def _tried(self) -> Record:
+        """The requests that tell how speculation goes."""
+        return self.total if self.total.tried else self._all
+
     def _rounds(self, aside: bool) -> _Rounds:
-        total = self.total
+        """b and slope by least squares over the strides taken. A kind that took a single stride, or none, while the
+        other took more is as many times as slow as it for any stride."""
         points, others = self._points(aside), self._points(not aside)
         if not points:
             b, slope = line(others)
-        elif len(points) == 1 and len(others) > 1:  # as many times as slow as the other kind for any stride
+        elif len(points) == 1 and len(others) > 1:
             ((s, (_, seconds)),) = points.items()
-            b, slope = line(others)
-            b, slope = b * seconds / (b + slope * s), slope * seconds / (b + slope * s)
+            b, slope = scaled(line(others), s, seconds)
         else:
             b, slope = line(points)
-        return _Rounds(total.step(aside) + total.guess, b, slope)
+        return _Rounds(self.total.step(aside) + self._tried.guess, b, slope)
 
     def _points(self, aside: bool) -> dict[int, tuple[float, float]]:
         """Seconds of a verification by its stride, with their number; a single search is one of stride 1, that after a
         prompt or a guess only where there was no other."""
-        total = self.total
+        tried, total = self._tried, self.total
         points = {
-            s: (float(n), total.verification_s[s, aside] / n) for (s, kind), n in total.rounds.items() if kind == aside
+            s: (float(n), tried.verification_s[s, aside] / n) for (s, kind), n in tried.rounds.items() if kind == aside
         }
         if not aside and (single := total.alike or total.sequential):
             n, seconds = points.get(1, (0.0, 0.0))

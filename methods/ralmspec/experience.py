@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from statistics import median
+from statistics import fmean, median
 
 RECENT = 20  # steps that estimates look back on
 REPEATS = 5  # verifications of one stride that are kept
 SURE = 2  # single searches that are enough to go by
 IDLE = 500  # steps without speculation after which verifications and guesses are too old to tell what one costs
+SWITCH = 2  # verifications in the worker in a row that may have been chosen before both their costs were known
 PATIENCE = 8  # rounds and steps without speculation until the worker, where it lost, is tried again; doubled each time
 MEMORY = 0.99  # of gamma over all requests, per step
 
@@ -28,7 +29,7 @@ class Experience:
     refill = 0.002
 
     def __init__(self) -> None:
-        self.guess = 0.0  # seconds of a guess; of none yet
+        self.guess = 0.0  # seconds of a guess, 0 while none is known
         self.single = 0.0  # seconds of a search for one query, as sequential retrieval makes it
         self.credit = self.full
         self.gamma = 0.5  # of all requests, the older the less
@@ -37,7 +38,9 @@ class Experience:
         self.rounds: deque[tuple[int, bool]] = deque()  # the last: (matched, whether a mismatch ended it)
         self.unasked = 0  # steps without speculation since the last one that a guess was made beside
         self.unmeasured = 0  # retrievals since the last search that tells `single`
+        self.unguessed = 0  # steps since the last guess
         self.idle = 0  # steps without speculation since the last round
+        self.flights = 0  # verifications in the worker since the last step or round without it
         self.unseen = 0  # rounds and steps without speculation since the last verification in the worker
         self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
@@ -50,13 +53,18 @@ class Experience:
 
     @property
     def empty(self) -> bool:
-        """Whether no step has been generated."""
+        """Whether no step is known."""
         return self._step[False] is None and self._step[True] is None
 
     @property
     def unsure(self) -> bool:
         """Whether `single` is known from too few searches."""
         return len(self._singles) < SURE
+
+    @property
+    def stale(self) -> bool:
+        """Whether the last guess is too long ago to tell what one costs."""
+        return self.unguessed >= IDLE
 
     @property
     def disturbance(self) -> float:
@@ -88,17 +96,19 @@ class Experience:
             points[1] = (float(REPEATS), self.single)
         if aside and len(points) == 1:  # as many times as slow as all cores for any stride
             ((s, (_, seconds)),) = points.items()
-            b, slope = self.verification(False)
-            return (b * seconds / known, slope * seconds / known) if (known := b + slope * s) else (seconds, 0.0)
+            return scaled(self.verification(False), s, seconds)
         return line(points)
 
     def stepped(self, seconds: float, beside: bool) -> None:
         """A step was generated."""
         self._steps[beside].append(seconds)
-        self._step[beside] = _mean(self._steps[beside])
+        self._step[beside] = fmean(self._steps[beside])
 
     def guessed(self, seconds: float) -> None:
         """A guess was made."""
+        if self.stale:
+            self._guesses.clear()
+        self.unguessed = 0
         self._guesses.append(seconds)
         self.guess = median(self._guesses)
 
@@ -108,17 +118,16 @@ class Experience:
         alike: between the search before and this one was what sequential retrieval does, no prompt and no guess. For
         `single` others count only until there is one: what has been read in between, thousands of cached entries or a
         prompt, leaves the processor's caches without what a search walks through. asked: there was a guess, to see if
-        it is right; with the others such searches tell the `disturbance`.
+        it is right; such searches tell the `disturbance`, too.
         """
         self.unmeasured = 0 if alike else self.unmeasured + 1
         (self._singles if alike else self._asked if asked else self._others).append(seconds)
         self.single = median(self._singles or self._others or self._asked)
         self._lines = {False: None, True: None}
         self.idle += 1
-        if self.idle % IDLE == 0:
+        self.unguessed += 1
+        if self.idle == IDLE:
             self.batches[False].clear()
-            self._guesses.clear()
-            self.guess = 0.0
         self._without_the_worker()
         if self.credit < self.full:
             self.credit = min(self.credit + self.refill, self.full)
@@ -129,27 +138,30 @@ class Experience:
         self.batches[aside].setdefault(s, deque(maxlen=REPEATS)).append(seconds)
         self._lines = {False: None, True: None}
         if aside:
-            if not self.unseen:  # two in a row: it won
+            self.flights += 1
+            if self.flights > SWITCH:  # it won
                 self.patience = PATIENCE
             self.unseen = 0
             return
         self._without_the_worker()
 
     def _without_the_worker(self) -> None:
+        self.flights = 0
         self.unseen += 1
         if self.batches[True] and self.unseen >= self.patience:
             self.patience *= 2
             self.batches[True].clear()
             self._steps[True].clear()
             self._step[True] = None
-            self._lines[True] = None
 
-    def settled(self, spent: float, steps: float, retrievals: int) -> None:
-        """A round took `spent` seconds for so many retrievals, whose steps take `steps` seconds without speculation."""
+    def settled(self, spent: float, steps: float, retrievals: int, beside: int = 0) -> None:
+        """A round took `spent` seconds for so many retrievals. Of their steps so many were taken `beside` a
+        verification, the others took `steps` seconds."""
         self.idle = 0
         self.unmeasured += retrievals
-        if self.sequential:
-            gain = (steps + retrievals * self.single - spent) / self.sequential
+        if not self.empty and self.sequential:
+            worth = steps + beside * self.step(False) + retrievals * self.single
+            gain = (worth - spent) / self.sequential
             self.credit = max(min(self.credit + gain, self.most), 0.0)
 
     def saw(self, hits: Collection[bool]) -> None:
@@ -173,5 +185,8 @@ def line(points: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
     return seconds - slope * s, slope
 
 
-def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def scaled(line: tuple[float, float], s: int, seconds: float) -> tuple[float, float]:
+    """(b, slope) as many times as slow as makes a verification of s queries take so long."""
+    b, slope = line
+    known = b + slope * s
+    return (b * seconds / known, slope * seconds / known) if known else (seconds, 0.0)

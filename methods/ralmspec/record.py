@@ -26,6 +26,8 @@ class Record:
     steps: list[int] = field(default_factory=lambda: [0, 0])  # taken with a guess
     step_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
     verification_s: defaultdict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
+    switches: int = 0  # steps beside a verification that paid for the change of threads
+    switch_s: float = 0.0  # contained in step_s
     guess_s: float = 0.0
     sequential_s: float = 0.0
     first_step_s: float = 0.0  # of the first steps; contained in sequential_s
@@ -64,8 +66,10 @@ class Record:
             return self.alike_s / self.alike
         return self.single_s / self.sequential if self.sequential else 0.0
 
-    def took(self, seconds: float, guess_s: float, beside: bool) -> None:
-        """A step was taken with a guess."""
+    def took(self, seconds: float, guess_s: float, beside: bool, switches: bool = False) -> None:
+        """A step was taken with a guess; `switches`: the first one of several beside a verification."""
+        self.switches += switches
+        self.switch_s += switches * seconds
         self.steps[beside] += 1
         self.step_s[beside] += seconds
         self.guess_s += guess_s
@@ -107,15 +111,11 @@ class Record:
             self.clean[s] += 1
         self.verification_s[s, aside] += seconds
 
-    def alone(self, seconds: float, beside: bool) -> float:
-        """What a step of these seconds takes with no verification beside it: the mean of such steps, where known."""
-        return self.step(False) if beside else seconds
-
     def step(self, beside: bool) -> float:
-        """Mean seconds of a step beside a verification, or alone, first ones and repeated ones apart; as the other
-        where there was none."""
-        number = [self.steps[False] + self.sequential - self.firsts, self.steps[True]]
-        seconds = [self.step_s[False] + self.sequential_s - self.first_step_s, self.step_s[True]]
+        """Mean seconds of a step beside a verification, or alone, first ones, repeated ones and those that switched
+        apart; as the other where there was none."""
+        number = [self.steps[False] + self.sequential - self.firsts, self.steps[True] - self.switches]
+        seconds = [self.step_s[False] + self.sequential_s - self.first_step_s, self.step_s[True] - self.switch_s]
         known = beside if number[beside] else not beside
         return seconds[known] / number[known] if number[known] else 0.0
 

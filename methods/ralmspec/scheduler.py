@@ -96,8 +96,8 @@ class Strides(ABC):
         """A single search without speculation took so long; `hit`: whether speculation would have been right;
         `alike`: see `Experience.searched`."""
 
-    def settled(self, spent: float, steps: float, retrievals: int) -> None:  # noqa: B027
-        """A round took `spent` seconds for so many retrievals, whose steps take `steps` seconds without speculation."""
+    def settled(self, spent: float, steps: float, retrievals: int, beside: int = 0) -> None:  # noqa: B027
+        """What came of a round: see `Experience.settled`."""
 
 
 class Fixed(Strides):
@@ -157,7 +157,7 @@ class OS3(Strides):
         known = self.experience
         if known.empty:
             return Decision(1, self.asynchronous)
-        if not self._can_gain():
+        if not self._can_gain() or known.stale:
             return Decision(0)
         expected, s, aside = plan = self._planned(False, left)
         if self.asynchronous:
@@ -214,10 +214,15 @@ class OS3(Strides):
 
     def asks(self) -> bool:
         """Thinned out so that asking costs no more than `Experience.refill` of the time, and that every other search at
-        least tells what one costs."""
+        least tells what one costs; and once the last guess is long ago, even if there seems to be nothing to win."""
         known = self.experience
         known.unasked += 1
-        if known.unsure or known.unmeasured or not self._can_gain():
+        if known.unsure or known.unmeasured:
+            return False
+        if known.stale:
+            known.unasked = 0
+            return True
+        if not self._can_gain():
             return False
         if known.unasked * known.refill * known.sequential < known.guess + known.disturbance:
             return False
@@ -242,8 +247,8 @@ class OS3(Strides):
         if hit is not None:
             self._saw([hit])
 
-    def settled(self, spent: float, steps: float, retrievals: int) -> None:
-        self.experience.settled(spent, steps, retrievals)
+    def settled(self, spent: float, steps: float, retrievals: int, beside: int = 0) -> None:
+        self.experience.settled(spent, steps, retrievals, beside)
 
     def _saw(self, hits: list[bool]) -> None:
         self.steps.extend(hits)

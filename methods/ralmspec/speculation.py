@@ -115,7 +115,7 @@ class _Speculation(Generic[S, T]):
         self.flight: Flight[list[T]] | None = None
         self.since = perf_counter()  # the last round ended then
         self.alike = False  # nothing but sequential retrieval has gone on since the last search
-        self.overlapping = False  # nothing but verification in the worker has gone on since the last step beside one
+        self.switched = False  # a step beside a verification has paid for the change of threads, none without since
 
     def run(self) -> Record:
         process = self.process
@@ -170,11 +170,12 @@ class _Speculation(Generic[S, T]):
         guessed = perf_counter()
         process.take(step)
         step.took_s = step.begin_s + perf_counter() - guessed
-        record.took(step.took_s, guessed - started, step.beside)
+        switches = step.beside and not self.switched
+        record.took(step.took_s, guessed - started, step.beside, switches)
         self.strides.guessed(guessed - started)
-        if self.overlapping or not step.beside:  # the first one of several pays for the change of threads
+        if not switches:
             self.strides.stepped(step.took_s, step.beside)
-        self.overlapping = self.overlapping or step.beside
+        self.switched = self.switched or step.beside
 
     def _launch(self) -> None:
         if self.worker is None:
@@ -197,7 +198,7 @@ class _Speculation(Generic[S, T]):
     def _verify(self) -> None:
         """The batched search of all steps ahead; with a worker, too, when there is no step left to hide it behind."""
         steps, self.ahead = self.ahead, []
-        self.overlapping = False
+        self.switched = False
         started = perf_counter()
         with self.phases("retrieve"):
             truths = self.process.search([step.query for step in steps], aside=False)
@@ -213,7 +214,7 @@ class _Speculation(Generic[S, T]):
         self.record.verified_round(len(steps), matched, seconds, aside)
         self.strides.verified(len(steps), matched, seconds, aside)
         process.learn(truths)
-        worth = sum(self.record.alone(step.took_s, step.beside) for step in steps[:matched])
+        worth = sum(step.took_s for step in steps[:matched] if not step.beside)
         if wrong is not None:
             process.rewind(steps[wrong])
             started = perf_counter()
@@ -222,7 +223,8 @@ class _Speculation(Generic[S, T]):
             self.record.redone_s += took
             worth += steps[wrong].begin_s + took
         now = perf_counter()
-        self.strides.settled(now - self.since, worth, matched + (wrong is not None))
+        beside = sum(step.beside for step in steps[:matched])
+        self.strides.settled(now - self.since, worth, matched + (wrong is not None), beside)
         self.since = now
         return wrong is None
 
@@ -230,7 +232,7 @@ class _Speculation(Generic[S, T]):
         """One step without speculation, which may tell all the same whether the guess would have been right. It
         searches as the baseline does then, unless it asks: what that costs is what speculation competes with."""
         process = self.process
-        self.overlapping = False
+        self.switched = False
         step = _begun(process, self.record)
         asked, guess_s = self.strides.asks(), 0.0
         if asked:

@@ -32,15 +32,16 @@ class Simulated(Process[Numbered, bool]):
     """Steps of `a` seconds, of which those in `right` would be guessed rightly; a search of s queries takes
     b0 + slope s seconds, `slower` times that in the worker, and `cold` more for one query after a guess or at the
     beginning; a guess takes `guess_s` of a step; the first step beside the worker after a search without it `change`
-    more. A mismatch costs a step where `redo`."""
+    more, all of them `crowded` times as long. A mismatch costs a step where `redo`."""
 
     def __init__(
         self, clock: Clock, right: np.ndarray, a: float, b0: float, slope: float, slower: float, redo: bool,
-        cold: float = 0.0, guess_s: float = 0.01, change: float = 0.0,
+        cold: float = 0.0, guess_s: float = 0.01, change: float = 0.0, crowded: float = 1.0,
     ):  # fmt: skip
         self.clock, self.right, self.a, self.b0, self.slope, self.slower = clock, right, a, b0, slope, slower
         self.redo, self.cold, self.guess_s, self.warm = redo, cold, guess_s, False
         self.change, self.alone, self.pending = change, True, 0.0
+        self.crowded, self.lands = crowded, 0.0
         self.done = 0
 
     @property
@@ -61,7 +62,7 @@ class Simulated(Process[Numbered, bool]):
         self.warm = False
 
     def take(self, step: Numbered) -> None:
-        self.clock.now += self.pending
+        self.clock.now += self.pending + self.a * (self.crowded - 1) * (self.clock.now < self.lands)
         self.pending = 0.0
         self.resolve(step, True)
 
@@ -106,7 +107,7 @@ class Underway:
     def __init__(self, process: Simulated, answer: list[bool], cold: float) -> None:
         self.clock, self.answer = process.clock, answer
         self.seconds = cold * process.slower * process.seconds(len(answer))
-        self.lands = self.clock.now + self.seconds
+        self.lands = process.lands = self.clock.now + self.seconds
 
     def done(self) -> bool:
         return self.clock.now >= self.lands
@@ -136,5 +137,5 @@ def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: boo
 
 
 DEAR = {"a": 1.0, "b0": 18.0, "slope": 1.0, "slower": 1.0, "redo": False}
-LIKE = {"a": 1.0, "b0": 0.0, "slope": 1.0, "slower": 1.0, "redo": False}  # batches are no faster than single searches
+LINEAR = {"a": 1.0, "b0": 0.0, "slope": 1.0, "slower": 1.0, "redo": False}  # batches are no faster than single searches
 BESIDE = {"a": 1.0, "b0": 3.0, "slope": 0.0, "slower": 1.0, "redo": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from methods.ralmspec.allowed import Served
 from methods.ralmspec.experience import Experience
+from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import OS3, Decision, Fixed, Strides, best_stride, expected_matches, pipelined
 
-from .simulated import BESIDE, DEAR, serve, simulate
+from .simulated import BESIDE, DEAR, LINEAR, serve, simulate
 
 
 class Never(Strides):
@@ -23,6 +25,19 @@ class Never(Strides):
 
     def asks(self) -> bool:
         return True
+
+
+class Once(Strides):
+    """One asynchronous round of s steps, and never again."""
+
+    def __init__(self, s: int) -> None:
+        self.s = s
+
+    def next(self, left: int = 64) -> Decision:
+        return Decision(self.s, aside=True)
+
+    def verified(self, s: int, matched: int, seconds: float, aside: bool) -> None:
+        self.s = 0
 
 
 def share(monkeypatch, strides: Any, gammas: Sequence[float], aside: bool = False, **machine: Any) -> float:
@@ -54,6 +69,36 @@ def test_asynchronously_all_steps_may_overlap(monkeypatch):
     assert 0.85 < share(monkeypatch, lambda gamma: Fixed(3, True), [0.95] * 20, True, **BESIDE) < 1.1
     assert share(monkeypatch, lambda gamma: Fixed(1, True), [0.95] * 20, True, **BESIDE) < 0.7
     assert share(monkeypatch, lambda gamma: Fixed(3, False), [0.95] * 20, True, **BESIDE) < 0.85
+
+
+def test_giving_up_for_the_price_of_the_change_to_the_worker_misses_what_is_allowed(monkeypatch):
+    lengths = cycle([2, 3])
+    assert share(monkeypatch, lambda gamma: Once(next(lengths)), [0.97] * 20, True, **LINEAR, change=2.5) < 0.7
+
+
+def test_what_is_known_of_one_kind_of_verification_tells_of_the_other():
+    record = Record()
+    for s in (1, 4):
+        record.took(1.0, 0.0, beside=True)
+        record.verified_round(s, s, float(s), aside=True)
+    record.retrieved(1.0, 0.5)
+    served = Served()
+    served.add(record)
+    assert (served._rounds(False).b, served._rounds(False).slope) == pytest.approx((0.0, 0.5))
+
+
+def test_where_only_the_first_request_speculated_its_guesses_count():
+    served = Served()
+    for guesses in (1, 0):
+        record = Record()
+        for _ in range(guesses):
+            record.took(1.0, 9.0, beside=False)
+            record.verified_round(1, 0, 1.0, aside=False)
+        for _ in range(10):
+            record.retrieved(1.0, 1.0)
+            record.measured(1.0)
+        served.add(record)
+    assert served.allowed(False) == 1.0
 
 
 @pytest.mark.parametrize("redo", [False, True])

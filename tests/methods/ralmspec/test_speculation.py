@@ -15,7 +15,7 @@ from methods.ralmspec.experience import Experience
 from methods.ralmspec.scheduler import OS3, Fixed
 from methods.ralmspec.speculation import speculate
 
-from .simulated import BESIDE, LIKE, Clock, Simulated, Thread, simulate
+from .simulated import BESIDE, LINEAR, Clock, Simulated, Thread, simulate
 
 MACHINES = [
     {"a": 1.0, "b0": b * (1 - share), "slope": b * share, "slower": slower, "redo": redo}
@@ -72,11 +72,25 @@ def test_bad_luck_at_first_does_not_end_speculation(monkeypatch):
 
 
 def test_the_change_to_the_worker_is_not_what_every_step_beside_it_costs(monkeypatch):
-    speedups = served(monkeypatch, [0.97] * 12, True, **LIKE, change=2.5)
+    speedups = served(monkeypatch, [0.97] * 12, True, **LINEAR, change=2.5)
     assert min(speedups) > 0.9 and np.mean(speedups[-6:]) > 1.5
 
 
-@pytest.mark.parametrize("machine", [BESIDE, LIKE])
+def test_a_worker_that_slows_generation_down_is_not_tried_for_ever(monkeypatch):
+    machine = {"a": 1.0, "b0": 0.8, "slope": 0.0, "slower": 1.0, "redo": False}
+    alone, crowded = (served(monkeypatch, [0.95] * 20, mode, **machine, crowded=2.0) for mode in (False, True))
+    assert np.mean(crowded[10:]) > 0.985 * np.mean(alone[10:])
+
+
+def test_a_miss_at_once_does_not_end_speculation(monkeypatch):
+    """Before any step of a known length."""
+    machine = {"a": 1.0, "b0": 0.2, "slope": 0.0, "slower": 1.0, "redo": True}
+    right = np.arange(200) != 1
+    strides = OS3(Experience(), asynchronous=True, redo=True, gamma_max=0.95)
+    assert simulate(monkeypatch, strides, right, True, **machine) < 0.87 * simulate(monkeypatch, None, right, **machine)
+
+
+@pytest.mark.parametrize("machine", [BESIDE, LINEAR])
 @pytest.mark.parametrize("gamma", [0.8, 0.95])
 @pytest.mark.parametrize("cold", [2.0, 4.0])
 def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold, machine):
