@@ -10,7 +10,7 @@ RECENT = 20  # steps that estimates look back on
 REPEATS = 5  # verifications of one stride that are kept
 SURE = 2  # single searches that are enough to go by
 IDLE = 500  # steps without speculation after which verifications and guesses are too old to tell what one costs
-SWITCH = 2  # verifications in the worker in a row that may have been chosen before both their costs were known
+CALM = 4  # steps alone that the mean of those beside a verification counts: a few unlucky ones do not tell
 PATIENCE = 8  # rounds and steps without speculation until the worker, where it lost, is tried again; doubled each time
 MEMORY = 0.99  # of gamma over all requests, per step
 
@@ -77,9 +77,15 @@ class Experience:
         return self.step(False) + self.single
 
     def step(self, beside: bool) -> float:
-        """Seconds of generating a step beside a verification or alone; as the other where it is not known."""
-        known = self._step[beside]
-        return known if known is not None else self._step[not beside] or 0.0
+        """Seconds of generating a step beside a verification, at first as much as alone, or alone; as the other where
+        it is not known."""
+        known, other = self._step[beside], self._step[not beside]
+        if known is None:
+            return other or 0.0
+        if beside and other is not None:
+            number = len(self._steps[True])
+            return (number * known + CALM * other) / (number + CALM)
+        return known
 
     def verification(self, aside: bool) -> tuple[float, float]:
         """(b, slope): a verification of s queries takes b + slope s seconds, by least squares over the strides tried.
@@ -139,7 +145,7 @@ class Experience:
         self._lines = {False: None, True: None}
         if aside:
             self.flights += 1
-            if self.flights > SWITCH:  # it won
+            if self.flights > PATIENCE:  # it won
                 self.patience = PATIENCE
             self.unseen = 0
             return

@@ -107,6 +107,22 @@ def test_the_faster_of_synchronous_and_asynchronous_rounds_is_taken():
         assert strides.next().aside is aside
 
 
+def test_one_slow_step_beside_the_worker_does_not_tell_but_many_do():
+    strides = os3(asynchronous=True, redo=False, gamma_max=0.9)
+    for _ in range(3):
+        strides.searched(1.0, True)
+    strides.stepped(1.0, beside=False)
+    for s in (2, 4):
+        strides.verified(s, s, 1.0 * s, aside=False)  # batches gain nothing
+    strides.verified(1, 1, 1.0, aside=True)
+    strides.settled(1.0, 0.0, 0)  # no credit for what does not pay
+    chosen = []
+    for _ in range(8):
+        strides.stepped(3.0, beside=True)
+        chosen.append(strides.next().aside)
+    assert chosen == [True] * 3 + [False] * 5
+
+
 def test_what_is_left_is_shared_out_evenly():
     strides = os3(gamma_max=0.95)
     for _ in range(3):
