@@ -38,7 +38,7 @@ class _Rounds:
 
 class Served:
     """All requests since a service was opened, but for the first one, which pays for what is cold, once there are
-    others."""
+    others that tell the same."""
 
     def __init__(self) -> None:
         self.total = Record()
@@ -70,17 +70,18 @@ class Served:
         is no part of the paper's formula, only of `pipelined`. The strides taken play no part but as the places where
         a, b and gamma were measured.
 
-        Where no request but the first one speculated, its guesses and rounds count. Where it did not either, gamma is
-        1 and a guess costs nothing: that is in the limit's favour, as is a stride of one kind alone, by which a longer
-        batch costs no more. Where no search was like the baseline's own, with a fixed stride, the first of each request
-        stands for it, which follows a prompt and is slower. None when nothing was generated.
+        Guesses and rounds of the first request count where no other had any, cold as they may be. Where it had none
+        either, gamma is 1 and a guess costs nothing: that is in the limit's favour, as is a stride of one kind alone,
+        by which a longer batch costs no more. Where no search was like the baseline's own, with a fixed stride, the
+        first of each request stands for it, which follows a prompt and is slower. None when nothing was generated.
         """
         if not self._requests:
             return None
         total = self.total
         sequential = total.step(False) + total.single
         kinds = {aside: self._rounds(aside) for aside in ([False, True] if asynchronous else [False])}
-        pooled = (self._tried.right + 1) / (self._tried.tried + 1)
+        tried = total if total.tried else self._all
+        pooled = (tried.right + 1) / (tried.tried + 1)
         ours = theirs = 0.0
         for request in self._requests:
             theirs += request.first_s + request.steps * sequential
@@ -98,11 +99,6 @@ class Served:
             ours += request.first_s + request.steps * best
         return theirs / ours if ours else None
 
-    @property
-    def _tried(self) -> Record:
-        """The requests that tell how speculation goes."""
-        return self.total if self.total.tried else self._all
-
     def _rounds(self, aside: bool) -> _Rounds:
         """b and slope by least squares over the strides taken. A kind that took a single stride, or none, while the
         other took more is as many times as slow as it for any stride."""
@@ -114,14 +110,16 @@ class Served:
             b, slope = scaled(line(others), s, seconds)
         else:
             b, slope = line(points)
-        return _Rounds(self.total.step(aside) + self._tried.guess, b, slope)
+        guessed = self.total if self.total.guess else self._all
+        return _Rounds(self.total.step(aside) + guessed.guess, b, slope)
 
     def _points(self, aside: bool) -> dict[int, tuple[float, float]]:
         """Seconds of a verification by its stride, with their number; a single search is one of stride 1, that after a
         prompt or a guess only where there was no other."""
-        tried, total = self._tried, self.total
+        total = self.total
+        told = total if total.rounds else self._all
         points = {
-            s: (float(n), tried.verification_s[s, aside] / n) for (s, kind), n in tried.rounds.items() if kind == aside
+            s: (float(n), told.verification_s[s, aside] / n) for (s, kind), n in told.rounds.items() if kind == aside
         }
         if not aside and (single := total.alike or total.sequential):
             n, seconds = points.get(1, (0.0, 0.0))

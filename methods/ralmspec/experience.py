@@ -40,7 +40,8 @@ class Experience:
         self.unmeasured = 0  # retrievals since the last search that tells `single`
         self.unguessed = 0  # steps since the last guess
         self.idle = 0  # steps without speculation since the last round
-        self.flights = 0  # verifications in the worker since the last step or round without it
+        self.flights = 0  # verifications in the worker since the last one without it
+        self.beside = 0  # steps beside the worker since it was forgotten
         self.unseen = 0  # rounds and steps without speculation since the last verification in the worker
         self.patience = PATIENCE
         self._steps: dict[bool, deque[float]] = {beside: deque(maxlen=RECENT) for beside in (False, True)}
@@ -83,8 +84,7 @@ class Experience:
         if known is None:
             return other or 0.0
         if beside and other is not None:
-            number = len(self._steps[True])
-            return (number * known + CALM * other) / (number + CALM)
+            return (self.beside * known + CALM * other) / (self.beside + CALM)
         return known
 
     def verification(self, aside: bool) -> tuple[float, float]:
@@ -107,6 +107,7 @@ class Experience:
 
     def stepped(self, seconds: float, beside: bool) -> None:
         """A step was generated."""
+        self.beside += beside
         self._steps[beside].append(seconds)
         self._step[beside] = fmean(self._steps[beside])
 
@@ -149,13 +150,14 @@ class Experience:
                 self.patience = PATIENCE
             self.unseen = 0
             return
+        self.flights = 0
         self._without_the_worker()
 
     def _without_the_worker(self) -> None:
-        self.flights = 0
         self.unseen += 1
         if self.batches[True] and self.unseen >= self.patience:
-            self.patience *= 2
+            self.patience = min(2 * self.patience, IDLE)
+            self.beside = 0
             self.batches[True].clear()
             self._steps[True].clear()
             self._step[True] = None

@@ -67,7 +67,7 @@ class Record:
         return self.single_s / self.sequential if self.sequential else 0.0
 
     def took(self, seconds: float, guess_s: float, beside: bool, switches: bool = False) -> None:
-        """A step was taken with a guess; `switches`: the first one of several beside a verification."""
+        """A step was taken with a guess; `switches`: it paid for a change of threads."""
         self.switches += switches
         self.switch_s += switches * seconds
         self.steps[beside] += 1

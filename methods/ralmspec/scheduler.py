@@ -156,7 +156,7 @@ class OS3(Strides):
     def next(self, left: int = ENDLESS) -> Decision:
         known = self.experience
         if known.empty:
-            return Decision(1, self.asynchronous)
+            return Decision(0) if known.rounds else Decision(1, self.asynchronous)
         if not self._can_gain() or known.stale:
             return Decision(0)
         expected, s, aside = plan = self._planned(False, left)
@@ -214,7 +214,7 @@ class OS3(Strides):
 
     def asks(self) -> bool:
         """Thinned out so that asking costs no more than `Experience.refill` of the time, and that every other search at
-        least tells what one costs; and once the last guess is long ago, even if there seems to be nothing to win."""
+        least tells what one costs; and, whatever that takes, once the last guess is long ago."""
         known = self.experience
         known.unasked += 1
         if known.unsure or known.unmeasured:

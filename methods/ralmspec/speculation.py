@@ -115,7 +115,7 @@ class _Speculation(Generic[S, T]):
         self.flight: Flight[list[T]] | None = None
         self.since = perf_counter()  # the last round ended then
         self.alike = False  # nothing but sequential retrieval has gone on since the last search
-        self.switched = False  # a step beside a verification has paid for the change of threads, none without since
+        self.switched = False  # a step has paid for the change of threads, and no search gone on in this one since
 
     def run(self) -> Record:
         process = self.process

@@ -87,18 +87,23 @@ def test_what_is_known_of_one_kind_of_verification_tells_of_the_other():
     assert (served._rounds(False).b, served._rounds(False).slope) == pytest.approx((0.0, 0.5))
 
 
-def test_where_only_the_first_request_speculated_its_guesses_count():
+@pytest.mark.parametrize(("known", "asked", "expected"), [(True, 0, 1.0), (True, 1, 1.0), (False, 0, 1.85)])
+def test_what_the_first_request_told_of_rounds_counts_where_no_other_tells(known, asked, expected):
+    """Batches that are no faster than single searches; without rounds they might be."""
     served = Served()
-    for guesses in (1, 0):
+    for number in range(4):
         record = Record()
-        for _ in range(guesses):
-            record.took(1.0, 9.0, beside=False)
-            record.verified_round(1, 0, 1.0, aside=False)
-        for _ in range(10):
+        if number == 0 and known:
+            for s in (2, 4):
+                record.took(1.0, 0.01, beside=False)
+                record.verified_round(s, s, float(s), aside=False)
+        for _ in range(12):
             record.retrieved(1.0, 1.0)
             record.measured(1.0)
+        for _ in range(asked if number else 0):
+            record.guessed(0.01, hit=True)
         served.add(record)
-    assert served.allowed(False) == 1.0
+    assert served.allowed(False) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("redo", [False, True])

@@ -225,6 +225,31 @@ def test_a_full_credit_is_tried_against_the_estimates():
     assert strides.next().s == 0
 
 
+def test_a_worker_that_wins_is_soon_tried_again_whatever_goes_on_between():
+    known = Experience()
+    known.patience = 64
+    for _ in range(5):  # requests
+        known.searched(1.0, alike=False)
+        known.verified(4, 1.0, aside=True)
+        known.verified(4, 1.0, aside=True)
+    assert known.patience == 8
+
+
+def test_in_the_long_run_steps_beside_the_worker_take_what_they_take():
+    known = Experience()
+    known.stepped(1.0, beside=False)
+    for _ in range(200):
+        known.stepped(2.0, beside=True)
+    assert known.step(True) == pytest.approx(2.0, rel=0.02)
+
+
+def test_nothing_is_guessed_twice_before_a_step_is_known():
+    strides = os3(asynchronous=True)
+    assert strides.next() == Decision(1, aside=True)
+    strides.verified(1, 0, 1.0, aside=True)
+    assert strides.next() == Decision(0)
+
+
 def test_a_worker_that_keeps_losing_is_tried_ever_less_often():
     known, trials = Experience(), []
     known.verified(1, 9.0, True)
