@@ -7,7 +7,7 @@ compared with its baseline) lives in `harness.drivers`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -44,12 +44,17 @@ class Context:
 
 @dataclass(slots=True, kw_only=True)
 class Setting:
-    """What a prepared task hands over. `hashes` names the data and the model by content (`data`, `model`, ...)."""
+    """What a prepared task hands over. `hashes` names the data and the model by content (`data`, `model`, ...).
+
+    evaluation: items of the quality pass. timed: all items that may be timed; a timing process draws its own. sample:
+    items of one timed pass, that is of one side of one pair (`harness.drawing`).
+    """
 
     hashes: dict[str, str]
     facts: dict[str, Any] = field(default_factory=dict)  # sizes and names that the row should carry
     evaluation: Any
     timed: Any
+    sample: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +74,8 @@ class SoftmaxSetting(Setting):
     """contexts float32 [n, d] and targets int64 [n] of training text; evaluation and timed contexts of test text.
 
     batch: contexts asked at a time; 1 calls `topk`, more `topk_many`. timed_targets int64, one for each timed context:
-    when given, the timed pass asks `log_prob` of them instead of the top-k.
+    when given, the timed pass asks `log_prob` of them instead of the top-k. between: opens the model and returns what
+    runs between two calls in use, such as one step of the LSTM; the clock stands still meanwhile. None: nothing does.
     """
 
     layer: OutputLayer
@@ -79,6 +85,7 @@ class SoftmaxSetting(Setting):
     evaluation_targets: NDArray[np.int64]
     timed: NDArray[np.float32]
     timed_targets: NDArray[np.int64] | None = None
+    between: Callable[[], Callable[[], object]] | None = None
     k: int = 5
     batch: int = 1
 
