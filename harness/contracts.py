@@ -202,10 +202,11 @@ class Method(ABC):
         """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
         return {}
 
-    def allowed_speedup(self) -> float | None:
-        """The speedup over its baseline that a method's own formula allows, by what it measured of the calls since it
-        was opened; None where it has no formula. Asked after the timed calls of a process."""
-        return None
+    @property
+    def random_fit(self) -> bool:
+        """Whether `fit` with these parameters gives something else each time, or by `seed` (k-means, a graph built by
+        several threads, training). Such a cell is fitted several times (`timing.fits`)."""
+        return False
 
 
 class TokenScoring(Method):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,10 +25,20 @@ from harness.settings import Context, Measure, Scale
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+ROUNDING = 1e-6  # by so much a log-probability may exceed 0, in float32 arithmetic
 NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
 LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
 PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
 Essence = dict[str, "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A fidelity that is demanded: `metric` is at most, or at least, `bound`."""
+
+    metric: str
+    is_: Literal["at most", "at least"]
+    bound: float
 
 
 def context(scale: Scale, device: str, seed: int, cache: Path | None = None) -> Context:
@@ -37,7 +48,15 @@ def context(scale: Scale, device: str, seed: int, cache: Path | None = None) -> 
 
 
 class Driver(ABC):
-    """One contract's way from a method and a setting to answers and fidelity."""
+    """One contract's way from a method and a setting to answers and fidelity.
+
+    demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
+    counts. consecutive: a timed pass holds
+    neighbours of the pool, because in use they follow each other.
+    """
+
+    demands: ClassVar[tuple[Demand, ...]]
+    consecutive: ClassVar[bool] = False
 
     @abstractmethod
     def subject(self, setting: Any) -> Any:
@@ -49,22 +68,40 @@ class Driver(ABC):
 
     @abstractmethod
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
-        """Answers to items: `setting.evaluation` in the quality pass, `setting.timed` in the timed one."""
+        """Sound answers to items, those of `setting.evaluation` in the quality pass.
 
-    def timed(self, method: Any, setting: Any, phases: Phases) -> Any:
-        """The call that is timed: the work of the quality pass on the timed items."""
-        return self.answer(method, setting, setting.timed, phases)
+        Raises `RequestError` naming the method where an answer cannot be: a wrong count, a number that is not finite, a
+        probability above 1, an id outside the vocabulary.
+        """
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        """What each timed call gets, for these numbers of `setting.timed`."""
+        return [[setting.timed[i]] for i in items.tolist()]
+
+    def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
+        """The call that is timed, of one input: the work of the quality pass."""
+        return lambda items: self.answer(method, setting, items, phases)
+
+    def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
+        """The timed calls' answers to these items as `answer` gives them, and as sound."""
+        return [answer for call in calls for answer in call]
 
     @abstractmethod
     def essence(self, answers: Any) -> Essence:
         """What fidelity needs of the answers."""
 
     @abstractmethod
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        """The essence of the answers of several processes, in order."""
+
+    @abstractmethod
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         """How close the method's answers are to the baseline's."""
 
-    def differences(self, method: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
-        """What the answers that differ from the baseline's are, where the method can tell."""
+    def differences(
+        self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
+    ) -> dict[str, Measure]:
+        """What the answers to these items that differ from the baseline's are, where the method can tell: counts."""
         return {}
 
     def counters(self, answers: Any) -> dict[str, float]:
@@ -85,7 +122,10 @@ class Driver(ABC):
 
 
 class TokenScoringDriver(Driver):
-    """Perplexity difference in perplexity points, method minus baseline, on the same tokens."""
+    """Perplexity difference in perplexity points, method minus baseline, on the same tokens. One call scores all
+    streams of a timed pass, so that a method's batches are as full as in use."""
+
+    demands = (Demand("perplexity_difference", "at most", 0.5),)
 
     def subject(self, setting: Any) -> Any:
         return setting.model
@@ -97,15 +137,20 @@ class TokenScoringDriver(Driver):
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         answers: list[TokenScores] = method.score(setting.model, items, phases, shared)
+        _counted(method, len(answers), len(items), "streams")
         for scores, stream in zip(answers, items, strict=True):
-            if len(scores.log_probs) != len(stream) - 1:
-                raise RequestError(
-                    f"{type(method).__name__} scored {len(scores.log_probs)} of {len(stream) - 1} tokens of a stream"
-                )
+            _counted(method, len(scores.log_probs), len(stream) - 1, "tokens of a stream")
+            _probable(method, scores.log_probs)
         return answers
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        return [[setting.timed[i] for i in items.tolist()]]
 
     def essence(self, answers: Sequence[TokenScores]) -> Essence:
         return {"log_probs": np.concatenate([a.log_probs for a in answers])}
+
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        return {"log_probs": np.concatenate([part["log_probs"] for part in parts])}
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         ours, theirs = method["log_probs"], baseline["log_probs"]
@@ -125,7 +170,12 @@ class TokenScoringDriver(Driver):
 
 
 class SoftmaxDriver(Driver):
-    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts."""
+    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts. Where the
+    probability of given words is timed, `perplexity_ratio`: the method's perplexity of these words over the exact one.
+    """
+
+    demands = (Demand("precision_at_1", "at least", 0.95), Demand("perplexity_ratio", "at most", 1.1))
+    consecutive = True
 
     def subject(self, setting: Any) -> Any:
         return setting.layer
@@ -134,25 +184,51 @@ class SoftmaxDriver(Driver):
         method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
 
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
-        k, size = setting.k, setting.batch
-        if size == 1:
-            return [method.topk(context, k) for context in items]
-        batches = (method.topk_many(items[start : start + size], k) for start in range(0, len(items), size))
-        return [
-            TopK(ids, logits, float(normalizer))
-            for batch in batches
-            for ids, logits, normalizer in zip(batch.ids, batch.logits, batch.log_normalizer, strict=True)
-        ]
+        ask = self._topk(method, setting)
+        size = setting.batch
+        calls = [ask(context) for context in items] if size == 1 else [ask(part) for part in _batches(items, size)]
+        return self._sound(method, setting, len(items), calls)
 
-    def timed(self, method: Any, setting: Any, phases: Phases) -> Any:
-        """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
-        k, size = setting.k, setting.batch
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        contexts = np.array(setting.timed[items])
         if setting.timed_targets is not None:
-            return [method.log_prob(c, t) for c, t in zip(setting.timed, setting.timed_targets.tolist(), strict=True)]
-        if size == 1:
-            return [method.topk(context, k) for context in setting.timed]
-        starts = range(0, len(setting.timed), size)
-        return [method.topk_many(setting.timed[start : start + size], k) for start in starts]
+            return list(zip(contexts, setting.timed_targets[items].tolist(), strict=True))
+        return list(contexts) if setting.batch == 1 else _batches(contexts, setting.batch)
+
+    def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
+        """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
+        if setting.timed_targets is not None:
+            log_prob = method.log_prob
+            return lambda pair: log_prob(*pair)
+        return self._topk(method, setting)
+
+    def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
+        if setting.timed_targets is not None:
+            _probable(method, np.asarray(calls, np.float64), impossible=True)
+            return list(calls)
+        return self._sound(method, setting, len(items), calls)
+
+    def _topk(self, method: Any, setting: Any) -> Callable[[Any], TopK]:
+        k, topk = setting.k, method.topk if setting.batch == 1 else method.topk_many
+        return lambda contexts: topk(contexts, k)
+
+    def _sound(self, method: Any, setting: Any, items: int, calls: Sequence[TopK]) -> list[TopK]:
+        """One answer for each context, looked over together."""
+        single = setting.batch == 1
+        ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
+        logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
+        _counted(method, ids.shape[0], items, "contexts")
+        _counted(method, ids.shape[1], setting.k, "words asked for")
+        if logits.shape != ids.shape:
+            raise RequestError(f"{_named(method)} gives {logits.shape} logits for {ids.shape} words")
+        if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
+            raise RequestError(f"{_named(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
+        if not np.isfinite(logits).all():
+            raise RequestError(f"{_named(method)} gives a logit that is not finite")
+        if single:
+            return list(calls)
+        rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
+        return [TopK(i, logit, float(total)) for part in rows for i, logit, total in part]
 
     def costs(self, method: Any, setting: Any) -> dict[str, float]:
         """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`."""
@@ -162,21 +238,33 @@ class SoftmaxDriver(Driver):
             return plain
         return plain | {n.removeprefix(PROBABILITY): v for n, v in counters.items() if n not in plain}
 
-    def essence(self, answers: Sequence[TopK]) -> Essence:
-        return {"ids": np.stack([a.ids for a in answers])}
+    def essence(self, answers: Sequence[TopK] | Sequence[float]) -> Essence:
+        if isinstance(answers[0], TopK):
+            return {"ids": np.stack([a.ids for a in answers])}  # type: ignore[union-attr]
+        return {"log_probs": np.asarray(answers, np.float64)}
+
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        if "log_probs" in method:
+            columns = [method["log_probs"], baseline["log_probs"]]
+            interval = statistics.block_bootstrap(columns, lambda ours, theirs: np.exp(theirs - ours))
+            value = float(np.exp(columns[1].mean() - columns[0].mean()))
+            return {"perplexity_ratio": Measure(value, *(interval or (None, None)))}
         ours, theirs = method["ids"], baseline["ids"]
         result = {}
         for k in sorted({1, ours.shape[1]}):
             found = (ours[:, :k, None] == theirs[:, None, :k]).any(axis=2).mean(axis=1)
-            low, high = statistics.mean_interval(found) or (None, None)
+            low, high = statistics.share_interval(found) or (None, None)
             result[f"precision_at_{k}"] = Measure(float(found.mean()), low, high)
         return result
 
 
 class DecodingDriver(Driver):
     """Share of outputs that equal the baseline's token for token; sources are decoded in the setting's batches."""
+
+    demands = (Demand("exact_match", "at least", 0.98),)
 
     def subject(self, setting: Any) -> Any:
         return setting.model
@@ -187,24 +275,37 @@ class DecodingDriver(Driver):
     def answer(
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
     ) -> list[Decoded]:
-        batches = (items[start : start + setting.batch] for start in range(0, len(items), setting.batch))
-        return [d for batch in batches for d in method.decode(setting.model, batch, setting.limit, phases)]
+        return [d for batch in _batches(items, setting.batch) for d in self._batch(method, setting, batch, phases)]
+
+    def _batch(self, method: Any, setting: Any, batch: Any, phases: Phases) -> list[Decoded]:
+        answers: list[Decoded] = method.decode(setting.model, batch, setting.limit, phases)
+        _counted(method, len(answers), len(batch), "sources")
+        return [_possible(method, setting, answer) for answer in answers]
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        return _batches([setting.timed[i] for i in items.tolist()], getattr(setting, "batch", 1))
 
     def essence(self, answers: Sequence[Decoded]) -> Essence:
         ids = [np.asarray(a.ids, np.int64) for a in answers]
         flat = np.concatenate(ids) if ids else np.empty(0, np.int64)
         return {"ids": flat, "offsets": np.cumsum([0, *map(len, ids)])}
 
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        lengths = np.concatenate([np.diff(part["offsets"]) for part in parts])
+        return {"ids": np.concatenate([part["ids"] for part in parts]), "offsets": np.cumsum([0, *lengths])}
+
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         same = np.asarray([np.array_equal(a, b) for a, b in zip(_split(method), _split(baseline), strict=True)], float)
-        low, high = statistics.mean_interval(same) or (None, None)
+        low, high = statistics.share_interval(same) or (None, None)
         return {"exact_match": Measure(float(same.mean()), low, high)}
 
-    def differences(self, method: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
+    def differences(
+        self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
+    ) -> dict[str, Measure]:
         """`differing` outputs, the `widest_gap` of logits at which one begins to differ, and `wide_differences`: those
         that no near tie explains. Exact counts, so their intervals are points."""
         gaps = []
-        for source, output, expected in zip(setting.evaluation, _split(ours), _split(theirs), strict=True):
+        for source, output, expected in zip(items, _split(ours), _split(theirs), strict=True):
             if not np.array_equal(output, expected):
                 gap = method.gap(setting.model, source, output.tolist(), expected.tolist())
                 if gap is None:
@@ -244,7 +345,8 @@ class RetrievalDriver(DecodingDriver):
     def answer(
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
     ) -> list[Decoded]:
-        return [method.generate(setting.model, prompt, setting.limit, phases) for prompt in items]
+        generate, model, limit = method.generate, setting.model, setting.limit
+        return [_possible(method, setting, generate(model, prompt, limit, phases)) for prompt in items]
 
 
 DRIVERS: dict[str, Driver] = {
@@ -258,6 +360,38 @@ DRIVERS: dict[str, Driver] = {
 def quality(driver: Driver, method: Any, setting: Any, shared: Shared | None) -> Any:
     """Answers to the whole evaluation set, with the results that cells share."""
     return driver.answer(method, setting, setting.evaluation, NoPhases(), shared)
+
+
+def _batches(items: Any, size: int) -> list[Any]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _named(method: Any) -> str:
+    return type(method).__name__
+
+
+def _counted(method: Any, given: int, wanted: int, what: str) -> None:
+    if given != wanted:
+        raise RequestError(f"{_named(method)} answered {given} of {wanted} {what}")
+
+
+def _probable(method: Any, log_probs: NDArray[Any], impossible: bool = False) -> None:
+    """Refuse what no log-probability can be. impossible: a word may have no probability at all (-inf)."""
+    refused = ~np.isfinite(log_probs) & ~(np.isneginf(log_probs) & impossible)
+    if refused.any():
+        raise RequestError(f"{_named(method)} gives a log-probability that is not a number: {log_probs[refused][0]}")
+    if log_probs.size and log_probs.max() > ROUNDING:
+        raise RequestError(f"{_named(method)} gives a log-probability above 0: {log_probs.max():.4g}")
+
+
+def _possible(method: Any, setting: Any, answer: Decoded) -> Decoded:
+    """The answer, unless no output can be so: too long, or with ids outside the vocabulary."""
+    ids, words = answer.ids, setting.model.vocabulary_size
+    if len(ids) > setting.limit:
+        raise RequestError(f"{_named(method)} gives {len(ids)} tokens where {setting.limit} are the limit")
+    if ids and not (min(ids) >= 0 and max(ids) < words):
+        raise RequestError(f"{_named(method)} gives an id outside of 0 to {words - 1}")
+    return answer
 
 
 def _thinned(values: list[float]) -> list[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import TracebackType
+from typing import Any
 
 
 class _Phase:
@@ -69,6 +70,20 @@ class PhaseTimer:
     def overlapped_seconds(self) -> dict[str, float]:
         """Phase -> seconds of worker threads."""
         return dict(self._overlapped)
+
+    def clear(self) -> None:
+        """Forget what was recorded so far."""
+        self._nanoseconds.clear()
+        self._overlapped.clear()
+        self.entries = 0
+
+    def record(self, passes: int) -> dict[str, Any]:
+        """Means over `passes`: {"seconds": by phase, "overlapped": by phase, "timer_s": the timer's own cost}."""
+        return {
+            "seconds": {name: seconds / passes for name, seconds in sorted(self.seconds.items())},
+            "overlapped": {name: seconds / passes for name, seconds in sorted(self._overlapped.items())},
+            "timer_s": self.overhead() / passes,
+        }
 
     def overhead(self) -> float:
         """Estimated seconds that this timer itself took."""

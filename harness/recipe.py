@@ -78,12 +78,12 @@ class Claim(_Strict):
 
 
 class Timing(_Strict):
-    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process."""
+    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process. `fits`: how
+    often a cell is fitted where fitting is random; its processes are spread over the fits."""
 
     processes: int = Field(default=10, ge=1)
     pairs: int = Field(default=3, ge=1)
-    noise_pairs: int = Field(default=1, ge=1)
-    min_sample_ms: float = Field(default=100.0, gt=0)
+    fits: int = Field(default=1, ge=1)
     timeout: float = Field(default=7200.0, gt=0)
     threads: int | None = Field(default=None, ge=1)
 

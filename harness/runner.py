@@ -11,30 +11,26 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
-from statistics import median
 from typing import Any, Protocol
 
-from harness import environment, statistics, timing
+from harness import environment
 from harness.artifacts import Cache, digest
 from harness.cells import Cell, Named
 from harness.display import Display
+from harness.drivers import DRIVERS, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
+from harness.records import fidelity_of_timed, record_quality, record_timing
 from harness.registry import PACKAGES, Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
 
 SHOWING = ("__main__", "cli", "display", "doctor", "keep", "session", "tracking", "tracking_records")
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "below": lambda value, bound: value < bound,
-    "above": lambda value, bound: value > bound,
-    "at most": lambda value, bound: value <= bound,
-    "at least": lambda value, bound: value >= bound,
-}
 
 
 class RowSink(Protocol):
@@ -155,34 +151,68 @@ class Runner:
 
     def _run_pair(self, cell: Cell, row: Row) -> Outcome:
         request = self._request(cell)
-        self.display.step(f"{cell.name}, fitting")
-        fitted = self._step("fit", request, f"{_slug(cell)}-fit", cell)
-        if fitted.status != "ok":
-            return fitted
-        answer = fitted.response
-        row["metrics"] = {**answer["metrics"], "fit_s": answer["fit_s"], "fit_memory_mib": answer["memory_mib"]}
-        row["intervals"] = answer["intervals"]
-        row["counters"] = answer["counters"]
-        row["series"], row["examples"] = answer["series"], answer["examples"]
-        row["fidelity"] = _fidelity(cell, answer["metrics"])
+        fits: list[dict[str, Any]] = []
+        wanted = 1
+        while len(fits) < wanted:
+            number = len(fits)
+            self.display.step(f"{cell.name}, fitting" + (f" {number + 1} of {wanted}" if wanted > 1 else ""))
+            answers = str(self._answers(cell, f"quality{number}"))
+            fitted = self._step(
+                "fit", {**request, "fit": number, "answers": answers}, f"{_slug(cell)}-fit{number}", cell
+            )
+            if fitted.status != "ok":
+                return fitted
+            fits.append(fitted.response)
+            wanted = cell.timing.fits if fitted.response["random"] else 1
+        record_quality(cell, row, fits, self._driver(cell).demands)
         if not cell.timed:
             return fitted
-        request["manifests"] = answer["manifests"]
         before = environment.capture(self.device)
         responses = []
         for process in range(cell.timing.processes):
             self.display.step(f"{cell.name}, process {process + 1} of {cell.timing.processes}")
-            outcome = self._step(
-                "time", {**request, "process": process}, f"{_slug(cell)}-time{process}", cell, cell.timing.threads
-            )
+            fit = process % len(fits)
+            timed = {
+                **request, "process": process, "fit": fit, "manifests": fits[fit]["manifests"],
+                "answers": str(self._answers(cell, f"time{process}")),
+            }  # fmt: skip
+            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
             if outcome.status != "ok":
                 return outcome
-            responses.append(outcome.response)
+            responses.append({**outcome.response, "fit": fit})
         after = environment.capture(self.device)
-        _record_timing(cell, row, responses, environment.changed(before, after))
+        objections = self._objections(cell, row, responses, environment.changed(before, after))
+        record_timing(cell, row, responses, objections)
         assert row["timing"] is not None
-        row["timing"]["counters"] = answer["timing_counters"]
+        row["timing"]["counters"] = fits[0]["timing_counters"]
         return outcome
+
+    def _driver(self, cell: Cell) -> Driver:
+        return DRIVERS[self.registry.entry("method", cell.method.name).contract]
+
+    def _answers(self, cell: Cell, part: str) -> Path:
+        """Where the answers of a cell's pass are kept."""
+        return self.folder / "answers" / f"{_slug(cell)}-{part}.npz"
+
+    def _objections(
+        self, cell: Cell, row: Row, responses: Sequence[dict[str, Any]], changes: Sequence[str]
+    ) -> list[str]:
+        """Why the samples of a cell support no claim, whatever they show."""
+        if cell.speed_baseline is None:
+            return []
+        found = []
+        fidelity = row["fidelity"]
+        if fidelity is not None and not fidelity["holds"]:
+            value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
+            found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
+        files = [self._answers(cell, f"time{process}") for process in range(len(responses))]
+        found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
+        measured = [value for name, value in row["metrics"].items() if name not in ("fit_s", "fit_memory_mib")]
+        if not any(value is not None and isfinite(value) for value in measured):
+            found.append("no quality was measured")
+        if changes:
+            found.append(f"the environment changed during the run: {'; '.join(changes)}")
+        return found
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, threads: int | None = None) -> Outcome:
         return self.executor.run(
@@ -235,78 +265,6 @@ class Runner:
                 "schema": SCHEMA,
             }
         )
-
-
-def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], changes: list[str]) -> None:
-    """Samples, statistics and decision of a cell's timing processes, into its row."""
-    samples = [timing.ProcessSample(r["pairs"], r["noise"], r["loops"]) for r in responses]
-    fidelity = row["fidelity"]
-    failure = ""
-    if fidelity is not None and not fidelity["holds"]:
-        value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
-        failure = f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}"
-    summary = timing.decide(
-        samples, exploratory=cell.scale == "mini", fidelity_failure=failure, environment_changes=changes
-    )
-    metrics = row["metrics"]
-    metrics["wall_clock_s"] = summary.method_s
-    metrics["latency_s"] = summary.method_s / responses[0]["items"]  # of one item: context, sentence, prompt, stream
-    if summary.method_std_s is not None:
-        metrics["latency_std_s"] = summary.method_std_s / responses[0]["items"]
-    memory = responses[0]["memory_mib"]
-    if memory["method"] is not None:
-        metrics["memory_mib"] = memory["method"]
-        if cell.speed_baseline is not None:
-            metrics["baseline_memory_mib"] = memory["baseline"]
-    record: dict[str, Any] = {
-        "processes": responses,
-        "noise_floor": summary.noise_floor,
-        "spread_baseline": summary.spread_baseline,
-        "spread_method": summary.spread_method,
-        "outliers": summary.outliers,
-        "decision": None,
-        "reason": "this is the baseline: timed against itself for the noise floor",
-    }
-    if cell.speed_baseline is not None:
-        metrics["baseline_wall_clock_s"] = summary.baseline_s
-        metrics["speedup"] = summary.speedup
-        if summary.interval is not None:
-            row["intervals"]["speedup"] = list(summary.interval)
-        _record_limit(row, summary, responses)
-        record |= {"decision": summary.decision, "reason": summary.reason}
-    row["timing"] = record
-
-
-def _record_limit(row: Row, summary: timing.Summary, responses: list[dict[str, Any]]) -> None:
-    """`share_of_limit` against the counted limit, or against the one that each process measured for itself."""
-    counted = row["counters"].get("limit")
-    limits = [counted or response["limit"] for response in responses]
-    if not all(limits):
-        return
-    limit = median(limits)
-    if not counted:
-        row["metrics"]["limit"] = limit
-        if (interval := statistics.interval_over_processes(limits)) is not None:
-            row["intervals"]["limit"] = list(interval)
-    row["metrics"]["share_of_limit"] = summary.speedup / limit
-    shares = [ratio / limit for ratio, limit in zip(summary.ratios, limits, strict=True)]
-    if (interval := statistics.interval_over_processes(shares)) is not None:
-        row["intervals"]["share_of_limit"] = list(interval)
-
-
-def _fidelity(cell: Cell, metrics: dict[str, float]) -> dict[str, Any] | None:
-    """The demanded fidelity and whether it holds; a demand whose metric was not measured does not hold."""
-    demand = cell.fidelity
-    if demand is None or (cell.speed_baseline is None and demand.metric not in metrics):
-        return None
-    value = metrics.get(demand.metric)
-    return {
-        "metric": demand.metric,
-        "is": demand.is_,
-        "bound": demand.bound,
-        "value": value,
-        "holds": value is not None and OPERATORS[demand.is_](value, demand.bound),
-    }
 
 
 def _headline(row: Row) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,6 +98,31 @@ def mean_interval(
 ) -> Interval | None:
     """Bootstrap interval of the mean over independent items [n]; None with fewer than 10 items."""
     return block_bootstrap([np.asarray(values, np.float64)], lambda m: m, 1, level, resamples, seed)
+
+
+def share_interval(values: NDArray[np.float64], level: float = LEVEL, seed: int = 0) -> Interval | None:
+    """Interval of the mean over independent items [n] of values between 0 and 1, such as hits or precisions.
+
+    By Wilson's score where every value is 0 or 1, by a bootstrap elsewhere. A sample without a single miss (or hit)
+    does not prove that there is none: Wilson's lower end is then n / (n + z^2). None with fewer than 10 items.
+    Source: Wilson 1927, Journal of the American Statistical Association 22, section on the corrected formula.
+    """
+    data = np.asarray(values, np.float64)
+    if len(data) < 10:
+        return None
+    if np.isin(data, (0.0, 1.0)).all() or data.min() == data.max():
+        return wilson(float(data.sum()), len(data), level)
+    return mean_interval(data, level, seed=seed)
+
+
+def wilson(hits: float, n: int, level: float = LEVEL) -> Interval:
+    """Wilson's score interval of a share: `hits` of `n` items."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = hits / n
+    centre = share + z * z / (2 * n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+    return (0.0 if hits == 0 else low), (1.0 if hits == n else high)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -17,13 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
+from harness import migrations
 from harness.errors import MachineError, RequestError
+from harness.evidence import altered
 
-SCHEMA = 2
+SCHEMA = 3
 Status = Literal["ok", "failed", "timeout", "killed"]
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
-MIGRATIONS: Mapping[int, Migration] = {1: lambda row: {**row, "series": {}, "examples": []}}
+MIGRATIONS: Mapping[int, Migration] = {
+    1: lambda row: {**row, "series": {}, "examples": []},
+    2: migrations.restated,
+}
 """Schema n -> the function that turns a row of schema n into one of schema n + 1."""
 
 
@@ -48,7 +53,7 @@ class Row(TypedDict):
     counters: dict[str, float | None]
     series: dict[str, list[float | None]]  # figures of each item, or along the items
     examples: list[dict[str, str]]  # worked examples: label -> text
-    timing: dict[str, Any] | None  # processes, decision, reason, noise_floor, spreads (s), outliers
+    timing: dict[str, Any] | None  # processes and objections; what follows of them (`harness.evidence`); disturbed
     speed_baseline: dict[str, Any] | None  # {"method", "params"}
     fidelity_baseline: dict[str, Any] | None
     fidelity: dict[str, Any] | None  # {"metric", "is", "bound", "value", "holds"}
@@ -106,7 +111,8 @@ class RowStore:
     def rows(self) -> list[Row]:
         """All rows, oldest first, in the current schema; none when there is no file.
 
-        Raises `RequestError` naming file and line for a line that is not a row, or a schema newer than this version's.
+        Raises `RequestError` naming file and line for a line that is not a row, a schema newer than this version's, or
+        a row whose speedup or decision does not follow from its samples.
         """
         try:
             content = self.path.read_bytes()
@@ -118,9 +124,9 @@ class RowStore:
         if len(sound) < len(content):
             warnings.warn(f"{self.path}: the last row was cut off while it was written; ignored", stacklevel=2)
         return [
-            migrate(_parse(line, f"{self.path} line {number}"), f"{self.path} line {number}")
+            _genuine(migrate(_parse(line, where), where), where)
             for number, line in enumerate(sound.splitlines(), 1)
-            if line.strip()
+            if line.strip() and (where := f"{self.path} line {number}")
         ]
 
     def latest(self) -> dict[str, Row]:
@@ -133,9 +139,7 @@ class RowStore:
         return found[-1] if found else None
 
 
-def migrate(
-    raw: dict[str, Any], where: str, migrations: Mapping[int, Migration] = MIGRATIONS, newest: int = SCHEMA
-) -> Row:
+def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MIGRATIONS, newest: int = SCHEMA) -> Row:
     """A row of any older schema in the newest one. Raises `RequestError` for a newer schema or a missing key."""
     version = raw.get("schema")
     if not isinstance(version, int) or isinstance(version, bool):
@@ -146,12 +150,22 @@ def migrate(
             "choose another folder (--results DIR)"
         )
     for step in range(version, newest):
-        if step not in migrations:
+        if step not in steps:
             raise RequestError(f"{where} has schema {version}, and no migration leads from {step} to {step + 1}")
-        raw = {**migrations[step](raw), "schema": step + 1}
+        raw = {**steps[step](raw), "schema": step + 1}
     if newest == SCHEMA and (absent := Row.__annotations__.keys() - raw.keys()):
         raise RequestError(f"{where} is not a row: it lacks {', '.join(sorted(absent))}")
     return cast(Row, raw)
+
+
+def _genuine(row: Row, where: str) -> Row:
+    """The row, unless it states something of its samples that does not follow from them."""
+    if names := altered(row):
+        raise RequestError(
+            f"{where}: {', '.join(names)} of {row['cell']} do not follow from the row's samples; the row was edited, "
+            "remove it and measure again"
+        )
+    return row
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:

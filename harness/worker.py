@@ -2,7 +2,8 @@
 
 prepare   load the task (train and cache its model where the scale says so), report hashes and facts
 fit       fit method and baselines, run the quality pass, report metrics, fidelity, counters, artifact manifests
-time      open the artifacts, time pairs of baseline and method, report samples and phases
+time      open the artifacts, time pairs of baseline and method on items of its own, report samples, phases and how the
+          answers of the timed calls compare with the baseline's
 analysis  call a named analysis, report its metrics and counters
 
 The response is written atomically; without one the runner knows that the process died. An error that a user can act on
@@ -12,24 +13,30 @@ travels in the response; any other one ends in a traceback on standard error, wh
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.artifacts import Cache, CellArtifacts, SharedResults, write_atomically
-from harness.drivers import DRIVERS, Driver, context, quality
+from harness.drawing import passes
+from harness.drivers import DRIVERS, Driver, Essence, context, quality
 from harness.errors import HarnessError
 from harness.memory import peak_of, peak_resident
-from harness.phases import PhaseTimer
+from harness.phases import NoPhases, PhaseTimer
 from harness.progress import Progress
+from harness.quiet import Watch
 from harness.registry import Registry, construct
 from harness.settings import Measure, Setting
-from harness.timing import measure
+from harness.timing import Side, measure
 
 Request = dict[str, Any]
 Response = dict[str, Any]
@@ -50,9 +57,20 @@ class _Cell:
         self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
 
     def named(self, role: str) -> Any:
-        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`)."""
+        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
+        fit, a method that is fitted at random gets another seed."""
         wanted = self.request[role]
-        return construct(self.registry.resolve("method", wanted["name"]), wanted["params"])
+        target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
+        method = construct(target, params)
+        number = self.request.get("fit", 0)
+        if number and method.random_fit and "seed" in params:
+            method = construct(target, {**params, "seed": params["seed"] + number})
+        return method
+
+    def salt_of(self, method: Any) -> dict[str, Any]:
+        """What determines a method's artifacts beside its own keys; repeated fits at random keep theirs apart."""
+        number = self.request.get("fit", 0)
+        return {**self.salt, "fit": number} if number and method.random_fit else self.salt
 
     def opened(self, role: str, manifest: dict[str, Any]) -> Any:
         """The method in this role, opened from its artifacts as a process that did not fit it would."""
@@ -74,14 +92,15 @@ def fit(request: Request) -> Response:
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        artifacts = CellArtifacts(cell.cache, salt=cell.salt)
+        fitted = cell.named(role)
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(fitted))
         started = time.perf_counter()
-        cell.driver.fit(cell.named(role), cell.setting, artifacts)
+        cell.driver.fit(fitted, cell.setting, artifacts)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
 
-    shared = SharedResults(cell.cache, salt=cell.salt)
     method = cell.opened("method", manifests["method"])
+    shared = SharedResults(cell.cache, salt=cell.salt_of(method))
     cell.progress.update("quality pass", 0, None)
     answers = quality(cell.driver, method, cell.setting, shared)
     essence = cell.driver.essence(answers)
@@ -89,16 +108,20 @@ def fit(request: Request) -> Response:
     if request.get("fidelity_baseline"):
         baseline = request["fidelity_baseline"]
 
+        opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
+        theirs = SharedResults(cell.cache, salt=cell.salt_of(opened))
+
         def exact() -> Any:
-            opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
-            return cell.driver.essence(quality(cell.driver, opened, cell.setting, shared))
+            return cell.driver.essence(quality(cell.driver, opened, cell.setting, theirs))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
-        expected = shared.arrays("essence", key, exact)
+        expected = theirs.arrays("essence", key, exact)
         metrics |= cell.driver.fidelity(essence, expected)
-        metrics |= cell.driver.differences(method, cell.setting, essence, expected)
+        metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
     costs = cell.driver.costs(method, cell.setting)
+    _keep_answers(request, {"method": essence})
     return {
+        "random": method.random_fit,
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,
         "manifests": manifests,
@@ -125,47 +148,89 @@ def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> d
 
 def timed(request: Request) -> Response:
     cell = _Cell(request)
-    manifests = request["manifests"]
+    driver, setting = cell.driver, cell.setting
+    manifests, process, pairs = request["manifests"], request["process"], request["timing"]["pairs"]
     synchronise = _synchroniser(request["device"])
-    phases: dict[str, list[PhaseTimer]] = {}
+    watch = Watch()
+    opens = getattr(setting, "between", None)
+    between = opens() if opens is not None else None
 
-    def call(method: Any, role: str) -> Callable[[], object]:
-        phases[role] = []
+    def side(method: Any) -> Side:
+        timer = PhaseTimer(synchronise)
+        return Side(
+            driver.asker(method, setting, timer), partial(driver.inputs, setting),
+            between=between, synchronise=synchronise, watch=watch, timer=timer,
+        )  # fmt: skip
 
-        def once() -> object:
-            timer = PhaseTimer(synchronise)
-            phases[role].append(timer)
-            return cell.driver.timed(method, cell.setting, timer)
-
-        return once
-
-    opened = cell.opened("method", manifests["method"])
-    method = call(opened, "method")
-    baseline = method
-    if request.get("speed_baseline"):
-        baseline = call(cell.opened("speed_baseline", manifests["speed_baseline"]), "speed_baseline")
-    timing = request["timing"]
-    sample = measure(
-        baseline,
-        method,
-        pairs=timing["pairs"],
-        noise_pairs=timing["noise_pairs"],
-        minimum_ms=timing["min_sample_ms"],
-        swap=request["process"] % 2 == 1,
-        synchronise=synchronise,
+    methods = {role: cell.opened(role, manifests[role]) for role in cell.roles("method", "speed_baseline")}
+    sides = {role: side(method) for role, method in methods.items()}
+    measured = measure(
+        sides.get("speed_baseline"),
+        sides["method"],
+        passes(len(setting.timed), setting.sample, pairs + 1, process, request["seed"], consecutive=driver.consecutive),
+        swap=process % 2 == 1,
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
-    answer = {
-        "phases": {role: _phases(timers) for role, timers in phases.items()},
-        "threads": _threads(),
-        "memory_mib": {},
-        "items": len(cell.setting.timed),
-        "limit": opened.allowed_speedup(),
+    calls = {"method": measured.method, "speed_baseline": measured.baseline}
+    essences = {
+        role: driver.essence(driver.gathered(method, setting, measured.items, calls[role]))
+        for role, method in methods.items()
     }
-    if request["process"] == 0:  # memory hardly varies: one process tells
-        sides = {"method": method, "baseline": baseline}
-        answer["memory_mib"] = {side: peak_of(side_call, request["device"]) for side, side_call in sides.items()}
-    return sample.as_dict() | answer
+    essences |= _expected(cell, essences, measured.items)
+    found: dict[str, Measure] = {}
+    if "fidelity_baseline" in essences:
+        ours, theirs = essences["method"], essences["fidelity_baseline"]
+        items = [setting.timed[i] for i in measured.items.tolist()]
+        found = driver.fidelity(ours, theirs) | driver.differences(methods["method"], setting, items, ours, theirs)
+    times = {f"{name}_ns": values for name, values in measured.times.items()}
+    _keep_answers(request, {**essences, "time": {"items": measured.items, **times}})
+    answer = {
+        "phases": {role: one.phases for role, one in sides.items()},
+        "threads": _threads(),
+        "quiet": watch.as_dict(),
+        "answers_sha256": {role: _hash(essence) for role, essence in essences.items()},
+        "fidelity": {name: measure.value for name, measure in found.items()},
+        "memory_mib": {},
+    }
+    if process == 0:  # memory hardly varies: one process tells
+        first = measured.items[: getattr(setting, "batch", 1)]
+        answer["memory_mib"] = {
+            role: peak_of(partial(one.run, first), request["device"]) for role, one in sides.items()
+        }
+    return measured.sample.as_dict() | answer
+
+
+def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
+    """The fidelity baseline's answers to the timed items: the timed ones where it is the speed baseline as well."""
+    request = cell.request
+    wanted = request.get("fidelity_baseline") or request.get("speed_baseline")
+    if not wanted:
+        return {}
+    if wanted == request.get("speed_baseline"):
+        return {"fidelity_baseline": essences["speed_baseline"]}
+    method = cell.opened("fidelity_baseline", request["manifests"]["fidelity_baseline"])
+    ask = cell.driver.asker(method, cell.setting, NoPhases())
+    calls = [ask(one) for one in cell.driver.inputs(cell.setting, items)]
+    return {"fidelity_baseline": cell.driver.essence(cell.driver.gathered(method, cell.setting, items, calls))}
+
+
+def _keep_answers(request: Request, groups: dict[str, Essence]) -> None:
+    """Write the answers of a pass, by role, where the request says, so that a new metric needs no new run."""
+    if path := request.get("answers"):
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = target.with_suffix(".partial.npz")
+        arrays: dict[str, Any] = {f"{role}.{n}": array for role, group in groups.items() for n, array in group.items()}
+        np.savez_compressed(partial_file, **arrays)
+        partial_file.replace(target)
+
+
+def _hash(essence: Essence) -> str:
+    """SHA-256 of answers: names, types, shapes and bytes of their arrays."""
+    state = hashlib.sha256()
+    for name, array in sorted(essence.items()):
+        state.update(f"{name} {array.dtype.str} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()
 
 
 def analysis(request: Request) -> Response:
@@ -191,18 +256,6 @@ def _synchroniser(device: str) -> Callable[[], None] | None:
     import torch
 
     return torch.cuda.synchronize
-
-
-def _phases(timers: list[PhaseTimer]) -> dict[str, Any]:
-    """Phases of one call, the mean over calls after the warm-up, with the timer's own estimated cost."""
-    kept = timers[1:] or timers
-    names = sorted({name for timer in kept for name in timer.seconds})
-    late = sorted({name for timer in kept for name in timer.overlapped_seconds})
-    return {
-        "seconds": {n: sum(t.seconds.get(n, 0.0) for t in kept) / len(kept) for n in names},
-        "overlapped": {n: sum(t.overlapped_seconds.get(n, 0.0) for t in kept) / len(kept) for n in late},
-        "timer_s": kept[-1].overhead(),
-    }
 
 
 def _threads() -> dict[str, int]:

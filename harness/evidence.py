@@ -1,0 +1,84 @@
+"""What a row states of its timing samples: derived in one place, and derived again when the row is read.
+
+So a row's speedup, interval and decision cannot be edited, and rows of an older schema are judged by today's rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.timing import Summary, decide, of_row
+
+if TYPE_CHECKING:
+    from harness.store import Row
+
+
+def state(row: Row) -> None:
+    """Set what follows from the samples in `row["timing"]["processes"]` and `["objections"]`: metrics, intervals,
+    decision and reason."""
+    if row["timing"] is None:
+        return
+    metrics, intervals, evidence = _derived(row)
+    row["metrics"].update(metrics)
+    row["intervals"].update(intervals)
+    row["timing"].update(evidence)
+
+
+def altered(row: Row) -> list[str]:
+    """Names of what a row states otherwise than its samples do; empty for a sound row."""
+    if row["timing"] is None:
+        return []
+    metrics, intervals, evidence = _derived(row)
+    stated: list[tuple[str, Any, Any]] = [
+        *((name, row["metrics"].get(name), value) for name, value in metrics.items()),
+        *((f"interval of {name}", row["intervals"].get(name), value) for name, value in intervals.items()),
+        *((name, row["timing"].get(name), value) for name, value in evidence.items()),
+    ]
+    if "speedup" not in metrics and row["metrics"].get("speedup") is not None:
+        stated.append(("speedup", row["metrics"]["speedup"], None))
+    return [name for name, said, follows in stated if not _equal(said, follows)]
+
+
+def _derived(row: Row) -> tuple[dict[str, float], dict[str, list[float]], dict[str, Any]]:
+    """Metrics, intervals, and the keys of `timing` that follow from a row's samples."""
+    timing: Mapping[str, Any] = row["timing"] or {}
+    summary = decide(of_row(timing["processes"]), exploratory=row["scale"] == "mini", objections=timing["objections"])
+    metrics = _metrics(summary, row["counters"].get("limit"))
+    intervals = {}
+    if summary.interval is not None:
+        intervals["speedup"] = list(summary.interval)
+        if limit := row["counters"].get("limit"):
+            intervals["share_of_limit"] = [end / limit for end in summary.interval]
+    if summary.hot_interval is not None:
+        intervals["hot_loop_speedup"] = list(summary.hot_interval)
+    evidence = {
+        "noise_floor": summary.noise_floor, "repeat": summary.repeat, "items": summary.items,
+        "timed_items": summary.timed, "outliers": summary.outliers, "decision": summary.decision,
+        "reason": summary.reason,
+    }  # fmt: skip
+    return metrics, intervals, evidence
+
+
+def _metrics(summary: Summary, limit: float | None) -> dict[str, float]:
+    """Seconds of a pass (`wall_clock_s`) and of an item (`latency_s`), the speedup and its share of a counted limit."""
+    known = {
+        "wall_clock_s": summary.method_s,
+        "latency_s": summary.method_item_s,  # of one item: context, sentence, prompt, stream
+        "latency_std_s": summary.method_std_s,
+        "baseline_wall_clock_s": summary.baseline_s,
+        "baseline_latency_s": summary.baseline_item_s,
+        "speedup": summary.speedup,
+        "hot_loop_speedup": summary.hot,
+        "share_of_limit": summary.speedup / limit if summary.speedup is not None and limit else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _equal(said: Any, follows: Any) -> bool:
+    if isinstance(follows, float) and isinstance(said, float | int):
+        return math.isclose(said, follows, rel_tol=1e-9)
+    if isinstance(follows, Sequence) and not isinstance(follows, str):
+        return isinstance(said, list) and len(said) == len(follows) and all(map(_equal, said, follows))
+    return bool(said == follows)

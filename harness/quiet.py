@@ -1,0 +1,73 @@
+"""How quiet the machine was while a sample was taken: CPU time of others, and CPU time that the host withheld.
+
+`/proc/stat` counts in ticks of 10 ms, so figures of single samples are added up before they are judged. Outside Linux
+nothing is known and nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+STAT = Path("/proc/stat")
+DISTURBED = 0.10  # cores' worth of CPU time taken by others, or withheld, from which a row says so
+
+
+class Watch:
+    """Adds up between `start` and `stop`: seconds on the clock, CPU time of other processes, CPU time withheld."""
+
+    def __init__(self) -> None:
+        self.seconds = self.others = self.stolen = 0.0
+        self.known = STAT.exists()
+        self._before: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+
+    def start(self) -> None:
+        self._before = _now()
+
+    def stop(self) -> None:
+        seconds, own, busy, stolen = (after - before for after, before in zip(_now(), self._before, strict=True))
+        self.seconds += seconds
+        self.others += busy - own
+        self.stolen += stolen
+
+    def as_dict(self) -> dict[str, float | None]:
+        """{"seconds", "others", "stolen"}: the last two in cores, None where the system cannot tell."""
+        if not self.known or not self.seconds:
+            return {"seconds": self.seconds, "others": None, "stolen": None}
+        return {
+            "seconds": self.seconds,
+            "others": max(0.0, self.others / self.seconds),
+            "stolen": max(0.0, self.stolen / self.seconds),
+        }
+
+
+def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
+    """What disturbed the samples of a cell, in words; empty when nothing did or nothing is known."""
+    known = [p for p in processes if p and p.get("others") is not None and p["seconds"]]
+    total = sum(p["seconds"] for p in known)
+    if not total:
+        return ""
+    parts = []
+    for name, words in (("others", "other processes took"), ("stolen", "the host withheld")):
+        cores = sum(p[name] * p["seconds"] for p in known) / total
+        worst = max(p[name] for p in known)
+        if worst > DISTURBED:
+            parts.append(f"{words} {cores:.2f} of a core while it was timed ({worst:.2f} in the worst process)")
+    return " and ".join(parts)
+
+
+def _now() -> tuple[float, float, float, float]:
+    """Seconds: on the clock, of this process on all cores, of all processes, withheld."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    own = usage.ru_utime + usage.ru_stime
+    try:
+        fields = STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:]
+        tick = 1 / os.sysconf("SC_CLK_TCK")
+        user, nice, system, _, _, irq, softirq, steal = (float(f) * tick for f in fields[:8])
+    except (OSError, ValueError):
+        return perf_counter(), own, 0.0, 0.0
+    return perf_counter(), own, user + nice + system + irq + softirq, steal
