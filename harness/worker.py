@@ -58,7 +58,7 @@ class _Cell:
 
     def named(self, role: str) -> Any:
         """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
-        fit, a method that is fitted at random gets another seed."""
+        fit, a method that is fitted at random gets another seed where it has one."""
         wanted = self.request[role]
         target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
         method = construct(target, params)
@@ -67,15 +67,17 @@ class _Cell:
             method = construct(target, {**params, "seed": params["seed"] + number})
         return method
 
-    def salt_of(self, method: Any) -> dict[str, Any]:
-        """What determines a method's artifacts beside its own keys; repeated fits at random keep theirs apart."""
-        number = self.request.get("fit", 0)
-        return {**self.salt, "fit": number} if number and method.random_fit else self.salt
+    def salt_of(self, role: str) -> dict[str, Any]:
+        """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
+        own: those of another seed, or, where the method has no seed, those of the fit's number."""
+        number, wanted = self.request.get("fit", 0), self.request[role]
+        alone = number and self.named(role).random_fit and "seed" not in wanted["params"]
+        return {**self.salt, "fit": number} if alone else self.salt
 
     def opened(self, role: str, manifest: dict[str, Any]) -> Any:
         """The method in this role, opened from its artifacts as a process that did not fit it would."""
         method = self.named(role)
-        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt, **manifest))
+        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
         return method
 
     def roles(self, *names: str) -> list[str]:
@@ -92,29 +94,29 @@ def fit(request: Request) -> Response:
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        fitted = cell.named(role)
-        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(fitted))
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
         started = time.perf_counter()
-        cell.driver.fit(fitted, cell.setting, artifacts)
+        cell.driver.fit(cell.named(role), cell.setting, artifacts)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
 
     method = cell.opened("method", manifests["method"])
-    shared = SharedResults(cell.cache, salt=cell.salt_of(method))
+    shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
     cell.progress.update("quality pass", 0, None)
     answers = quality(cell.driver, method, cell.setting, shared)
     essence = cell.driver.essence(answers)
     metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
     if request.get("fidelity_baseline"):
         baseline = request["fidelity_baseline"]
-
-        opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
-        theirs = SharedResults(cell.cache, salt=cell.salt_of(opened))
+        theirs = SharedResults(cell.cache, salt=cell.salt_of("fidelity_baseline"))
 
         def exact() -> Any:
+            opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
             return cell.driver.essence(quality(cell.driver, opened, cell.setting, theirs))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
+        if cell.named("fidelity_baseline").random_fit:
+            key["fit"] = request.get("fit", 0)
         expected = theirs.arrays("essence", key, exact)
         metrics |= cell.driver.fidelity(essence, expected)
         metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)

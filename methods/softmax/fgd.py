@@ -57,6 +57,10 @@ class Fgd(CandidateSearch):
         self.links, self.ef_construction, self.space = links, ef_construction, space
         self.completion_rank = checked_rank(completion_rank)
 
+    @property
+    def random_fit(self) -> bool:
+        return True
+
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
     ) -> None:

@@ -39,6 +39,10 @@ class LshMips(CandidateSearch):
             raise RequestError(f"bits must lie in 1..{MOST_BITS} and tables be at least 1, given {bits} and {tables}")
         self.bits, self.tables, self.seed = bits, tables, seed
 
+    @property
+    def random_fit(self) -> bool:
+        return True
+
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
     ) -> None:

@@ -60,6 +60,10 @@ class ClusterScreen(CandidateSets):
         self.clusters, self.budget, self.lambda_, self.seed = clusters, budget, lambda_, seed
         self.completion_rank = checked_rank(completion_rank)
 
+    @property
+    def random_fit(self) -> bool:
+        return True
+
     @abstractmethod
     def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
         """Clusters float32 [r, d] from contexts [n, d] and labels int32 [n, 5]."""
