@@ -9,14 +9,16 @@ Precedence of a parameter's value, lowest first: the method's default, the recip
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from harness import parameters
+from harness.artifacts import digest
 from harness.errors import RequestError, unknown
 from harness.recipe import CellSpec, Ordered, Recipe, Reference, ScaleSpec, TaskSpec, Timing
 from harness.registry import Kind, Registry, construct, refusal
@@ -52,6 +54,21 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.row} / {self.column}" if self.column else self.row
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """All that the recipe and the command line say of this cell, as JSON: labels, methods, task, fidelity, timing.
+        Patience (`timeout`) changes no number and is left out."""
+        said: dict[str, Any] = json.loads(
+            json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)), parse_constant=str
+        )
+        said["timing"].pop("timeout")
+        return said
+
+    @property
+    def hash(self) -> str:
+        """Of `resolved`."""
+        return digest(self.resolved)
 
 
 def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, Any] | None = None) -> list[Cell]:

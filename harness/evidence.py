@@ -5,6 +5,7 @@ So a row's speedup, interval and decision cannot be edited, and rows of an older
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,28 @@ def state(row: Row) -> None:
     row["metrics"].update(metrics)
     row["intervals"].update(intervals)
     row["timing"].update(evidence)
+
+
+def pooled(rows: Sequence[Row]) -> Row:
+    """One row of all repeats of a cell, oldest first: the newest, with the timing processes of all of them.
+
+    This is the rule by which a cell that was measured more than once is printed, stated before anything is measured:
+    no repeat displaces another.
+    """
+    timed = [row for row in rows if row["timing"] is not None]
+    if len(timed) < 2:
+        return rows[-1]
+    newest = copy.deepcopy(rows[-1])
+    parts = [row["timing"] or {} for row in timed]
+    newest["timing"] = {
+        **parts[-1],
+        "processes": [process for part in parts for process in part["processes"]],
+        "objections": list(dict.fromkeys(reason for part in parts for reason in part["objections"])),
+        "disturbed": "; ".join(dict.fromkeys(part["disturbed"] for part in parts if part["disturbed"])),
+        "repeats": len(timed),
+    }
+    state(newest)
+    return newest
 
 
 def altered(row: Row) -> list[str]:

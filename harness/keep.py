@@ -1,8 +1,9 @@
 """`harness keep`: a finished run becomes a committed result, if it deserves it.
 
-Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly the methods and
-parameters that the recipe names (not of `--set`), of one machine, with enough samples for a claim, and must not carry
-this machine's paths. Table and figure are made anew from the kept rows, so they cannot be older than these.
+Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly what the recipe
+says (not of `--set`), of one machine, with enough samples for a claim, and must not carry this machine's paths. All
+repeats of a cell are kept, and the table shows them pooled. Table and figure are made anew from the kept rows, so they
+cannot be older than these.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness.artifacts import default_cache
 from harness.errors import MachineError, RequestError
 from harness.recipe import Recipe
 from harness.report import claims, figure, published, render, tables
-from harness.report.selection import machine_of
+from harness.report.selection import machine_of, repeats
 from harness.settings import Scale
 from harness.store import Row, RowStore
 from harness.timing import LEAST
@@ -53,24 +54,27 @@ class Planned(Protocol):
     def fidelity_baseline(self) -> Used | None: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def hash(self) -> str: ...
 
 
 def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Planned]) -> Path:
     """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
 
-    Of each cell the newest row with the recipe's own settings is copied, absolute paths replaced; table and figure are
-    made from these rows. cells: what the recipe expands to at this scale, without overrides.
+    Of each cell the newest row with the recipe's own settings and all its repeats are copied, absolute paths replaced;
+    table and figure are made from these rows. cells: what the recipe expands to at this scale, without overrides.
     Raises `RequestError` with the reasons when the run may not be kept, `MachineError` when writing fails.
     """
     source, target = runs / recipe.name / scale, measured / recipe.name / scale
     latest: dict[str, Row] = {}
     planned = {cell.name: cell for cell in cells}
-    for row in sorted(RowStore(source / "rows.jsonl").rows(), key=lambda row: not _changes(row, planned)):
+    stored = RowStore(source / "rows.jsonl").rows()
+    for row in sorted(stored, key=lambda row: not _changes(row, planned)):
         latest[row["cell"]] = row  # stable: the newest, and before all others the newest of the recipe's settings
     again = f"harness reproduce {recipe.name} --scale {scale}"
     if not latest:
         raise RequestError(f"{source} has no rows to keep: run `{again}` first")
-    rows = [latest[cell.name] for cell in cells if cell.name in latest]
+    rows = [row for cell in cells if cell.name in latest for row in _with_repeats(latest[cell.name], stored)]
     reasons = objections(rows, [cell.name for cell in cells])
     differences = [f"{row['cell']}: {', '.join(found)}" for row in rows if (found := _changes(row, planned))]
     if differences:
@@ -98,6 +102,13 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     except OSError as error:
         raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
     return target
+
+
+def _with_repeats(row: Row, stored: Sequence[Row]) -> list[Row]:
+    """All rows of a cell that were measured under the same key, oldest first."""
+    key = row["hashes"].get("key")
+    same = [other for other in stored if other["cell"] == row["cell"] and other["hashes"].get("key") == key]
+    return repeats(same[: same.index(row) + 1]) if same and row["status"] == "ok" else [row]
 
 
 def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
@@ -180,6 +191,8 @@ def _changes(row: Row, planned: Mapping[str, Planned]) -> list[str]:
             for name in sorted({*before, *after})
             if name not in before or name not in after or before[name] != after[name]
         ]
+    if not found and row["hashes"].get("cell") != cell.hash:
+        found.append("other labels, fidelity, timing or baselines than the recipe states")
     return found
 
 

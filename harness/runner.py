@@ -95,7 +95,7 @@ class Runner:
                 row, outcome = self._measure(cell, prepared, key, before, label)
                 self.store.append(row)
                 self.sink.row(row)
-                rows.append(row)
+                rows.append(self.store.finished(key) or row if row["status"] == "ok" else row)
                 if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
                     raise MachineError(outcome.error)
                 exit_code = max(exit_code, outcome.exit_code)
@@ -125,7 +125,8 @@ class Runner:
             method=cell.method.name, task=cell.task.name,
             params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
             speed_baseline=_named(cell.speed_baseline), fidelity_baseline=_named(cell.fidelity_baseline),
-            hashes={**prepared.response.get("hashes", {}), "key": key}, facts=prepared.response.get("facts", {}),
+            hashes={**prepared.response.get("hashes", {}), "cell": cell.hash, "key": key},
+            facts=prepared.response.get("facts", {}),
             code=self._code, started=started.isoformat(timespec="seconds"),
         )  # fmt: skip
         outcome = prepared
@@ -169,8 +170,9 @@ class Runner:
             return fitted
         before = environment.capture(self.device)
         responses = []
-        for process in range(cell.timing.processes):
-            self.display.step(f"{cell.name}, process {process + 1} of {cell.timing.processes}")
+        done = self._processes(row["hashes"]["key"])  # a repeat draws other items
+        for process in range(done, done + cell.timing.processes):
+            self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
             fit = process % len(fits)
             timed = {
                 **request, "process": process, "fit": fit, "manifests": fits[fit]["manifests"],
@@ -179,13 +181,18 @@ class Runner:
             outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
             if outcome.status != "ok":
                 return outcome
-            responses.append({**outcome.response, "fit": fit})
+            responses.append({**outcome.response, "process": process, "fit": fit})
         after = environment.capture(self.device)
         objections = self._objections(cell, row, responses, environment.changed(before, after))
         record_timing(cell, row, responses, objections)
         assert row["timing"] is not None
         row["timing"]["counters"] = fits[0]["timing_counters"]
         return outcome
+
+    def _processes(self, key: str) -> int:
+        """Timing processes of this cell in earlier rows of the same key."""
+        earlier = [row["timing"] for row in self.store.rows() if row["hashes"].get("key") == key]
+        return sum(len(timing["processes"]) for timing in earlier if timing)
 
     def _driver(self, cell: Cell) -> Driver:
         return DRIVERS[self.registry.entry("method", cell.method.name).contract]
@@ -205,7 +212,7 @@ class Runner:
         if fidelity is not None and not fidelity["holds"]:
             value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
             found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
-        files = [self._answers(cell, f"time{process}") for process in range(len(responses))]
+        files = [self._answers(cell, f"time{response['process']}") for response in responses]
         found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
         measured = [value for name, value in row["metrics"].items() if name not in ("fit_s", "fit_memory_mib")]
         if not any(value is not None and isfinite(value) for value in measured):

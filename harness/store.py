@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from harness import migrations
 from harness.errors import MachineError, RequestError
-from harness.evidence import altered
+from harness.evidence import altered, pooled
 
 SCHEMA = 3
 Status = Literal["ok", "failed", "timeout", "killed"]
@@ -134,9 +134,10 @@ class RowStore:
         return {row["cell"]: row for row in self.rows()}
 
     def finished(self, key: str) -> Row | None:
-        """The newest row that ended well under this resume key (`hashes["key"]`), or None."""
+        """All rows that ended well under this resume key (`hashes["key"]`), as one (`harness.evidence.pooled`), or
+        None."""
         found = [row for row in self.rows() if row["status"] == "ok" and row["hashes"].get("key") == key]
-        return found[-1] if found else None
+        return pooled(found) if found else None
 
 
 def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MIGRATIONS, newest: int = SCHEMA) -> Row:

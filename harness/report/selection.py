@@ -1,10 +1,11 @@
-"""Which rows a report shows: the newest of each cell at one scale, those of other machines apart."""
+"""Which rows a report shows: of each cell at one scale the newest with its repeats, those of other machines apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from harness.environment import machine_id
+from harness.evidence import pooled
 from harness.store import Row
 
 
@@ -15,20 +16,28 @@ def machine_of(row: Row) -> str:
 
 
 def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None = None) -> dict[str, list[Row]]:
-    """Machine -> its newest row of each cell. First comes the machine asked for, be it without rows, or else the one
-    that measured last.
+    """Machine -> its newest row of each cell, pooled with its repeats. First comes the machine asked for, be it without
+    rows, or else the one that measured last.
 
     rows: oldest first, of any recipe and scale.
     """
-    newest: dict[str, dict[str, Row]] = {} if machine is None else {machine: {}}
+    found: dict[str, dict[str, list[Row]]] = {} if machine is None else {machine: {}}
     first = machine
     for row in rows:
         if row["recipe"] == recipe and row["scale"] == scale:
             where = machine_of(row)
-            newest.setdefault(where, {})[row["cell"]] = row
+            found.setdefault(where, {}).setdefault(row["cell"], []).append(row)
             first = where if machine is None else machine
-    order = sorted(newest, key=lambda name: name != first)  # stable: the others in the order they appeared
-    return {name: list(newest[name].values()) for name in order}
+    order = sorted(found, key=lambda name: name != first)  # stable: the others in the order they appeared
+    return {name: [pooled(repeats(every)) for every in found[name].values()] for name in order}
+
+
+def repeats(rows: Sequence[Row]) -> list[Row]:
+    """The newest of one cell's rows and the earlier ones of the same key that ended well, oldest first."""
+    newest = rows[-1]
+    key = newest["hashes"].get("key")
+    earlier = [row for row in rows[:-1] if key and row["hashes"].get("key") == key and row["status"] == "ok"]
+    return [*earlier, newest] if newest["status"] == "ok" else [newest]
 
 
 def value_of(row: Row, name: str) -> float | None:
