@@ -107,7 +107,7 @@ class Asked:
 def softmax_setting(**known):
     contexts = np.zeros((5, 2), np.float32)
     given = {"layer": None, "contexts": contexts, "targets": np.zeros(5, np.int64), "evaluation": contexts}
-    given |= {"evaluation_targets": np.zeros(5, np.int64), "timed": contexts, "hashes": {}}
+    given |= {"evaluation_targets": np.zeros(5, np.int64), "timed": contexts, "sample": 5, "hashes": {}}
     return SoftmaxSetting(**(given | known))
 
 
