@@ -13,8 +13,7 @@ from harness.contracts import TopK
 from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks import words
-from tasks.models import lstm, lstm_sizes
+from tasks.models import lstm
 from tasks.next_words import exact_log_probs
 from tasks.ptb_next_word import PtbNextWord
 
@@ -115,15 +114,6 @@ def test_other_weights_in_a_given_folder_are_another_model(prepare, tmp_path):
     (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:100])
     with pytest.raises(RequestError, match="is not an LSTM trained here"):
         prepare(model=str(copy))
-
-
-@pytest.mark.parametrize("module", [words, lstm_sizes])
-def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, tmp_path, monkeypatch, module):
-    write(tmp_path / "data", "ptb", "ptb.")
-    prepare()
-    monkeypatch.setattr(module, "FORMAT", 99)
-    prepare()
-    assert len(list((tmp_path / "cache" / "next-word-contexts").glob("*/key.json"))) == 2
 
 
 def test_a_text_that_is_too_short_is_refused(prepare, tmp_path):
