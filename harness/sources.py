@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from harness.environment import SOURCES
@@ -42,17 +43,34 @@ def digest(*targets: str) -> str:
 
 
 def built_by(builder: Callable[..., Any] | type) -> str:
-    """`digest` for what a function or class builds: of the module that defines it, without the harness's frame, so that
-    an index or a trained model stays valid while the harness's ways of storing and reporting change.
+    """`digest` for what a function or class builds: of the modules that define it and what it was handed to call,
+    without the harness's frame, so that an index or a trained model stays valid while the harness's ways of storing and
+    reporting change.
 
-    A method that builds through another family's functions shares with it, as RetoMaton does with kNN-LM.
+    Handed to it are the functions it closes over and, where it is a method or written inside one, the class of `self`,
+    which may override what is called. Data and models that it closes over are known by their hashes in keys. A method
+    that builds through another family's functions shares with it, as RetoMaton does with kNN-LM.
     """
-    while isinstance(builder, partial):
-        builder = builder.func
-    name = builder.__module__
-    if name == "__main__":  # `python -m package.module`: the same code as when it is imported
-        name = getattr(sys.modules[name].__spec__, "name", name)
-    return _digest(closure(name, leaving=FRAME))
+    return _digest(closure(*sorted(_defining(builder)), leaving=FRAME))
+
+
+def _defining(builder: Any) -> set[str]:
+    """Names of the modules that define a builder and what it was handed to call."""
+    if isinstance(builder, partial):
+        return _defining(builder.func)
+    if isinstance(builder, MethodType):
+        return _defining(builder.__func__) | _defining(type(builder.__self__))
+    module: str = builder.__module__
+    if module == "__main__":  # `python -m package.module`: the same code as when it is imported
+        module = getattr(sys.modules[module].__spec__, "name", module)
+    found = {module}
+    if isinstance(builder, FunctionType):
+        for name, cell in zip(builder.__code__.co_freevars, builder.__closure__ or (), strict=True):
+            if name == "self":
+                found |= _defining(type(cell.cell_contents))
+            elif isinstance(cell.cell_contents, FunctionType) and cell.cell_contents is not builder:
+                found |= _defining(cell.cell_contents)
+    return found
 
 
 def closure(*targets: str, leaving: frozenset[str] = frozenset()) -> dict[str, Path]:

@@ -11,15 +11,18 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from harness import cells, environment, recipe, sources
-from harness.artifacts import Cache, SharedResults
+from harness.artifacts import Cache, CellArtifacts, SharedResults
+from harness.contracts import OutputLayer
 from harness.display import Display
 from harness.errors import RequestError
 from harness.registry import Registry
 from harness.runner import Runner
+from methods.softmax.spherical_kmeans import SphericalKMeans
 
 ROOT = Path(environment.__file__).parents[1]
 BORROWED = '''"""What others borrow."""
@@ -60,7 +63,7 @@ IMPORTS = {
     "relative, of a name": "from .deep.lender import search as found",
     "inside a function": "def run():\n    from borrower.deep import lender\n    return lender",
     "under a condition": "try:\n    import torch_that_is_not_there\nexcept ImportError:\n    from .deep import lender",
-    "where no type checker looks": "import typing as t\nif t.TYPE_CHECKING:\n    pass\nelse:\n    from .deep import lender",
+    "where no type checker looks": "import typing\nif not typing.TYPE_CHECKING:\n    from .deep import lender",
     "by a literal": "import importlib\nlender = importlib.import_module('borrower.deep.lender')",
     "by a target": "TARGET = 'borrower.deep.lender:search'",
     "through a package": "from borrower import through",
@@ -176,6 +179,38 @@ def test_a_builder_may_be_a_method_a_lambda_or_a_partial_of_any_module(plugin):
     expected = sources.digest("borrower.builder")
     builders = (module.Index, module.Index().build, module.fill, partial(partial(module.fill), folder=None))
     assert {sources.built_by(builder) for builder in builders} == {expected}
+
+
+def test_what_a_builder_is_handed_to_call_counts(plugin):
+    write(
+        plugin,
+        base="class Base:\n    def fit(self):\n        def build(folder): self.learn()\n        return build\n"
+        "    def whole(self, folder): self.learn()\n\n"
+        "def through(lines):\n    def build(folder): lines()\n    return build\n",
+        heir="from .base import Base, through\nfrom .deep.lender import search\n\n"
+        "class Heir(Base):\n    def learn(self): ...\n\n"
+        "def handing():\n    def lines(): ...\n    return through(lines)\n",
+    )
+    base, heir = importlib.import_module("borrower.base"), importlib.import_module("borrower.heir")
+    alone = sources.digest("borrower.base")
+    assert {sources.built_by(base.Base().fit()), sources.built_by(base.Base().whole)} == {alone}
+    handed = [heir.Heir().fit(), heir.Heir().whole, heir.handing()]
+    before = [sources.built_by(builder) for builder in handed]
+    assert len(set(before)) == 1 and before[0] != alone
+    write(plugin, **{"deep.lender": BORROWED.replace("LIMIT = 3", "LIMIT = 4")})
+    assert not set(before) & {sources.built_by(builder) for builder in handed}
+
+
+def test_a_screen_follows_the_code_that_learns_its_clusters(tmp_path):
+    rng = np.random.default_rng(0)
+    layer = OutputLayer(rng.normal(size=(12, 4)).astype(np.float32), np.zeros(12, np.float32))
+    contexts = rng.normal(size=(40, 4)).astype(np.float32)
+    artifacts = CellArtifacts(Cache(tmp_path))
+    SphericalKMeans(clusters=2, budget=6).fit(layer, contexts, np.zeros(40, np.int64), artifacts)
+    found = sources.closure("methods.softmax.spherical_kmeans", leaving=sources.FRAME)
+    assert {"methods.softmax.clusters", "methods.softmax.screening"} <= set(found)
+    assert "methods.softmax.clusters" not in sources.closure("methods.softmax.screening")
+    assert json.loads((artifacts.path("softmax-screen") / "key.json").read_text())["code"] == sources._digest(found)
 
 
 def test_the_harness_s_frame_is_there_and_does_not_count_for_artifacts(plugin):

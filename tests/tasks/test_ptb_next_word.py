@@ -14,6 +14,7 @@ from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.models import lstm
+from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import exact_log_probs
 from tasks.ptb_next_word import PtbNextWord
 
@@ -31,7 +32,7 @@ def write(root, name, prefix=""):
 
 @pytest.fixture
 def prepare(tmp_path, monkeypatch):
-    monkeypatch.setitem(lstm.SIZES, "tiny", TINY)
+    monkeypatch.setitem(SIZES, "tiny", TINY)
 
     def prepared(seed=0, **parameters):
         monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
@@ -188,7 +189,7 @@ def test_contexts_are_asked_in_batches_of_the_size_given(prepare, tmp_path):
 def test_a_model_of_another_size_is_another_setting(prepare, tmp_path, monkeypatch):
     write(tmp_path / "data", "ptb", "ptb.")
     first = prepare()
-    monkeypatch.setitem(lstm.SIZES, "tiny", replace(TINY, width=8))
+    monkeypatch.setitem(SIZES, "tiny", replace(TINY, width=8))
     assert first.layer.weight.shape[1] == 16
     assert prepare().layer.weight.shape[1] == 8
 
