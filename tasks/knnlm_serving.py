@@ -14,7 +14,7 @@ from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
 from tasks.serving import drawn, number_of, serving_metrics
-from tasks.sources import Kind, open_source
+from tasks.sources.kinds import Kind, open_source
 from tasks.streams import Selection, joined, streams
 
 if TYPE_CHECKING:

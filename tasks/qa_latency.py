@@ -15,7 +15,8 @@ from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
 from tasks.serving import drawn, number_of, serving_metrics
-from tasks.sources import Kind, Source, open_source
+from tasks.sources import Source
+from tasks.sources.kinds import Kind, open_source
 from tasks.sources.passages import passages, whole
 from tasks.sources.questions import SETS, questions
 

@@ -11,7 +11,7 @@ import numpy as np
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
 from harness.phases import NoPhases
 from harness.progress import Progress
-from methods.knnlm.builder import build_datastore
+from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.index import EXACT, IndexOptions, NeighborIndex, build_index, index_key, needs_build, open_index
 from methods.knnlm.positions import Positions
@@ -104,7 +104,7 @@ def build_retriever(
 ) -> dict[str, Any]:
     """Make the artifacts `datastore` and, for an approximate backend, `index`; returns the datastore's key."""
     key = datastore_key(model, reference, options.key)
-    folder = artifacts.build("datastore", key, lambda folder: build_datastore(folder, model, reference, options.key))
+    folder = datastore_artifact(artifacts, model, reference, options.key)
     if needs_build(options.index):
         store = Datastore.open(folder, key)
         artifacts.build(
