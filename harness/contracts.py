@@ -202,11 +202,6 @@ class Method(ABC):
         """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
         return {}
 
-    def allowed_speedup(self) -> float | None:
-        """The speedup over its baseline that a method's own formula allows, by what it measured of the calls since it
-        was opened; None where it has no formula. Asked after the timed calls of a process."""
-        return None
-
 
 class TokenScoring(Method):
     """Gives the probability of every token of a text."""

@@ -280,7 +280,7 @@ def _record_timing(cell: Cell, row: Row, responses: list[dict[str, Any]], change
 def _record_limit(row: Row, summary: timing.Summary, responses: list[dict[str, Any]]) -> None:
     """`share_of_limit` against the counted limit, or against the one that each process measured for itself."""
     counted = row["counters"].get("limit")
-    limits = [counted or response["limit"] for response in responses]
+    limits = [counted or response.get("limit", 0.0) for response in responses]
     if not all(limits):
         return
     limit = median(limits)

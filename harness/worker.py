@@ -160,7 +160,6 @@ def timed(request: Request) -> Response:
         "threads": _threads(),
         "memory_mib": {},
         "items": len(cell.setting.timed),
-        "limit": opened.allowed_speedup(),
     }
     if request["process"] == 0:  # memory hardly varies: one process tells
         sides = {"method": method, "baseline": baseline}
