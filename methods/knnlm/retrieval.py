@@ -15,6 +15,7 @@ from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.index import EXACT, IndexOptions, NeighborIndex, build_index, index_key, needs_build, open_index
 from methods.knnlm.positions import Positions
+from methods.knnlm.ranges import within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,8 @@ ROWS = 512  # positions searched at once when all are searched ahead
 
 @dataclass(frozen=True, slots=True)
 class RetrievalOptions:
-    """Keys of which kind are searched, how, and for how many neighbours."""
+    """Keys of which kind are searched, how, and for how many neighbours. Raises `RequestError` for values out of
+    range."""
 
     k: int = 1024
     key: KeyKind = "last_ffn_input"
@@ -34,6 +36,10 @@ class RetrievalOptions:
     device: str = "cpu"
     memory_gb: float = 8.0
     batch: int = 0  # queries per call of the index; 0: all that are there
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("memory_gb", 0), ("batch", 0)):
+            within(name, getattr(self, name), least)
 
     def search_key(self) -> dict[str, Any]:
         """Everything beside datastore and queries that can change an answer."""

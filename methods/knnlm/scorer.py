@@ -19,6 +19,7 @@ from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.index import Backend, IndexOptions
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, read, read_shared, searched, spans
+from methods.knnlm.ranges import within
 from methods.knnlm.retrieval import Distance, RetrievalOptions, Retriever, build_retriever, open_retriever
 from methods.knnlm.tuning import tune
 
@@ -67,18 +68,10 @@ class KnnLm(TokenScoring):
         device: Literal["model", "cpu", "cuda"] = "model",
         memory_gb: float = 8.0,
     ) -> None:
-        for name, value, low, high in (
-            ("k", k, 1, np.inf),
-            ("foss", foss, 0, 1),
-            ("lambda", lambda_, 0, 1),
-            ("nprobe", nprobe, 1, np.inf),
-            ("nlist", nlist, 0, np.inf),
-            ("code_size", code_size, 0, np.inf),
-            ("batch", batch, 0, np.inf),
-        ):
-            if value != "tuned" and not low <= value <= high:
-                raise RequestError(f"knnlm: {name}={value} is not between {low} and {high}")
-        if temperature != "tuned" and temperature <= 0:
+        for name, value, most in (("lambda", lambda_, 1.0), ("temperature", temperature, np.inf), ("foss", foss, 1.0)):
+            if value != "tuned":
+                within(f"knnlm: {name}", value, 0, most)
+        if temperature == 0:
             raise RequestError(f"knnlm: temperature={temperature} is not above 0")
         self.lambda_ = lambda_
         self.temperature = temperature

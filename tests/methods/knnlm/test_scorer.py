@@ -232,9 +232,21 @@ def test_tuning_without_validation_text_is_refused(model, artifacts):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"k": 0}, "k=0 is not between"),
-        ({"foss": 1.5}, "foss=1.5 is not between 0 and 1"),
-        ({"lambda_": -0.1}, "lambda=-0.1"),
+        ({"k": 0}, "k=0 is not at least 1"),
+        ({"foss": 1.5}, "foss=1.5 is not at most 1"),
+        ({"foss": np.nan}, "foss=nan is not a finite number"),
+        ({"lambda_": -0.1}, "lambda=-0.1 is not at least 0"),
+        ({"lambda_": np.nan}, "lambda=nan is not a finite number"),
+        ({"temperature": np.nan}, "temperature=nan is not a finite number"),
+        ({"temperature": np.inf}, "temperature=inf is not a finite number"),
+        ({"memory_gb": np.nan}, "memory_gb=nan is not a finite number"),
+        ({"memory_gb": -1.0}, "memory_gb=-1.0 is not at least 0"),
+        ({"index": "hnsw", "links": 1}, "links=1 is not at least 2"),  # faiss would end the process
+        ({"index": "hnsw", "ef": 0}, "ef=0 is not at least 1"),
+        ({"index": "ivf-sq8", "nprobe": 0}, "nprobe=0 is not at least 1"),
+        ({"index": "ivf-sq8", "seed": 2**31 - 1}, "seed=2147483647 is not at most 2147483646"),
+        ({"seed": -1}, "seed=-1 is not at least 0"),
+        ({"batch": -1}, "batch=-1 is not at least 0"),
         ({"temperature": 0.0}, "temperature=0.0 is not above 0"),
     ],
 )
