@@ -76,6 +76,7 @@ def _empty(faiss: Any, store: Datastore, options: IndexOptions) -> Any:
     if options.backend == "hnsw":
         index = faiss.IndexHNSWFlat(d, options.links)
         index.hnsw.efConstruction = 80
+        index.hnsw.rng = faiss.RandomGenerator(options.seed)  # of the levels; the order of threads decides the rest
         return index
     lists = options.nlist or _lists(n)
     if lists > n:

@@ -49,7 +49,7 @@ class IndexOptions:
 
     def build_key(self) -> dict[str, Any]:
         """The options that change what is built, not how it is searched."""
-        used = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links",)}
+        used = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links", "seed")}
         return {"backend": self.backend, **{name: getattr(self, name) for name in used.get(self.backend, ())}}
 
     def search_key(self) -> dict[str, Any]:

@@ -35,10 +35,9 @@ class RetrievalOptions:
     index: IndexOptions = field(default_factory=IndexOptions)
     device: str = "cpu"
     memory_gb: float = 8.0
-    batch: int = 0  # queries per call of the index; 0: all that are there
 
     def __post_init__(self) -> None:
-        for name, least in (("k", 1), ("memory_gb", 0), ("batch", 0)):
+        for name, least in (("k", 1), ("memory_gb", 0)):
             within(name, getattr(self, name), least)
 
     def search_key(self) -> dict[str, Any]:
@@ -61,11 +60,6 @@ class Retriever:
         With `distance="exact"` the distances are those to the stored keys (Khandelwal et al., 2020), else the
         index's own (He et al., 2021; Alon et al., 2022).
         """
-        step = self.options.batch or max(len(queries), 1)
-        parts = [self._search(queries[start : start + step], phases) for start in range(0, max(len(queries), 1), step)]
-        return np.concatenate([distances for distances, _ in parts]), np.concatenate([ids for _, ids in parts])
-
-    def _search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         with phases("search"):
             distances, ids = self.index.search(queries, self.options.k)
         if self.options.distance == "exact" and self.options.index.backend not in EXACT:

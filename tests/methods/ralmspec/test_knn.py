@@ -197,15 +197,15 @@ def test_asynchronous_verification_runs_beside_generation(artifacts_root, monkey
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_error_of_the_search_reaches_the_caller_and_leaves_no_thread(artifacts_root, monkeypatch, asynchronous):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=8, asynchronous=asynchronous, scheduler="fixed")
-    calls = []
+    calls, search = [], Retriever.search
 
-    def search(self, queries, phases):
+    def failing(self, queries, phases):
         calls.append(len(queries))
         if len(calls) > 1:
             raise OSError("the index is gone")
-        return type(self)._search(self, queries, phases)
+        return search(self, queries, phases)
 
-    monkeypatch.setattr("methods.knnlm.retrieval.Retriever.search", search)
+    monkeypatch.setattr(Retriever, "search", failing)
     before = threading.active_count()
     with pytest.raises(OSError, match="the index is gone"):
         method.generate(MODELS[0], PROMPTS[0], 20, NoPhases())
