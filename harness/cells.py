@@ -59,9 +59,7 @@ class Cell:
     def resolved(self) -> dict[str, Any]:
         """All that the recipe and the command line say of this cell, as JSON: labels, methods, task, fidelity, timing.
         Patience (`timeout`) changes no number and is left out."""
-        said: dict[str, Any] = json.loads(
-            json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)), parse_constant=str
-        )
+        said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
         said["timing"].pop("timeout")
         return said
 
