@@ -50,7 +50,7 @@ class WikitextPerplexity(Task):
             "dataset": "wikitext-2",
             "model": "train:small",
             "piece_windows": 2,
-            "timed_tokens": 256,
+            "timed_tokens": 512,
         },
         "paper": {
             "source": "hub",

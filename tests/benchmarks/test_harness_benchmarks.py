@@ -18,7 +18,7 @@ title: a toy
 paper: none
 source: none
 task: {{name: toy-text}}
-timing: {{processes: {processes}, pairs: {pairs}, noise_pairs: 1, min_sample_ms: 1}}
+timing: {{processes: {processes}, pairs: {pairs}}}
 cells:
   - {{row: pausing, method: toy-unigram, params: {{pause: {pause}}}, speed_baseline: {{method: toy-unigram}}}}
 """

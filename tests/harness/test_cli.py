@@ -15,12 +15,19 @@ title: a toy
 paper: retomaton
 source: none
 task: {name: toy-text}
-timing: {processes: 1, pairs: 2, min_sample_ms: 1}
+timing: {processes: 1, pairs: 2}
 cells:
   - {row: uniform, method: toy-uniform}
   - {row: unigram, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}
 claims:
-  - {text: counting helps, source: nowhere, row: unigram, metric: perplexity, is: below, than: {row: uniform}}
+  - text: counting helps
+    source: nowhere
+    of: {method: toy-unigram}
+    metric: perplexity
+    is: below
+    than: {method: toy-uniform}
+targets:
+  - {text: a perplexity of 1, of: {method: toy-unigram}, metric: perplexity, is: at most, than: 1}
 """
 
 

@@ -23,7 +23,7 @@ title: a toy
 paper: none
 source: none
 task: {{name: {task}}}
-timing: {{processes: 2, pairs: 2, min_sample_ms: 1, timeout: {timeout}}}
+timing: {{processes: 2, pairs: 2, timeout: {timeout}}}
 cells:
 {cells}
 """

@@ -31,7 +31,7 @@ task:
   name: wikitext-perplexity
   params: {{source: folder, dataset: words, model: {model}, stride: 8, {amounts}}}
 methods: {{knnlm: {{k: 8, lambda: 0.25, temperature: 10.0}}}}
-timing: {{processes: 1, pairs: 1, min_sample_ms: 1, timeout: 120}}
+timing: {{processes: 1, pairs: 1, timeout: 120}}
 cells:
 {cells}
 """
