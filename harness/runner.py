@@ -25,6 +25,7 @@ from harness.display import Display
 from harness.drivers import DRIVERS, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
+from harness.own_metrics import of
 from harness.records import fidelity_of_timed, record_quality, record_timing
 from harness.registry import Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
@@ -145,6 +146,7 @@ class Runner:
             row["metrics"] = outcome.response["metrics"]
             row["intervals"] = outcome.response["intervals"]
             row["counters"] = outcome.response["counters"]
+            row["described"] = outcome.response["described"]
         return outcome
 
     def _run_pair(self, cell: Cell, row: Row) -> Outcome:
@@ -211,8 +213,7 @@ class Runner:
             found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
         files = [self._answers(cell, f"time{response['process']}") for response in responses]
         found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
-        measured = [value for name, value in row["metrics"].items() if name not in ("fit_s", "fit_memory_mib")]
-        if not any(value is not None and isfinite(value) for value in measured):
+        if not _qualities(row):
             found.append("no quality was measured")
         if changes:
             found.append(f"the environment changed during the run: {'; '.join(changes)}")
@@ -271,11 +272,20 @@ def _headline(row: Row) -> str:
     if row["status"] != "ok":
         error = row["error"] or {}
         return f"{row['status']}: {error.get('message', '')}"
-    metrics = row["metrics"] or {}
-    parts = [f"{n} {metrics[n]:.4g}" for n in list(metrics)[:2] if n not in ("fit_s", "speedup", "wall_clock_s")]
+    metrics = row["metrics"]
+    parts = [f"{name} {value:.4g}" for name, value in list(_qualities(row).items())[:2]]
     if "speedup" in metrics:
         parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
     return ", ".join(parts)
+
+
+def _qualities(row: Row) -> dict[str, float]:
+    """Finite metrics of the row that say how good its answers are."""
+    return {
+        name: value
+        for name, value in row["metrics"].items()
+        if value is not None and isfinite(value) and of(row, name).kind == "quality"
+    }
 
 
 def _named(method: Named | None) -> dict[str, Any] | None:
