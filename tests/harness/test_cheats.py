@@ -29,12 +29,6 @@ class Nowhere:
         pass
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """Whatever else this machine does, its load is not what these tests are about."""
-    monkeypatch.setattr("harness.environment.changed", lambda before, after: [])
-
-
 def run(registry, folder, task, line):
     found = cells.expand(recipe.parse(RECIPE.format(task=task, line=line), "toy.yaml"), "small", registry)
     with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
