@@ -11,13 +11,11 @@ FITTED_LIMITS = ("limit", "share_of_limit")  # metrics that schema 2 took from a
 
 
 def restated(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of schema 2 as schema 3: its speedup and interval by today's estimator, from its own samples. No metric of
-    it is described.
+    """A row of schema 2 as schema 3: its speedup and interval by today's estimator, from its own samples.
 
     It supports no claim: every process timed the same items, the answers of the timed calls were thrown away, and
     calls of fast layers followed each other with nothing between them.
     """
-    row = {**row, "described": {}}
     timing = row["timing"]
     if not timing:
         return row

@@ -27,7 +27,7 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 MIGRATIONS: Mapping[int, Migration] = {
     1: lambda row: {**row, "series": {}, "examples": []},
-    2: migrations.restated,
+    2: lambda row: {**migrations.restated(row), "described": {}},
 }
 """Schema n -> the function that turns a row of schema n into one of schema n + 1."""
 

@@ -1,22 +1,27 @@
 """What a metric is follows from its declaration: from the task's or method's class through the row into the reports."""
 
 import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from harness import cells, own_metrics, recipe
+from harness import cells, own_metrics, recipe, registry
 from harness.cells import Cell, Named
 from harness.display import Display
 from harness.evidence import altered, state
 from harness.metrics import Metric, described
-from harness.migrations import restated
 from harness.own_metrics import OWN
+from harness.progress import Progress
 from harness.recipe import Timing
 from harness.report import claims, render, tables
 from harness.report.published import Published
 from harness.runner import Runner, _headline, _qualities
-from harness.store import RowStore, new_row
+from harness.settings import Measure
+from harness.store import RowStore, migrate, new_row
 from methods.knnlm.scorer import KnnLm
 
 # ------------------------------------------------------------ descriptions
@@ -63,7 +68,10 @@ def test_no_name_is_owned_twice():
 
 
 def test_rows_of_older_schemas_describe_nothing():
-    assert restated({"timing": None})["described"] == {}
+    old = {**new_row(row="a", metrics={"generation_s": 1.0}), "schema": 2}
+    del old["described"]
+    row = migrate(old, "rows.jsonl line 1")
+    assert row["described"] == {} and own_metrics.of(row, "generation_s").heading == "generation_s"
 
 
 # ------------------------------------------------------------ figures that follow from timing samples
@@ -255,10 +263,10 @@ def plugged(toys, tmp_path, monkeypatch):
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
         monkeypatch.syspath_prepend(str(folder))
         loaded = recipe.parse(RECIPE.format(task=task, metrics=metrics, cells=lines), "toy.yaml")
-        registry = type(toys)()
-        planned = cells.expand(loaded, "mini", registry)
+        found = type(toys)()
+        planned = cells.expand(loaded, "mini", found)
         with Display(Console(file=open(os.devnull, "w")), "toy", len(planned)) as display:
-            result = Runner(tmp_path / "run", "cpu", registry, display, Nowhere()).run(planned)
+            result = Runner(tmp_path / "run", "cpu", found, display, Nowhere()).run(planned)
         assert [row["status"] for row in result.rows] == ["ok"] * len(planned), [row["error"] for row in result.rows]
         return result.rows, tables.build(loaded, "mini", result.rows, Published([]), cells=planned)
 
@@ -300,3 +308,26 @@ def test_analyses_declare_as_methods_do(plugged):
     (told, plain), table = plugged("plain-text", lines, metrics="length")
     assert table.header[2] == "length of the text (tokens)"
     assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}
+
+
+def test_the_documentation_s_examples_declare_what_they_measure():
+    page = (Path(__file__).parents[2] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+    examples = {"__name__": "example"}
+    try:
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+            exec(block.replace("            ...\n", "            log_probs = []\n"), examples)
+    finally:
+        for key in [
+            k for k, (entry, _) in registry._declared_at_run_time.items() if entry.target.startswith("example:")
+        ]:
+            del registry._declared_at_run_time[key]
+    assert [metric.name for metric in examples["CacheLm"].measures] == ["counts_bytes"]
+
+    class Values:
+        values = {}  # noqa: RUF012 - as `Artifacts` has it
+
+    stream = np.asarray([1, 2, 3, 1, 2])
+    setting = SimpleNamespace(reference=[stream], evaluation=[stream[:3]])
+    found = examples["seen_tokens"](setting, Values, Progress(quiet=True))
+    assert found == {"seen_share": Measure(1.0)} and Values.values["ngrams"] == 3
+    assert {metric.name for metric in examples["seen_tokens"].measures} == {"seen_share", "ngrams"}
