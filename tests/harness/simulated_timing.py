@@ -12,8 +12,8 @@ KINDS = ("quiet", "drift", "heavy tails", "neighbour")
 class Machine:
     """Times of passes: items differ, a process has a layout of its own, and the kind says what disturbs it.
 
-    quiet: 2% noise a pass. drift: the speed walks by 4% from pass to pass. heavy tails: one pass in eight takes 1.1 to 3
-    times as long. neighbour: somebody else's work comes and goes and slows what it meets by 40%.
+    quiet: 2% noise a pass. drift: the speed walks by 4% from pass to pass. heavy tails: one pass in eight takes 1.1 to
+    3 times as long. neighbour: somebody else's work comes and goes and slows what it meets by 40%.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
