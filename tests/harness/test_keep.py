@@ -117,7 +117,10 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"fidelity": Ordered(metric="exact_match", **{"is": "at least"}, bound=0.9)}, "other labels, fidelity, timing"),
+        (
+            {"fidelity": Ordered(metric="exact_match", **{"is": "at least"}, bound=0.9)},
+            "other labels, fidelity, timing",
+        ),
         ({"timing": Timing(threads=2)}, "other labels, fidelity, timing"),
         ({"timing": Timing(processes=12)}, "other labels, fidelity, timing"),
         ({"timed": False}, "other labels, fidelity, timing"),

@@ -43,7 +43,7 @@ def old(pairs, noise=((10, 11),), compared=True, **known):
         }
         for process in pairs
     ]  # fmt: skip
-    row = new_row(**({
+    return new_row(**({
         "schema": 2, "recipe": "r", "row": "a", "scale": "small", "method": "m", "task": "t",
         "metrics": {"speedup": 99.0, "limit": 2.5, "share_of_limit": 40.0, "perplexity": 8.0, "latency_s": 5.0},
         "intervals": {"speedup": [98.0, 100.0], "share_of_limit": [39.0, 41.0], "perplexity": [7.0, 9.0]},
@@ -51,7 +51,6 @@ def old(pairs, noise=((10, 11),), compared=True, **known):
                    "spread_method": 1.0, "spread_baseline": 1.0, "counters": {"rollbacks": 3.0}},
         "speed_baseline": {"method": "lm", "params": {}} if compared else None,
     } | known))  # fmt: skip
-    return row
 
 
 # sums: 60/20, 60/30, 90/30, 60/12, 60/10, 60/60; their median is 3, where that of the ratios of pairs is another

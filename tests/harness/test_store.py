@@ -118,7 +118,7 @@ def test_an_edited_row_is_refused_by_name(store):
     assert store.rows() == [made]
     made["timing"]["decision"], made["metrics"]["speedup"] = "faster", 1.6
     store.append(made)
-    with pytest.raises(RequestError, match="line 2: speedup of LM do not follow from the row's samples; .* measure"):
+    with pytest.raises(RequestError, match=r"line 2: speedup of LM do not follow from the row's samples; .* measure"):
         store.rows()
 
 
