@@ -34,7 +34,11 @@ from harness.store import SCHEMA, Row, RowStore, new_row
 class RowSink(Protocol):
     """Whoever wants to hear of rows as they come (tracking)."""
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: Row) -> None:
+        """A cell was measured."""
+
+    def finished(self, row: Row) -> None:
+        """A cell was found finished and is not run again."""
 
 
 @dataclass(slots=True)
@@ -88,6 +92,7 @@ class Runner:
             if done is not None:
                 resumed += 1
                 rows.append(done)
+                self.sink.finished(done)
                 self.display.line(f"{label}: finished before, not run again")
             else:
                 row, outcome = self._measure(cell, prepared, key, before, label)
@@ -175,6 +180,7 @@ class Runner:
             fit = process % len(fits)
             timed = {
                 **request, "process": process, "fit": fit, "manifests": fits[fit]["manifests"],
+                "memory": process == done,
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
             outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)

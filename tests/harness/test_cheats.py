@@ -28,6 +28,9 @@ class Nowhere:
     def row(self, row):
         pass
 
+    def finished(self, row):
+        pass
+
 
 def run(registry, folder, task, line):
     found = cells.expand(recipe.parse(RECIPE.format(task=task, line=line), "toy.yaml"), "small", registry)
