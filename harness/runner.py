@@ -183,7 +183,7 @@ class Runner:
                 "memory": process == done,
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
-            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
+            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
                 return outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
@@ -225,7 +225,9 @@ class Runner:
             found.append(f"the environment changed during the run: {'; '.join(changes)}")
         return found
 
-    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, threads: int | None = None) -> Outcome:
+    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
+        # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
+        threads = cell.timing.threads if mode == "time" or cell.scale == "mini" else None
         return self.executor.run(
             mode, request, self.folder / "logs", label,
             timeout=cell.timing.timeout, threads=threads, report=self.display.report,

@@ -136,7 +136,7 @@ def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path)
     verdicts = [
         report.Verdict(
             Claim.model_validate(
-                {"text": f"claim {n}", "source": "here", "of": {"method": "lm"}, "metric": "x", "is": "above", "than": 1}
+                {"text": f"claim {n}", "source": "s", "of": {"method": "lm"}, "metric": "x", "is": "above", "than": 1}
             ),
             "small", outcome, f"detail {n}",
         )
