@@ -317,7 +317,10 @@ class RetrievalGeneration(Method):
 
     @abstractmethod
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
-        """Continue one prompt (ids) by at most `limit` tokens."""
+        """Continue one prompt (ids) by at most `limit` tokens.
+
+        Phases: `retrieve` while it waits for what is searched, `encode` while it makes a query of text.
+        """
 
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]

@@ -8,8 +8,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness import ratios
+from harness.statistics import interval_over_processes
 from harness.timing import Summary, decide, of_row
 
 if TYPE_CHECKING:
@@ -59,8 +62,9 @@ def altered(row: Row) -> list[str]:
         *((f"interval of {name}", row["intervals"].get(name), value) for name, value in intervals.items()),
         *((name, row["timing"].get(name), value) for name, value in evidence.items()),
     ]
-    if "speedup" not in metrics and row["metrics"].get("speedup") is not None:
-        stated.append(("speedup", row["metrics"]["speedup"], None))
+    for name in ("speedup", *(row["timing"].get("ratios") or ())):  # what does not follow at all
+        stated += [(name, row["metrics"].get(name), None)] if name not in metrics else []
+        stated += [(f"interval of {name}", row["intervals"].get(name), None)] if name not in intervals else []
     return [name for name, said, follows in stated if not _equal(said, follows)]
 
 
@@ -68,8 +72,16 @@ def _derived(row: Row) -> tuple[dict[str, float], dict[str, list[float]], dict[s
     """Metrics, intervals, and the keys of `timing` that follow from a row's samples."""
     timing: Mapping[str, Any] = row["timing"] or {}
     summary = decide(of_row(timing["processes"]), exploratory=row["scale"] == "mini", objections=timing["objections"])
+    if row["speed_baseline"] is None:  # an analysis, which names its ratios
+        summary.speedup = summary.interval = None
     metrics = _metrics(summary, row["counters"].get("limit"))
     intervals = {}
+    for name, ratio in (timing.get("ratios") or {}).items():
+        values = [found for process in timing["processes"] if (found := ratios.value(ratio, process)) is not None]
+        if len(values) == len(timing["processes"]):
+            metrics[name] = median(values)
+            if (interval := interval_over_processes(values)) is not None:
+                intervals[name] = list(interval)
     if summary.interval is not None:
         intervals["speedup"] = list(summary.interval)
         if limit := row["counters"].get("limit"):

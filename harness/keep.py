@@ -196,8 +196,9 @@ def _shape(row: Row) -> str:
 
 
 def _enough(row: Row) -> bool:
-    """Whether a row has samples for a claim; rows that state no speedup need none."""
-    if row["speed_baseline"] is None or row["metrics"].get("speedup") is None:
+    """Whether a row has samples for a claim; rows that compare no times need none."""
+    paired = row["speed_baseline"] is not None and row["metrics"].get("speedup") is not None
+    if not paired and (row["timing"] or {}).get("decision") is None:
         return True
     processes = (row["timing"] or {}).get("processes") or []
     fewest = min((len(p["pairs"]) for p in processes), default=0)

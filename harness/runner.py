@@ -22,7 +22,7 @@ from harness import environment, sources
 from harness.artifacts import Cache, digest
 from harness.cells import Cell, Named
 from harness.display import Display
-from harness.drivers import DRIVERS, Driver
+from harness.drivers import DRIVERS, SEQUENCES, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
 from harness.records import fidelity_of_timed, record_quality, record_timing
@@ -141,11 +141,13 @@ class Runner:
 
     def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
         outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
-        if outcome.status == "ok":
-            row["metrics"] = outcome.response["metrics"]
-            row["intervals"] = outcome.response["intervals"]
-            row["counters"] = outcome.response["counters"]
-        return outcome
+        if outcome.status != "ok":
+            return outcome
+        response = outcome.response
+        row["metrics"], row["intervals"], row["counters"] = (
+            response[part] for part in ("metrics", "intervals", "counters")
+        )
+        return self._time(cell, row, "compare", [response["manifests"]], response["ratios"]) if cell.timed else outcome
 
     def _run_pair(self, cell: Cell, row: Row) -> Outcome:
         request = self._request(cell)
@@ -165,25 +167,34 @@ class Runner:
         record_quality(cell, row, fits, self._driver(cell).demands)
         if not cell.timed:
             return fitted
-        before = environment.capture(self.device)
-        responses = []
+        ratios = {name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()}
+        outcome = self._time(cell, row, "time", [fit["manifests"] for fit in fits], ratios)
+        if outcome.status == "ok":
+            assert row["timing"] is not None
+            row["timing"]["counters"] = fits[0]["timing_counters"]
+        return outcome
+
+    def _time(
+        self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]], ratios: dict[str, Any]
+    ) -> Outcome:
+        """Run the timing processes of a cell, which open what its fits built in turn, and record them."""
+        request, before = self._request(cell), environment.capture(self.device)
+        responses: list[dict[str, Any]] = []
         done = self._processes(row["hashes"]["key"])  # a repeat draws other items
         for process in range(done, done + cell.timing.processes):
             self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
-            fit = process % len(fits)
+            fit = process % len(manifests)
             timed = {
-                **request, "process": process, "fit": fit, "manifests": fits[fit]["manifests"],
+                **request, "process": process, "fit": fit, "manifests": manifests[fit],
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
-            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
+            outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
             if outcome.status != "ok":
                 return outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
         after = environment.capture(self.device)
         objections = self._objections(cell, row, responses, environment.changed(before, after))
-        record_timing(cell, row, responses, objections)
-        assert row["timing"] is not None
-        row["timing"]["counters"] = fits[0]["timing_counters"]
+        record_timing(row, responses, objections, ratios)
         return outcome
 
     def _processes(self, key: str) -> int:
@@ -192,6 +203,9 @@ class Runner:
         return sum(len(timing["processes"]) for timing in earlier if timing)
 
     def _driver(self, cell: Cell) -> Driver:
+        """What compares the answers of the cell's sides."""
+        if cell.kind == "analysis":
+            return SEQUENCES
         return DRIVERS[self.registry.entry("method", cell.method.name).contract]
 
     def _answers(self, cell: Cell, part: str) -> Path:
@@ -202,7 +216,7 @@ class Runner:
         self, cell: Cell, row: Row, responses: Sequence[dict[str, Any]], changes: Sequence[str]
     ) -> list[str]:
         """Why the samples of a cell support no claim, whatever they show."""
-        if cell.speed_baseline is None:
+        if cell.kind == "pair" and cell.speed_baseline is None:
             return []
         found = []
         fidelity = row["fidelity"]
@@ -212,7 +226,7 @@ class Runner:
         files = [self._answers(cell, f"time{response['process']}") for response in responses]
         found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
         measured = [value for name, value in row["metrics"].items() if name not in ("fit_s", "fit_memory_mib")]
-        if not any(value is not None and isfinite(value) for value in measured):
+        if cell.kind == "pair" and not any(value is not None and isfinite(value) for value in measured):
             found.append("no quality was measured")
         if changes:
             found.append(f"the environment changed during the run: {'; '.join(changes)}")

@@ -7,8 +7,9 @@ from itertools import chain
 import pytest
 
 from harness import cells, matching, recipe
+from harness.drivers import DRIVERS
 from harness.recipe import CellOf
-from harness.registry import Registry
+from harness.registry import Registry, construct
 from harness.report import published
 from harness.report.claims import SPEEDS
 from harness.settings import SCALES
@@ -19,6 +20,7 @@ NAMES = sorted(recipe.files(REGISTRY))
 RECIPES = {name: recipe.load(name, REGISTRY) for name in NAMES}
 CELLS = {(name, scale): cells.expand(RECIPES[name], scale, REGISTRY) for name in NAMES for scale in SCALES}
 JUDGED = [(name, condition) for name in NAMES for condition in (*RECIPES[name].claims, *RECIPES[name].targets)]
+RATIOS = {name for driver in DRIVERS.values() for name in driver.ratios}  # timed against a baseline, as a speedup is
 NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
 
 
@@ -35,6 +37,11 @@ def test_every_claim_names_exactly_one_cell_and_one_on_speed_names_a_timed_one(n
             for side in sides(condition):
                 cell = matching.find(side, CELLS[name, scale])
                 assert condition.metric not in SPEEDS or (cell.timed and cell.speed_baseline), condition.text
+                assert condition.metric not in RATIOS or (cell.timed and cell.speed_baseline), condition.text
+                assert condition.metric != "retrieval_share", "of the quality pass, which asks each prompt once"
+                if cell.kind == "analysis":  # its times are judged by the rule of cells
+                    target = REGISTRY.resolve("analysis", cell.method.name)
+                    assert cell.timed and condition.metric in construct(target, cell.method.params).ratios
 
 
 @pytest.mark.parametrize(("name", "condition"), JUDGED)
@@ -149,7 +156,8 @@ def test_a_cell_at_small_times_at_least_a_hundred_items():
     for name in NAMES:
         for cell in CELLS[name, "small"]:
             timed = cell.task.params.get("timed")
-            if cell.kind == "pair" and cell.timed and timed is not None:
+            timed = cell.method.params.get("batches", timed)  # of an analysis with items of its own
+            if cell.timed and timed is not None:
                 assert cell.timing.processes * cell.timing.pairs * timed >= 100, cell.name
 
 
