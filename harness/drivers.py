@@ -172,8 +172,9 @@ class TokenScoringDriver(Driver):
 
 
 class SoftmaxDriver(Driver):
-    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts. Where the
-    probability of given words is timed, `perplexity_ratio`: the method's perplexity of these words over the exact one.
+    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts; a word that
+    the method gives twice counts once. Where the probability of given words is timed, `perplexity_ratio`: the method's
+    perplexity of these words over the exact one.
     """
 
     demands = (Demand("precision_at_1", "at least", 0.95), Demand("perplexity_ratio", "at most", 1.1))
@@ -217,12 +218,13 @@ class SoftmaxDriver(Driver):
     def _sound(self, method: Any, setting: Any, items: int, calls: Sequence[TopK]) -> list[TopK]:
         """One answer for each context, looked over together."""
         single = setting.batch == 1
+        for one in calls:
+            _counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
+            if np.shape(one.logits) != np.shape(one.ids):
+                raise RequestError(f"{_named(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
         ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
         logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
         _counted(method, ids.shape[0], items, "contexts")
-        _counted(method, ids.shape[1], setting.k, "words asked for")
-        if logits.shape != ids.shape:
-            raise RequestError(f"{_named(method)} gives {logits.shape} logits for {ids.shape} words")
         if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
             raise RequestError(f"{_named(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
         if not np.isfinite(logits).all():
@@ -257,7 +259,7 @@ class SoftmaxDriver(Driver):
         ours, theirs = method["ids"], baseline["ids"]
         result = {}
         for k in sorted({1, ours.shape[1]}):
-            found = (ours[:, :k, None] == theirs[:, None, :k]).any(axis=2).mean(axis=1)
+            found = (theirs[:, :k, None] == ours[:, None, :k]).any(axis=2).mean(axis=1)
             low, high = statistics.share_interval(found) or (None, None)
             result[f"precision_at_{k}"] = Measure(float(found.mean()), low, high)
         return result

@@ -25,8 +25,8 @@ def state(row: Row) -> None:
     if row["timing"] is None:
         return
     metrics, intervals, evidence = _derived(row)
-    row["metrics"].update(metrics)
-    row["intervals"].update(intervals)
+    _follow(row["metrics"], metrics)
+    _follow(row["intervals"], intervals)
     row["timing"].update(evidence)
 
 
@@ -34,60 +34,62 @@ def pooled(rows: Sequence[Row]) -> Row:
     """One row of all repeats of a cell, oldest first: the newest, with the timing processes of all of them.
 
     This is the rule by which a cell that was measured more than once is printed, stated before anything is measured:
-    no repeat displaces another.
+    no repeat displaces another. A copy of a row (kept, and still among the runs) is no repeat.
     """
-    timed = [row for row in rows if row["timing"] is not None]
-    if len(timed) < 2:
+    parts: list[dict[str, Any]] = []
+    for row in rows:
+        if row["timing"] is not None and all(row["timing"]["processes"] != part["processes"] for part in parts):
+            parts.append(row["timing"])
+    if len(parts) < 2:
         return rows[-1]
     newest = copy.deepcopy(rows[-1])
-    parts = [row["timing"] or {} for row in timed]
     newest["timing"] = {
         **parts[-1],
         "processes": [process for part in parts for process in part["processes"]],
         "objections": list(dict.fromkeys(reason for part in parts for reason in part["objections"])),
         "disturbed": "; ".join(dict.fromkeys(part["disturbed"] for part in parts if part["disturbed"])),
-        "repeats": len(timed),
+        "repeats": len(parts),
     }
     state(newest)
     return newest
 
 
+def shape(row: Row) -> tuple[int, int]:
+    """Timing processes of a row, and the fewest pairs of one."""
+    processes = (row["timing"] or {}).get("processes") or []
+    return len(processes), min((len(process["pairs"]) for process in processes), default=0)
+
+
 def altered(row: Row) -> list[str]:
-    """Names of what a row states otherwise than its samples do; empty for a sound row."""
+    """Names of what a row states otherwise than its samples do; empty for a sound row. A row without samples (an
+    analysis, a cell that is not timed) may not state a speedup over a baseline."""
     if row["timing"] is None:
-        return []
+        return ["speedup"] if row["speed_baseline"] and row["metrics"].get("speedup") is not None else []
     metrics, intervals, evidence = _derived(row)
     stated: list[tuple[str, Any, Any]] = [
         *((name, row["metrics"].get(name), value) for name, value in metrics.items()),
         *((f"interval of {name}", row["intervals"].get(name), value) for name, value in intervals.items()),
         *((name, row["timing"].get(name), value) for name, value in evidence.items()),
     ]
-    for name in ("speedup", *(row["timing"].get("ratios") or ())):  # what does not follow at all
-        stated += [(name, row["metrics"].get(name), None)] if name not in metrics else []
-        stated += [(f"interval of {name}", row["intervals"].get(name), None)] if name not in intervals else []
     return [name for name, said, follows in stated if not _equal(said, follows)]
 
 
-def _derived(row: Row) -> tuple[dict[str, float], dict[str, list[float]], dict[str, Any]]:
-    """Metrics, intervals, and the keys of `timing` that follow from a row's samples."""
+def _derived(row: Row) -> tuple[dict[str, float | None], dict[str, list[float] | None], dict[str, Any]]:
+    """Metrics, intervals, and the keys of `timing` that follow from a row's samples; None for what does not."""
     timing: Mapping[str, Any] = row["timing"] or {}
     summary = decide(of_row(timing["processes"]), exploratory=row["scale"] == "mini", objections=timing["objections"])
     if row["speed_baseline"] is None:  # an analysis, which names its ratios
         summary.speedup = summary.interval = None
-    metrics = _metrics(summary, row["counters"].get("limit"))
-    intervals = {}
+    limit = row["counters"].get("limit")
+    interval, hot = summary.interval, summary.hot_interval
+    metrics = _metrics(summary, limit)
+    intervals = {
+        "speedup": list(interval) if interval else None,
+        "share_of_limit": [end / limit for end in interval] if interval and limit else None,
+        "hot_loop_speedup": list(hot) if hot else None,
+    }
     for name, ratio in (timing.get("ratios") or {}).items():
-        values = [found for process in timing["processes"] if (found := ratios.value(ratio, process)) is not None]
-        if len(values) == len(timing["processes"]):
-            metrics[name] = median(values)
-            if (interval := interval_over_processes(values)) is not None:
-                intervals[name] = list(interval)
-    if summary.interval is not None:
-        intervals["speedup"] = list(summary.interval)
-        if limit := row["counters"].get("limit"):
-            intervals["share_of_limit"] = [end / limit for end in summary.interval]
-    if summary.hot_interval is not None:
-        intervals["hot_loop_speedup"] = list(summary.hot_interval)
+        metrics[name], intervals[name] = _over_processes([ratios.value(ratio, one) for one in timing["processes"]])
     evidence = {
         "noise_floor": summary.noise_floor, "repeat": summary.repeat, "items": summary.items,
         "timed_items": summary.timed, "outliers": summary.outliers, "decision": summary.decision,
@@ -96,9 +98,18 @@ def _derived(row: Row) -> tuple[dict[str, float], dict[str, list[float]], dict[s
     return metrics, intervals, evidence
 
 
-def _metrics(summary: Summary, limit: float | None) -> dict[str, float]:
+def _over_processes(values: Sequence[float | None]) -> tuple[float | None, list[float] | None]:
+    """The median of a ratio, one value a process, and the interval of exactly that; None where a process has none."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    interval = interval_over_processes(known)
+    return median(known), list(interval) if interval else None
+
+
+def _metrics(summary: Summary, limit: float | None) -> dict[str, float | None]:
     """Seconds of a pass (`wall_clock_s`) and of an item (`latency_s`), the speedup and its share of a counted limit."""
-    known = {
+    return {
         "wall_clock_s": summary.method_s,
         "latency_s": summary.method_item_s,  # of one item: context, sentence, prompt, stream
         "latency_std_s": summary.method_std_s,
@@ -108,7 +119,15 @@ def _metrics(summary: Summary, limit: float | None) -> dict[str, float]:
         "hot_loop_speedup": summary.hot,
         "share_of_limit": summary.speedup / limit if summary.speedup is not None and limit else None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+
+
+def _follow(stated: dict[str, Any], following: Mapping[str, Any]) -> None:
+    """State what follows, and no longer what does not."""
+    for name, value in following.items():
+        if value is None:
+            stated.pop(name, None)
+        else:
+            stated[name] = value
 
 
 def _equal(said: Any, follows: Any) -> bool:

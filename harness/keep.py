@@ -19,6 +19,7 @@ from typing import Any
 from harness.artifacts import default_cache
 from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
+from harness.evidence import shape
 from harness.recipe import Recipe
 from harness.report import claims, figure, published, render, tables
 from harness.report.selection import machine_of, repeats
@@ -94,7 +95,7 @@ def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
         reasons.append(f"measured at {len(revisions)} different revisions")
     if len({machine_of(row) for row in rows}) > 1:
         reasons.append("measured on different machines")
-    if few := [f"{row['cell']} ({_shape(row)})" for row in rows if not _enough(row)]:
+    if few := [f"{row['cell']} ({' x '.join(map(str, shape(row)))})" for row in rows if not _enough(row)]:
         needed = " or ".join(f"{n} x {m}" for n, m in LEAST)
         reasons.append(f"too few processes x pairs for a claim, {needed} needed: {_few(few)}")
     return reasons
@@ -190,19 +191,13 @@ def _replace(target: Path, fill: Callable[[Path], None]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _shape(row: Row) -> str:
-    processes = (row["timing"] or {}).get("processes") or []
-    return f"{len(processes)} x {min((len(p['pairs']) for p in processes), default=0)}"
-
-
 def _enough(row: Row) -> bool:
     """Whether a row has samples for a claim; rows that compare no times need none."""
     paired = row["speed_baseline"] is not None and row["metrics"].get("speedup") is not None
     if not paired and (row["timing"] or {}).get("decision") is None:
         return True
-    processes = (row["timing"] or {}).get("processes") or []
-    fewest = min((len(p["pairs"]) for p in processes), default=0)
-    return any(len(processes) >= n and fewest >= m for n, m in LEAST)
+    processes, pairs = shape(row)
+    return any(processes >= n and pairs >= m for n, m in LEAST)
 
 
 def _few(names: Sequence[str], most: int = 3) -> str:

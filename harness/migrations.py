@@ -16,7 +16,7 @@ def restated(row: dict[str, Any]) -> dict[str, Any]:
     It supports no claim: every process timed the same items, the answers of the timed calls were thrown away, and
     calls of fast layers followed each other with nothing between them.
     """
-    timing = row["timing"]
+    timing = row.get("timing")
     if not timing:
         return row
     paired = row["speed_baseline"] is not None

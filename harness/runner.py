@@ -33,7 +33,11 @@ from harness.store import SCHEMA, Row, RowStore, new_row
 class RowSink(Protocol):
     """Whoever wants to hear of rows as they come (tracking)."""
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: Row) -> None:
+        """A cell was measured."""
+
+    def finished(self, row: Row) -> None:
+        """A cell was found finished and is not run again."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,7 @@ class Runner:
             if done is not None:
                 resumed += 1
                 rows.append(done)
+                self.sink.finished(done)
                 self.display.line(f"{label}: finished before, not run again")
             else:
                 row, outcome = self._measure(cell, prepared, key, before, label)
@@ -185,7 +190,7 @@ class Runner:
             self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
             fit = process % len(manifests)
             timed = {
-                **request, "process": process, "fit": fit, "manifests": manifests[fit],
+                **request, "process": process, "fit": fit, "manifests": manifests[fit], "memory": process == done,
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
             outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)

@@ -54,8 +54,8 @@ def order_statistic_interval(values: Sequence[float], level: float = LEVEL) -> I
 def bootstrap_interval(
     values: Sequence[float], level: float = LEVEL, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Percentile bootstrap interval of the median of `values`."""
-    data = np.asarray(values, dtype=np.float64)
+    """Percentile bootstrap interval of the median of `values`, whatever their order."""
+    data = np.sort(np.asarray(values, dtype=np.float64))
     draws = np.random.default_rng(seed).integers(len(data), size=(resamples, len(data)))
     medians = np.median(data[draws], axis=1)
     low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])

@@ -153,7 +153,8 @@ def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MI
     for step in range(version, newest):
         if step not in steps:
             raise RequestError(f"{where} has schema {version}, and no migration leads from {step} to {step + 1}")
-        raw = {**steps[step](raw), "schema": step + 1}
+        with _legible(where):
+            raw = {**steps[step](raw), "schema": step + 1}
     if newest == SCHEMA and (absent := Row.__annotations__.keys() - raw.keys()):
         raise RequestError(f"{where} is not a row: it lacks {', '.join(sorted(absent))}")
     return cast(Row, raw)
@@ -161,12 +162,26 @@ def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MI
 
 def _genuine(row: Row, where: str) -> Row:
     """The row, unless it states something of its samples that does not follow from them."""
-    if names := altered(row):
+    with _legible(where):
+        names = altered(row)
+    if names:
         raise RequestError(
             f"{where}: {', '.join(names)} of {row['cell']} do not follow from the row's samples; the row was edited, "
             "remove it and measure again"
         )
     return row
+
+
+@contextmanager
+def _legible(where: str) -> Iterator[None]:
+    """What is missing from a row's samples ends in one line that names the place."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise RequestError(
+            f"{where} is not a row: its samples cannot be read ({type(error).__name__}: {error}); remove the line and "
+            "measure again"
+        ) from error
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:

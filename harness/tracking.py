@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import MachineError, RequestError
 from harness.recipe import Recipe
 from harness.settings import Scale
 from harness.store import Row, RowStore
+
+if TYPE_CHECKING:
+    from harness.report.claims import Verdict
 
 NONE = "none"
 UNSENT = "unsent.jsonl"
@@ -40,6 +43,12 @@ class Invocation(Protocol):
 
     def row(self, row: Row) -> None:
         """A cell has its row."""
+
+    def finished(self, row: Row) -> None:
+        """A cell was measured by an earlier run and is not run again."""
+
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """The recipe's claims were judged."""
 
     def files(self, paths: Sequence[Path]) -> None:
         """The run has written its tables and figures; those that do not exist are passed over."""
@@ -89,6 +98,10 @@ class NullTracker:
         yield self
 
     def row(self, row: Row) -> None: ...
+
+    def finished(self, row: Row) -> None: ...
+
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None: ...
 
     def files(self, paths: Sequence[Path]) -> None: ...
 
@@ -160,6 +173,29 @@ class MlflowInvocation:
                 sent = True
         if not sent:
             self._remember(row)
+
+    def finished(self, row: Row) -> None:
+        """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
+        has none of them, with the row's key."""
+        if self._broken:
+            return
+        with self._survive():
+            key = row["hashes"].get("key")
+            found = self._client.search_runs(
+                [self._experiment], filter_string=f"tags.`hash.key` = '{key}' and tags.status = 'ok'",
+                order_by=["attributes.start_time ASC"],
+            )  # fmt: skip
+            runs = ", ".join(run.info.run_id for run in found) or f"no run in this store, key {key}"
+            self._client.set_tag(self._parent, allowed(f"finished.{row['cell']}"), runs)
+
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        from harness.tracking_records import counts, judged
+
+        if not verdicts or self._broken:
+            return
+        with self._survive():
+            self._client.log_table(self._parent, judged(verdicts), "verdicts.json")
+            self._client.log_batch(self._parent, metrics=counts(verdicts, int(datetime.now(UTC).timestamp() * 1000)))
 
     def files(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -264,6 +300,11 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
             raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
         sent += len(rows)
     return sent
+
+
+def allowed(text: str) -> str:
+    """A name of a parameter, tag or metric that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", text)[:250]
 
 
 def shown_uri(text: str) -> str:

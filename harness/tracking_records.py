@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping
-from statistics import mean, median
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any, get_args
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
+from harness.environment import describe
+from harness.evidence import shape
+from harness.report.claims import Outcome, Verdict
 from harness.store import Row
+from harness.timing import decide, of_row
+from harness.tracking import allowed
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 
@@ -24,35 +29,39 @@ def parameters(row: Row) -> list[Param]:
     for role in ("speed_baseline", "fidelity_baseline"):
         if baseline := row[role]:
             values[role] = f"{baseline['method']} {json.dumps(baseline['params'], sort_keys=True)}"
-    return [Param(_name(k), str(v)[:LONGEST_PARAMETER]) for k, v in values.items() if v not in (None, "")]
+    return [Param(allowed(k), str(v)[:LONGEST_PARAMETER]) for k, v in values.items() if v not in (None, "")]
 
 
 def tags(row: Row) -> dict[str, str]:
     """What to search and filter runs by."""
-    timing, code = row["timing"] or {}, row["code"]
+    timing, code, environment = row["timing"] or {}, row["code"], row["environment"].get("before")
     values = {
         "status": row["status"], "cell": row["cell"], "recipe": row["recipe"], "scale": row["scale"],
         "decision": timing.get("decision"), "reason": timing.get("reason"), "revision": code.get("revision"),
         "dirty": code.get("dirty"), "error": (row["error"] or {}).get("message"),
+        "processes x pairs": " x ".join(map(str, shape(row))) if timing else None,
+        "disturbed": timing.get("disturbed") or None,
+        "machine": describe(environment) if environment else None,
+        "environment": json.dumps(environment, sort_keys=True) if environment else None,
         **{f"hash.{name}": value for name, value in row["hashes"].items()},
     }  # fmt: skip
-    return {_name(name): str(value)[:LONGEST_TAG] for name, value in values.items() if value is not None}
+    return {allowed(name): str(value)[:LONGEST_TAG] for name, value in values.items() if value is not None}
 
 
 def metrics(row: Row, time_ms: int) -> list[Metric]:
-    """Every finite number of the row: metrics, intervals (`_low`, `_high`), counters, phases, samples as steps."""
+    """Every finite number of the row: metrics, intervals (`_low`, `_high`), counters, what follows from the samples and
+    counters that depend on timing (`timing.`), phases, samples as steps."""
     numbers: dict[str, Any] = {**row["counters"], **row["metrics"]}
     for name, (low, high) in row["intervals"].items():
         numbers |= {f"{name}_low": low, f"{name}_high": high}
     timing = row["timing"] or {}
-    for name in ("noise_floor", "spread_baseline", "spread_method", "outliers"):
-        numbers[name] = timing.get(name)
+    numbers |= {f"timing.{name}": value for name, value in {**timing, **timing.get("counters", {})}.items()}
     numbers |= phases(timing)
     numbers["cell_s"] = row["seconds"]
     series = {name: [(0, value)] for name, value in numbers.items()} | samples(timing)
     series |= {f"series.{name}": list(enumerate(values)) for name, values in (row["series"] or {}).items()}
     return [
-        Metric(_name(name), float(value), time_ms, step)
+        Metric(allowed(name), float(value), time_ms, step)
         for name, steps in series.items()
         for step, value in steps
         if isinstance(value, int | float) and math.isfinite(value)
@@ -60,7 +69,7 @@ def metrics(row: Row, time_ms: int) -> list[Metric]:
 
 
 def phases(timing: Mapping[str, Any]) -> dict[str, float]:
-    """`phase.<role>.<phase>_s`: seconds of one call, the mean over processes."""
+    """`phase.<role>.<phase>_s`: seconds of one pass, the mean over processes."""
     seconds: dict[str, list[float]] = {}
     for process in timing.get("processes") or ():
         for role, record in (process.get("phases") or {}).items():
@@ -71,17 +80,38 @@ def phases(timing: Mapping[str, Any]) -> dict[str, float]:
 
 
 def samples(timing: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
-    """Series over pairs (`pair_speedup`, `pair_wall_clock_s`) and over processes (`process_speedup`)."""
-    processes = timing.get("processes") or []
-    pairs = [pair for process in processes for pair in process["pairs"]]
-    compared = timing.get("decision") is not None  # otherwise the baseline was timed against itself
-    series: dict[str, list[float]] = {"pair_wall_clock_s": [pair["method_ns"] / 1e9 for pair in pairs]}
-    if compared:
-        series["pair_speedup"] = [pair["baseline_ns"] / pair["method_ns"] for pair in pairs]
-        series["process_speedup"] = [
-            median(pair["baseline_ns"] / pair["method_ns"] for pair in process["pairs"]) for process in processes
-        ]
+    """Series over processes (`process_speedup`, the ratios whose median is the speedup, and `process_wall_clock_s`)
+    and over pairs (`pair_speedup`, `pair_wall_clock_s`). Seconds are those of one pass."""
+    processes = of_row(timing.get("processes") or [])
+    if not processes:
+        return {}
+    summary = decide(processes)
+    pairs = [pair for process in processes for pair in process.pairs]
+    series = {
+        "process_speedup": summary.ratios,
+        "process_wall_clock_s": [mean(sum(pair["method_ns"]) for pair in p.pairs) / 1e9 for p in processes],
+        "pair_wall_clock_s": [sum(pair["method_ns"]) / 1e9 for pair in pairs],
+    }
+    if summary.ratios:
+        series["pair_speedup"] = [sum(pair["baseline_ns"]) / sum(pair["method_ns"]) for pair in pairs]
     return {name: list(enumerate(values)) for name, values in series.items() if values}
+
+
+def judged(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
+    """Verdicts as the columns of a table."""
+    return {
+        "outcome": [verdict.outcome for verdict in verdicts],
+        "claim": [verdict.claim.text for verdict in verdicts],
+        "source": [verdict.claim.source for verdict in verdicts],
+        "detail": [verdict.detail for verdict in verdicts],
+        "settled by": [verdict.command or "" for verdict in verdicts],
+    }
+
+
+def counts(verdicts: Sequence[Verdict], time_ms: int) -> list[Metric]:
+    """How many verdicts have each outcome: `claims.holds`, `claims.does_not_hold`, ..."""
+    found = Counter(verdict.outcome for verdict in verdicts)
+    return [Metric(f"claims.{name.replace(' ', '_')}", found[name], time_ms, 0) for name in get_args(Outcome)]
 
 
 def dataset(row: Row) -> DatasetInput | None:
@@ -94,8 +124,3 @@ def dataset(row: Row) -> DatasetInput | None:
     profile = json.dumps(row["facts"], sort_keys=True)
     data = Dataset(name=name, digest=digest[:36], source_type="task", source=source, profile=profile)
     return DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])
-
-
-def _name(text: str) -> str:
-    """A name that MLflow accepts."""
-    return re.sub(r"[^\w\-. :/]", "_", text)[:250]

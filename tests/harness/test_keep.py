@@ -10,8 +10,9 @@ from harness import environment
 from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
 from harness.keep import Scrubber, keep
-from harness.recipe import Figure, Timing, parse
+from harness.recipe import Figure, Ordered, Timing, parse
 from harness.store import RowStore, new_row
+from tests.harness.rows import with_samples
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
 ENVIRONMENT = environment.capture()
@@ -24,16 +25,16 @@ LM = Cell(
 CELLS = [LM, replace(LM, row="kNN-LM", speed_baseline=Named("lm", {"sizes": (1, 2)}))]
 
 
-def row(name, *, shape=(10, 3), dirty=False, revision="r1", machine="CPU", **known):
-    processes = [{"pairs": [{}] * shape[1]} for _ in range(shape[0])]
+def row(name, *, speedup=2.0, shape=(10, 3), first=0, dirty=False, revision="r1", machine="CPU", **known):
     before = ENVIRONMENT | {"cpu": {"model": machine}}
     compared = name != "LM"
-    return new_row(**({
+    made = new_row(**({
         "recipe": "demo", "row": name, "scale": "small", "method": "m", "task": "t", "seed": 1,
         "code": {"revision": revision, "dirty": dirty}, "environment": {"before": before, "after": before},
-        "timing": {"processes": processes}, "metrics": {"speedup": 2.0} if compared else {},
         "speed_baseline": {"method": "lm", "params": {"sizes": [1, 2]}} if compared else None,
+        "hashes": {"cell": CELLS[compared].hash, "key": f"key of {name}"},
     } | known))  # fmt: skip
+    return with_samples(made, speedup, shape=shape, first=first, single=made["speed_baseline"] is None)
 
 
 @pytest.fixture
@@ -75,7 +76,6 @@ def test_the_newest_row_of_each_cell_is_kept_with_a_table(run):
         ([row("LM"), row("kNN-LM", machine="B")], "different machines"),
         ([row("LM"), row("kNN-LM", shape=(9, 3))], r"6 x 4 or 10 x 3 needed: kNN-LM \(9 x 3\)"),
         ([row("LM"), row("kNN-LM", shape=(5, 40))], r"kNN-LM \(5 x 40\)"),
-        ([row("LM"), row("kNN-LM", timing=None)], r"kNN-LM \(0 x 0\)"),
     ],
 )
 def test_what_may_not_be_kept_is_refused_with_the_reason(run, tmp_path, rows, reason):
@@ -86,7 +86,7 @@ def test_what_may_not_be_kept_is_refused_with_the_reason(run, tmp_path, rows, re
 
 def test_the_kept_table_and_figure_show_the_kept_rows(run):
     figure = RECIPE.model_copy(update={"figure": Figure(x="foss", y="speedup")})
-    target = run(row("LM"), row("kNN-LM", metrics={"speedup": 3.75, "foss": 0.5}), recipe=figure)
+    target = run(row("LM"), row("kNN-LM", speedup=3.75, metrics={"foss": 0.5}), recipe=figure)
     table = (target / "table.md").read_text()
     assert "3.75" in table and "earlier" not in table
     assert (target / "figure.svg").stat().st_size and (target / "figure.png").stat().st_size
@@ -114,13 +114,64 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
         run(row("LM"), row("kNN-LM", **known))
 
 
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (
+            {"fidelity": Ordered(metric="exact_match", **{"is": "at least"}, bound=0.9)},
+            "other labels, fidelity, timing",
+        ),
+        ({"timing": Timing(threads=2)}, "other labels, fidelity, timing"),
+        ({"timing": Timing(processes=12)}, "other labels, fidelity, timing"),
+        ({"timed": False}, "other labels, fidelity, timing"),
+        ({"row": "kNN", "column": "LM"}, "other labels, fidelity, timing"),  # the same name, cut elsewhere
+        ({"task": Named("t", {"timed": 5})}, "task's timed not given instead of 5"),  # the length of a sample
+    ],
+)
+def test_rows_measured_before_the_recipe_changed_are_refused(run, change, difference):
+    before = replace(CELLS[1], row="kNN / LM", fidelity=Ordered(metric="exact_match", **{"is": "at least"}, bound=1))
+    rows = [row("LM"), row(before.name, hashes={"cell": before.hash, "key": "k"})]
+    assert run(*rows, cells=[LM, before])
+    with pytest.raises(RequestError, match=f"other settings than the recipe's.*kNN / LM: {difference}"):
+        run(*rows, cells=[LM, replace(before, **change)])
+
+
+def test_a_row_of_another_label_is_no_row_of_the_cell(run):
+    with pytest.raises(RequestError, match="no row for kNN-LM, k=8"):
+        run(row("LM"), row("kNN-LM"), cells=[LM, replace(CELLS[1], row="kNN-LM, k=8")])
+
+
+def test_longer_patience_voids_nothing(run):
+    assert run(row("LM"), row("kNN-LM"), cells=[LM, replace(CELLS[1], timing=Timing(timeout=9))])
+
+
+def test_all_repeats_are_kept_and_the_table_shows_them_pooled(run):
+    target = run(
+        row("LM"), row("kNN-LM", speedup=2.0), row("kNN-LM", status="failed"), row("kNN-LM", speedup=4.0, first=10)
+    )
+    kept = RowStore(target / "rows.jsonl").rows()
+    assert [(one["cell"], one["metrics"].get("speedup")) for one in kept] == [
+        ("LM", None), ("kNN-LM", pytest.approx(2)), ("kNN-LM", pytest.approx(4)),
+    ]  # fmt: skip
+    line = next(line for line in (target / "table.md").read_text().splitlines() if line.startswith("| kNN-LM"))
+    assert "2.99 [2.00, 3.99]" in line
+
+
+def test_a_measurement_under_another_key_is_no_repeat(run):
+    other = row("kNN-LM", speedup=2.0, hashes={"cell": CELLS[1].hash, "key": "of older code"})
+    target = run(row("LM"), other, row("kNN-LM", speedup=4.0))
+    kept = RowStore(target / "rows.jsonl").rows()
+    assert [one["metrics"].get("speedup") for one in kept] == [None, pytest.approx(4)]
+
+
 def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HARNESS_CACHE", str(Path.home() / "cache"))
     params = {"method": {"k": 8}, "task": {"model": "/srv/models/gpt2", "index": str(Path.home() / "cache" / "x")}}
     facts = {"corpus": str(tmp_path / "data" / "wikitext-2"), "home": str(Path.home() / "notes"), "ratio": "a/b, 1/2/3"}
     cells = [replace(LM, method=Named("m", params["method"]), task=Named("t", params["task"])), CELLS[1]]
-    target = run(row("LM", params=params, facts=facts), row("kNN-LM"), cells=cells)
+    own = row("LM", params=params, facts=facts, hashes={"cell": cells[0].hash, "key": "LM"})
+    target = run(own, row("kNN-LM"), cells=cells)
     content = "".join(path.read_text() for path in target.iterdir() if path.suffix != ".svg")
     assert str(tmp_path) not in content and str(Path.home()) not in content and "/srv" not in content
     kept = json.loads((target / "rows.jsonl").read_text().splitlines()[0])

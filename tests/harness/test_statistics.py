@@ -69,5 +69,46 @@ def test_paired_differences_are_narrower_than_their_parts():
     assert alone[1] - alone[0] > 0.01
 
 
+def test_the_interval_over_processes_does_not_depend_on_their_order():
+    values = [1.9, 1.0, 1.4, 1.1, 1.7, 1.2, 1.3, 1.8, 1.5, 1.6]
+    assert statistics.interval_over_processes(values) == statistics.interval_over_processes(sorted(values))
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 10), (1, 10), (7, 10), (200, 200), (81, 263), (15, 148)])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_wilsons_interval_is_that_of_scipy(hits, n, level):
+    stats = pytest.importorskip("scipy.stats")
+    expected = stats.binomtest(hits, n).proportion_ci(level, method="wilson")
+    assert statistics.wilson(hits, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_wilsons_interval_of_published_examples():
+    # Newcombe 1998, Statistics in Medicine 17, table I, method 3
+    assert statistics.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert statistics.wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert statistics.wilson(0, 20) == pytest.approx((0, 0.1611), abs=5e-5)
+
+
+def test_shares_of_hits_have_wilsons_interval_and_perfect_ones_do_not_shrink_to_a_point():
+    assert statistics.share_interval(np.ones(200)) == pytest.approx((0.981, 1.0), abs=5e-4)
+    assert statistics.share_interval(np.zeros(200)) == pytest.approx((0.0, 0.019), abs=5e-4)
+    assert statistics.share_interval(np.repeat([1, 0], [81, 182])) == statistics.wilson(81, 263)
+    assert statistics.share_interval(np.ones(9)) is None
+
+
+def test_shares_that_are_fractions_have_a_bootstrap_interval_and_equal_ones_wilsons():
+    values = np.random.default_rng(0).choice([0.4, 0.6, 0.8, 1.0], 500)
+    low, high = statistics.share_interval(values)
+    assert low < values.mean() < high and high - low < 0.06
+    assert (low, high) == statistics.share_interval(values)  # seeded
+    assert statistics.share_interval(np.full(50, 0.8)) == pytest.approx(statistics.wilson(40, 50))
+
+
+def test_the_interval_of_a_share_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = [low <= 0.97 <= high for low, high in (statistics.wilson(n, 200) for n in rng.binomial(200, 0.97, 4000))]
+    assert 0.93 < np.mean(held) < 0.98
+
+
 def test_geometric_mean_of_reciprocal_ratios_is_one():
     assert statistics.geometric_mean([4, 0.25]) == pytest.approx(1)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.errors import MachineError, RequestError
 from harness.store import SCHEMA, Row, RowStore, migrate, new_row
+from tests.harness.rows import with_samples
 
 
 def row(name: str = "LM", **known) -> Row:
@@ -101,14 +102,59 @@ def test_a_line_that_lacks_keys_or_is_no_object_is_refused(store):
 
 
 def test_rows_of_older_schemas_are_migrated_step_by_step_and_newer_ones_refused():
-    steps = {1: lambda r: {**r, "speed": r["speedup"]}, 2: lambda r: {**r, "speed": r["speed"] * 2}}
-    assert migrate({"schema": 1, "speedup": 3}, "f", steps, newest=3)["speed"] == 6
-    with pytest.raises(RequestError, match="f has schema 4, this version reads up to 3"):
-        migrate({"schema": 4}, "f", steps, newest=3)
+    steps = {7: lambda r: {**r, "speed": r["speedup"]}, 8: lambda r: {**r, "speed": r["speed"] * 2}}
+    assert migrate({"schema": 7, "speedup": 3}, "f", steps, newest=9)["speed"] == 6
+    with pytest.raises(RequestError, match="f has schema 10, this version reads up to 9"):
+        migrate({"schema": 10}, "f", steps, newest=9)
     with pytest.raises(RequestError, match="no migration leads from 0 to 1"):
-        migrate({"schema": 0}, "f", steps, newest=3)
+        migrate({"schema": 0}, "f", steps, newest=9)
     with pytest.raises(RequestError, match="no schema number"):
         migrate({}, "f")
+
+
+def test_an_edited_row_is_refused_by_name(store):
+    made = with_samples(row(speed_baseline={"method": "lm", "params": {}}), 1.5)
+    store.append(made)
+    assert store.rows() == [made]
+    made["timing"]["decision"], made["metrics"]["speedup"] = "faster", 1.6
+    store.append(made)
+    with pytest.raises(RequestError, match=r"line 2: speedup of LM do not follow from the row's samples; .* measure"):
+        store.rows()
+
+
+def test_a_speedup_without_samples_is_refused(store):
+    store.append(row(metrics={"speedup": 9.0}, speed_baseline={"method": "lm", "params": {}}))
+    with pytest.raises(RequestError, match="speedup of LM do not follow"):
+        store.rows()
+    store.path.unlink()
+    store.append(row(metrics={"speedup": 9.0}))  # an analysis counts as it likes
+    assert store.rows()[0]["metrics"] == {"speedup": 9.0}
+
+
+@pytest.mark.parametrize("schema", [2, SCHEMA])
+@pytest.mark.parametrize(
+    "samples",
+    [
+        {"processes": []}, {"processes": [{"pairs": [{}]}], "objections": []}, {"processes": 3, "objections": []},
+        {"processes": [{"pairs": [], "noise": []}], "objections": []},
+    ],
+)  # fmt: skip
+def test_samples_that_cannot_be_read_are_refused_in_one_line(store, samples, schema):
+    store.append(row(timing=samples, schema=schema))
+    with pytest.raises(RequestError, match=r"rows.jsonl line 1 is not a row: its samples cannot be read") as caught:
+        store.rows()
+    assert "\n" not in str(caught.value)
+
+
+def test_repeats_under_one_key_count_as_one_row_of_all_their_processes(store):
+    for number, speedup in enumerate((2.0, 3.0)):
+        made = row(hashes={"key": "k"}, seconds=float(number), speed_baseline={"method": "lm", "params": {}})
+        store.append(with_samples(made, speedup, first=10 * number))
+    store.append(row("b", hashes={"key": "other"}))
+    store.append(row(status="failed", hashes={"key": "k"}))
+    finished = store.finished("k")
+    assert finished["metrics"]["speedup"] == pytest.approx(2.5, rel=0.01) and finished["timing"]["repeats"] == 2
+    assert finished["seconds"] == 1.0 and len(store.rows()) == 4
 
 
 def test_a_row_of_the_first_schema_gets_empty_series_and_examples():

@@ -1,5 +1,6 @@
 """Every row reaches MLflow or the list of rows that it missed, and a run never ends because of tracking."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from harness import environment
 from harness.errors import RequestError
 from harness.recipe import Recipe, parse
+from harness.report import claims as report
 from harness.store import Row, RowStore, new_row
 from harness.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
+from tests.harness.rows import with_samples
 
+ENVIRONMENT = environment.capture()
 CELLS = "cells: [{row: LM, method: lm}]"
 
 
@@ -34,18 +39,22 @@ def tracker(root) -> MlflowTracker:
 
 
 def row(name: str = "kNN-LM", **known) -> Row:
-    pairs = [{"order": "AB", "baseline_ns": a, "method_ns": b} for a, b in ((4e9, 2e9), (9e9, 3e9))]
-    process = {"pairs": pairs, "noise": [], "loops": {}, "phases": {"method": {"seconds": {"search": 0.5}}}}
     values = {
         "recipe": "demo", "row": name, "column": "FoSS=0", "scale": "mini", "method": "knnlm", "task": "toy",
         "params": {"method": {"k": 8}, "task": {"model": "tiny"}}, "seed": 1, "device": "cpu",
-        "metrics": {"perplexity": 12.5, "speedup": 2.5, "broken": float("nan")}, "intervals": {"speedup": [2.0, 3.0]},
-        "counters": {"searches": 7.0}, "timing": {"processes": [process], "decision": "faster", "noise_floor": 1.1},
+        "metrics": {"perplexity": 12.5, "broken": float("nan")}, "counters": {"searches": 7.0},
+        "speed_baseline": {"method": "lm", "params": {}}, "environment": {"before": ENVIRONMENT, "after": ENVIRONMENT},
         "hashes": {"data": "d" * 64, "model": "m" * 20, "key": "k"}, "facts": {"corpus": "wiki", "tokens": 10},
         "code": {"revision": "abc"}, "series": {"edit_ratio": [0.1, 0.3]},
         "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
     }  # fmt: skip
-    return new_row(**(values | known))
+    made = new_row(**(values | known))
+    if "timing" not in known:
+        with_samples(made, 2.5, shape=(6, 4), spread=0.2, noise=1.1, seconds=2.0)
+        for process in made["timing"]["processes"]:
+            process["phases"] = {"method": {"seconds": {"search": 0.5}}}
+        made["timing"] |= {"counters": {"rollbacks": 3.0}, "disturbed": "other processes took 0.30 of a core"}
+    return made
 
 
 def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(tracker, recipe, root, tmp_path):
@@ -65,13 +74,25 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}
     expected = {
         "perplexity": 12.5, "speedup": 2.5, "speedup_low": 2.0, "speedup_high": 3.0, "searches": 7.0,
-        "phase.method.search_s": 0.5, "cell_s": 3.0, "noise_floor": 1.1,
+        "phase.method.search_s": 0.5, "cell_s": 3.0, "timing.noise_floor": 1.1, "timing.repeat": 1.0,
+        "timing.items": 120, "timing.timed_items": 120, "timing.outliers": 0, "timing.rollbacks": 3,
     }  # fmt: skip
-    assert expected.items() <= good.data.metrics.items() and "broken" not in good.data.metrics
+    assert {name: good.data.metrics.get(name) for name in expected} == pytest.approx(expected)
+    assert "broken" not in good.data.metrics
     assert {"method.k": "8", "task.model": "tiny", "row": "kNN-LM"}.items() <= good.data.params.items()
-    assert {"decision": "faster", "status": "ok", "revision": "abc"}.items() <= good.data.tags.items()
+    told = {
+        "decision": "faster", "status": "ok", "revision": "abc", "processes x pairs": "6 x 4",
+        "disturbed": "other processes took 0.30 of a core", "machine": environment.describe(ENVIRONMENT),
+    }  # fmt: skip
+    assert told.items() <= good.data.tags.items() and "above the noise floor" in good.data.tags["reason"]
+    assert json.loads(good.data.tags["environment"]) == ENVIRONMENT
+    history = tracker.client.get_metric_history(good.info.run_id, "process_speedup")
+    ratios = [2.5 * (0.8 + 0.08 * number) for number in range(6)]
+    assert [(point.step, point.value) for point in history] == [(n, pytest.approx(r)) for n, r in enumerate(ratios)]
     history = tracker.client.get_metric_history(good.info.run_id, "pair_speedup")
-    assert [(point.step, point.value) for point in history] == [(0, 2.0), (1, 3.0)]
+    assert [point.value for point in history] == pytest.approx([ratio for ratio in ratios for _ in range(4)])
+    history = tracker.client.get_metric_history(good.info.run_id, "process_wall_clock_s")
+    assert [point.value for point in history] == pytest.approx([2.0] * 6)
     history = tracker.client.get_metric_history(good.info.run_id, "series.edit_ratio")
     assert [(point.step, point.value) for point in history] == [(0, 0.1), (1, 0.3)]
     inputs = tracker.client.get_run(good.info.run_id).inputs
@@ -81,6 +102,57 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
         f.path for f in tracker.client.list_artifacts(bad.info.run_id)
     ] == ["error.txt"]
     assert (root / "mlartifacts" / "demo").is_dir() and not (tmp_path / "unsent.jsonl").exists()
+
+
+def parent_of(tracker, scale):
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    found = tracker.client.search_runs([experiment], filter_string=f"run_name LIKE '{scale} cpu%'")
+    return found[0]  # the newest
+
+
+def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measure(tracker, recipe, tmp_path):
+    rows = [row(name, hashes={"key": f"key of {name}"}) for name in ("twice (a)", "once", "elsewhere", "failed")]
+    rows[3]["status"] = "failed"
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        for number in (0, 0, 1, 3):  # the first cell was measured twice
+            invocation.row(rows[number])
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        for one in rows:
+            invocation.finished(one)
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
+    sent = {
+        name: [r.info.run_id for r in runs if r.info.run_name == f"{name} / FoSS=0"] for name in ("twice (a)", "once")
+    }
+    tags = parent_of(tracker, "mini").data.tags
+    assert sorted(tags["finished.twice _a_ / FoSS_0"].split(", ")) == sorted(sent["twice (a)"])
+    assert len(sent["twice (a)"]) == 2 and [tags["finished.once / FoSS_0"]] == sent["once"]
+    assert tags["finished.elsewhere / FoSS_0"] == "no run in this store, key key of elsewhere"
+    assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
+
+
+def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, tmp_path):
+    claims = """
+claims:
+  - {text: it is fast, source: section 4, row: kNN-LM, metric: speedup, is: above, than: 1}
+  - {text: it is good, source: section 5, row: kNN-LM, metric: perplexity, is: below, than: 1}
+  - {text: it is small, source: section 6, row: another, metric: bytes, is: below, than: 1}
+"""
+    judged = parse(f"name: demo\ntitle: t\npaper: p\nsource: s\ntask: {{name: toy}}\n{CELLS}\n{claims}", "demo.yaml")
+    verdicts = report.verdicts(judged, [row(scale="small")], "small")
+    with tracker.invocation(judged, "small", "cpu", tmp_path) as invocation:
+        invocation.verdicts(verdicts)
+    parent = parent_of(tracker, "small")
+    assert {name: value for name, value in parent.data.metrics.items() if name.startswith("claims.")} == {
+        "claims.holds": 1, "claims.does_not_hold": 0, "claims.no_difference_shown": 0,
+        "claims.not_settled": 1, "claims.not_tested": 1,
+    }  # fmt: skip
+    table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
+    assert table["columns"] == ["outcome", "claim", "source", "detail", "settled by"]
+    assert [line[:2] for line in table["data"]] == [
+        ["holds", "it is fast"], ["not settled", "it is good"], ["not tested", "it is small"],
+    ]  # fmt: skip
+    assert [line[3] for line in table["data"]] == [verdict.detail for verdict in verdicts]
 
 
 def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
@@ -103,6 +175,8 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
         (tmp_path / "store" / "mlflow.db").write_bytes(b"not a database any more" * 1000)
         for name in ("second", "third"):
             invocation.row(row(name))
+        invocation.finished(row("fourth"))
+        invocation.verdicts([])
         invocation.files([tmp_path])
     assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
     warning = capsys.readouterr().err
@@ -131,7 +205,8 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
     code = (
         "import sys; from pathlib import Path; from harness.tracking import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
-        "with t.invocation(None, 'mini', 'cpu', Path('x')) as i: i.row({}); i.files([])\n"
+        "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
+        "    i.row({}); i.finished({}); i.verdicts([]); i.files([])\n"
         "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
