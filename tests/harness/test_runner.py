@@ -36,6 +36,9 @@ class Heard:
     def row(self, row):
         self.rows.append(row)
 
+    def finished(self, row):
+        pass
+
 
 def run(registry, folder, task, lines, timeout=60.0, fresh=False):
     loaded = recipe.parse(RECIPE.format(task=task, cells=lines, timeout=timeout), "toy.yaml")

@@ -10,7 +10,7 @@ import pytest
 
 from harness import environment
 from harness.errors import RequestError
-from harness.recipe import Recipe, parse
+from harness.recipe import Claim, Recipe, parse
 from harness.report import claims as report
 from harness.store import Row, RowStore, new_row
 from harness.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
@@ -131,16 +131,18 @@ def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measu
     assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
 
 
-def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, tmp_path):
-    claims = """
-claims:
-  - {text: it is fast, source: section 4, row: kNN-LM, metric: speedup, is: above, than: 1}
-  - {text: it is good, source: section 5, row: kNN-LM, metric: perplexity, is: below, than: 1}
-  - {text: it is small, source: section 6, row: another, metric: bytes, is: below, than: 1}
-"""
-    judged = parse(f"name: demo\ntitle: t\npaper: p\nsource: s\ntask: {{name: toy}}\n{CELLS}\n{claims}", "demo.yaml")
-    verdicts = report.verdicts(judged, [row(scale="small")], "small")
-    with tracker.invocation(judged, "small", "cpu", tmp_path) as invocation:
+def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path):
+    outcomes = ("holds", "not settled", "not tested")
+    verdicts = [
+        report.Verdict(
+            Claim.model_validate(
+                {"text": f"claim {n}", "source": "here", "of": {"method": "lm"}, "metric": "x", "is": "above", "than": 1}
+            ),
+            "small", outcome, f"detail {n}",
+        )
+        for n, outcome in enumerate(outcomes)
+    ]  # fmt: skip
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
         invocation.verdicts(verdicts)
     parent = parent_of(tracker, "small")
     assert {name: value for name, value in parent.data.metrics.items() if name.startswith("claims.")} == {
@@ -150,7 +152,7 @@ claims:
     table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
     assert table["columns"] == ["outcome", "claim", "source", "detail", "settled by"]
     assert [line[:2] for line in table["data"]] == [
-        ["holds", "it is fast"], ["not settled", "it is good"], ["not tested", "it is small"],
+        ["holds", "claim 0"], ["not settled", "claim 1"], ["not tested", "claim 2"],
     ]  # fmt: skip
     assert [line[3] for line in table["data"]] == [verdict.detail for verdict in verdicts]
 
