@@ -34,8 +34,8 @@ def default_cache() -> Path:
 
 
 def digest(key: Any) -> str:
-    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
-    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys. Numbers may be infinite."""
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

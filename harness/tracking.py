@@ -177,6 +177,8 @@ class MlflowInvocation:
     def finished(self, row: Row) -> None:
         """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
         has none of them, with the row's key."""
+        from harness.tracking_records import allowed
+
         if self._broken:
             return
         with self._survive():
@@ -300,11 +302,6 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
             raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
         sent += len(rows)
     return sent
-
-
-def allowed(text: str) -> str:
-    """A name of a parameter, tag or metric that MLflow accepts."""
-    return re.sub(r"[^\w\-. :/]", "_", text)[:250]
 
 
 def shown_uri(text: str) -> str:

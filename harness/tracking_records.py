@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -16,7 +17,6 @@ from harness.evidence import shape
 from harness.report.claims import Outcome, Verdict
 from harness.store import Row
 from harness.timing import decide, of_row
-from harness.tracking import allowed
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 
@@ -124,3 +124,8 @@ def dataset(row: Row) -> DatasetInput | None:
     profile = json.dumps(row["facts"], sort_keys=True)
     data = Dataset(name=name, digest=digest[:36], source_type="task", source=source, profile=profile)
     return DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])
+
+
+def allowed(text: str) -> str:
+    """A name of a parameter, tag or metric that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", text)[:250]

@@ -56,10 +56,10 @@ class EditingTask(Task):
     """Parameters that all editing tasks share. source: `folder` takes sentences from data sets, `generated` from a
     seeded grammar, whose corrections are known. model: `train:` and a size of `tasks.models.encoder_decoder_sizes`, to
     train here on `text` (clean text, a data set), or a model by folder or hub id. limit: longest output in ids.
-    evaluation: at most this many sentences (None: all), drawn with `seed`. timed: sentences of the timed pass, drawn
-    among them. batch: sentences decoded at a time. edit_ratio: [low, high), only sentences whose greedy output (by
-    `transformers`) differs from the source by that much. shown: worked examples, spread over the edit ratios of the
-    outputs. seed: of training, of errors that are generated, and of what is drawn.
+    evaluation: at most this many sentences (None: all), drawn with `seed`. timed: sentences of one timed pass, at least
+    a batch, taken from all that are evaluated. batch: sentences decoded at a time. edit_ratio: [low, high), only
+    sentences whose greedy output (by `transformers`) differs from the source by that much. shown: worked examples,
+    spread over the edit ratios of the outputs. seed: of training, of errors that are generated, and of what is drawn.
     """
 
     source: str = "folder"
@@ -67,7 +67,7 @@ class EditingTask(Task):
     model: str = "train:small"
     limit: int = 256
     evaluation: int | None = None
-    timed: int = 16
+    timed: int = 4
     batch: int = 1
     edit_ratio: list[float] | None = None
     shown: int = 0
@@ -140,9 +140,8 @@ class EditingTask(Task):
         encoded = self.generator.encode([" ".join(tokens) for tokens in items.sources])
         self._check_lengths(encoded, items.label)
         numbers = self._within(items, encoded, cache, progress)
-        # the timed sentences are the same ones however many are evaluated
-        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))]
-        numbers = np.sort(drawn[: self.evaluation])
+        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
+        numbers = np.sort(drawn)
         self.chosen = items.chosen(numbers.tolist())
         sources = [encoded[number] for number in numbers]
         record = Path(folder) / "training.json"
@@ -151,7 +150,8 @@ class EditingTask(Task):
             model=self.generator,
             training=(),
             evaluation=sources,
-            timed=[encoded[number] for number in drawn[: self.timed]],
+            timed=[encoded[number] for number in drawn],
+            sample=min(max(self.timed, self.batch), len(drawn)),
             limit=self.limit,
             batch=self.batch,
             hashes={

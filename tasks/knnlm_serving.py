@@ -12,6 +12,7 @@ from harness.errors import RequestError
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
+from tasks.pool import enough
 from tasks.serving import drawn, number_of, serving_metrics
 from tasks.sources import Kind, open_source
 from tasks.streams import Selection, joined, streams
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class KnnLmServing(Task):
     """`evaluation` prompts of `prompt_tokens` tokens, drawn by the run's seed from the test split, each continued by
-    `limit` tokens. source, dataset, model, window, dtype: as in `wikitext-perplexity`; the train split is the
-    reference text, after it those of the data sets `more` (several separated by `+`; not of `embedded`, which
-    is one), `reference_tokens` of each (null: all). `validation_tokens` of the dataset's validation split tune kNN-LM.
+    `limit` tokens. `timed`: prompts of one timed pass, taken from those evaluated and, where they are fewer than
+    `tasks.pool.enough`, from the ones drawn after them.
+
+    source, dataset, model, window, dtype: as in `wikitext-perplexity`; the train split is the reference text, after it
+    those of the data sets `more` (several separated by `+`; not of `embedded`, which is one), `reference_tokens` of
+    each (null: all). `validation_tokens` of the dataset's validation split tune kNN-LM.
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
@@ -91,10 +95,12 @@ class KnnLmServing(Task):
         reference = joined(parts)
         tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)
         validation = streams(source, "validation", reader, tuning, cache, progress)
-        piece = Selection(tokens=4 * self.evaluation * self.prompt_tokens, piece=2 * self.prompt_tokens, seed=seed)
-        held_out = streams(source, "test", reader, piece, cache, progress)
+        # all of it, so that the prompts to evaluate are the same however many there are to time
+        held_out = streams(source, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)
         long_enough = [stream for stream in held_out if len(stream) >= self.prompt_tokens]
-        prompts = [stream[: self.prompt_tokens].tolist() for stream in drawn(long_enough, self.evaluation, seed)]
+        number = max(self.evaluation, enough(self.timed))
+        timed = [stream[: self.prompt_tokens].tolist() for stream in drawn(long_enough, number, seed)]
+        prompts = timed[: self.evaluation]
         if not prompts:
             raise RequestError(
                 f"knnlm-serving: no piece of the test split of {source.name} has prompt_tokens={self.prompt_tokens}; "
@@ -121,7 +127,8 @@ class KnnLmServing(Task):
             knowledge=reference,
             validation=validation,
             evaluation=prompts,
-            timed=prompts[: self.timed],
+            timed=timed,
+            sample=min(self.timed, len(timed)),
             limit=self.limit,
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,7 +39,8 @@ class LmOutputLayer(NextWords):
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: in which the model runs; the layer and the
     contexts are float32 whatever it is, and a layer without bias gets one of zeros. contexts, evaluation: tokens of
-    seeded pieces of the train and the test split. The rest: see `NextWords`.
+    seeded pieces of the train and the test split. Between two calls in use the model, without its output layer, reads a
+    token of the test text (`batch` of them in as many texts). The rest: see `NextWords`.
     """
 
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
@@ -87,18 +89,29 @@ class LmOutputLayer(NextWords):
             "evaluation": self.evaluation, "seed": self.seed, "format": _FORMAT,
         }  # fmt: skip
 
-        def build(target: Path) -> None:
+        def load() -> CausalLM:
             from tasks.models.language import CausalLM
 
             name = f"{self.model} on {source.name}" if self.model.startswith("train:") else self.model
-            model = CausalLM.load(
+            return CausalLM.load(
                 place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
                 name=name,
             )  # fmt: skip
-            self._write(target, model, source, cache, progress)
+
+        def build(target: Path) -> None:
+            self._write(target, load(), source, cache, progress)
 
         arrays = cache.build("output-layer-contexts", key, build)
-        return self.setting(arrays, source.name, {"data": splits["test"], "training_data": splits["train"]})
+
+        def between() -> Callable[[], object]:
+            from tasks.models.steps import transformer_steps
+
+            model = load()
+            ids = np.concatenate([[model.start_id], np.load(arrays / "test_targets.npy")])
+            return transformer_steps(model, ids, self.batch)
+
+        hashes = {"data": splits["test"], "training_data": splits["train"]}
+        return self.setting(arrays, source.name, hashes, between)
 
     def _place(self, source: Source, cache: Cache, context: Context, progress: Any) -> str:
         """Folder or hub id of the model, trained first where it is to be trained here (which imports torch even to find

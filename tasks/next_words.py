@@ -7,7 +7,7 @@ came about, and how the model that it belongs to is found again, is the subclass
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,10 @@ ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bia
 
 
 class NextWords(Task):
-    """`evaluation`: test contexts of the quality pass, drawn with `seed`; `timed`: consecutive ones of the timed pass,
-    for contexts of one text follow each other in use too. `batch`: contexts asked at a time. `perplexity`: ask the
-    method for the probability of every true next word as well, and time that instead of the top-k (L2S, Table 5); it
-    goes with a batch of 1 only."""
+    """`evaluation`: test contexts of the quality pass, drawn with `seed`; `timed`: contexts of one timed pass, taken
+    from all test contexts, which stand in the order of the text, for contexts of one text follow each other in use too.
+    `batch`: contexts asked at a time. `perplexity`: ask the method for the probability of every true next word as well,
+    and time that instead of the top-k (L2S, Table 5); it goes with a batch of 1 only."""
 
     contract = "softmax-screening"
 
@@ -53,23 +53,25 @@ class NextWords(Task):
         self.contexts, self.evaluation, self.timed = contexts, evaluation, timed
         self.k, self.batch, self.perplexity, self.seed = k, batch, perplexity, seed
 
-    def setting(self, folder: Path, data: str, hashes: dict[str, str]) -> SoftmaxSetting:
-        """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content."""
+    def setting(
+        self, folder: Path, data: str, hashes: dict[str, str], between: Callable[[], Callable[[], object]]
+    ) -> SoftmaxSetting:
+        """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content;
+        between: opens the model, as `SoftmaxSetting` has it."""
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         facts = json.loads((folder / "facts.json").read_text())
         test, targets = arrays["test_contexts"], arrays["test_targets"]
-        rng = np.random.default_rng(self.seed)
-        chosen = np.sort(rng.permutation(len(test))[: self.evaluation])
-        first = int(rng.integers(max(1, len(test) - self.timed)))
-        timed = slice(first, first + self.timed)
+        chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
         return SoftmaxSetting(
             layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
             contexts=arrays["contexts"],
             targets=arrays["targets"],
             evaluation=np.array(test[chosen]),
             evaluation_targets=np.array(targets[chosen]),
-            timed=np.array(test[timed]),
-            timed_targets=np.array(targets[timed]) if self.perplexity else None,
+            timed=np.asarray(test),
+            timed_targets=np.asarray(targets) if self.perplexity else None,
+            sample=min(self.timed, len(test)),
+            between=between,
             k=self.k,
             batch=self.batch,
             hashes={**hashes, "model": facts.pop("model_hash")},

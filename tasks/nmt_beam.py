@@ -4,8 +4,10 @@ Contexts are the attentional states of an LSTM translator: teacher-forced over t
 test pairs to evaluate precision on; timed are those that the exact beam search visits, one after another, for that is
 what a softmax is asked for in use. BLEU is that of a beam search over the whole test set with the method as softmax.
 
-Two things the timed pass is not: it asks for max(k, beam) words where a search asks for `beam` of them, and it asks
-context after context, where in use an LSTM step lies between and may drive a method's arrays out of the nearest caches.
+Two things differ between the timed pass and a search: it asks for max(k, beam) words, a search for `beam` of them; and
+between every two calls the translator makes a step for all places of the beam, where a search makes one for as many
+contexts as hypotheses are live. The latter is the stricter of the two: nothing that a method keeps in the nearest
+caches outlives a call.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from tasks import sentences
 from tasks.metrics.accuracy import accuracy
 from tasks.models import translation_sizes
 from tasks.models.beam_search import Clock, Hypothesis, Search
-from tasks.models.checkpoints import content, weights_hash
+from tasks.models.checkpoints import check_weights, content
 from tasks.models.curves import as_facts, validation_curve
 from tasks.models.translation_sizes import SIZES
+from tasks.pool import enough
 from tasks.sentences import Vocabulary, types_of
 from tasks.sources import SPLITS, Split
 from tasks.sources.parallel import ParallelKind, ParallelSource, open_parallel, pairs_hash
@@ -73,8 +76,9 @@ class NmtBeam(Task):
     source, dataset, languages, test: see `tasks.sources.parallel`; test is the name of the test set. vocabulary: most
     frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty: see
     `tasks.models.beam_search`. contexts: at most so many training states are learned from; evaluation: test states of
-    the quality pass, drawn with `seed`; timed: states of the timed pass. k: words asked for in both, at least `beam`
-    (a search itself asks for `beam`). examples: how many translations are shown.
+    the quality pass, drawn with `seed`; timed: states of one timed pass, taken from the first `timed` x `PASSES` that a
+    search visits from a sentence drawn with `seed` on. k: words asked for in both, at least `beam` (a search itself
+    asks for `beam`). examples: how many translations are shown.
     """
 
     contract = "softmax-screening"
@@ -141,11 +145,7 @@ class NmtBeam(Task):
 
         def same_translator() -> Path:
             folder = translator()
-            if weights_hash(folder, cache) != model_hash:
-                raise RequestError(
-                    f"the translator in {folder} is not the one whose contexts are in {contexts}; delete the latter to "
-                    "have them made anew"
-                )
+            check_weights(folder, model_hash, contexts, cache)
             return folder
 
         sources, references = _test_set(parallel, hashes["test"], cache)
@@ -154,6 +154,16 @@ class NmtBeam(Task):
             "sentences": sentences.FORMAT, "code": source_digest(_SEARCHING),
         }  # fmt: skip
         exact, visited = self._searched(sources, key, same_translator, context, cache, progress)
+
+        def between() -> Callable[[], object]:
+            from tasks.models.steps import translation_steps
+            from tasks.models.translation_lstm import load_translator
+
+            model, *types = load_translator(same_translator(), context.device)
+            left, right = map(Vocabulary, types)
+            said = [(left.ids(source), right.ids(text)) for source, text in zip(sources, exact, strict=True)]
+            return translation_steps(model, said, self.search.beam)
+
         arrays = {file.stem: np.load(file, mmap_mode="r") for file in contexts.glob("*.npy")}
         test, targets = arrays["test_contexts"], arrays["test_targets"]
         chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
@@ -164,6 +174,8 @@ class NmtBeam(Task):
             evaluation=np.array(test[chosen]),
             evaluation_targets=np.array(targets[chosen]),
             timed=visited,
+            sample=min(self.timed, len(visited)),
+            between=between,
             k=self.k,
             hashes={"data": hashes["test"], "training_data": hashes["train"], "model": model_hash},
             facts={
@@ -282,7 +294,9 @@ class NmtBeam(Task):
         self, sources: list[str], key: dict[str, Any], translator: Callable[[], Path], context: Context, cache: Cache,
         progress: Any,
     ) -> tuple[list[str], NDArray[np.float32]]:  # fmt: skip
-        """What the exact beam search makes of the test set, and the contexts [timed, d] that it visits first."""
+        """What the exact beam search makes of the test set, and the contexts [n, d] that it visits first, n at most
+        `timed` x `PASSES`."""
+        number = enough(self.timed, 0)
 
         def translate(folder: Path) -> None:
             from tasks.translation_arrays import write_translations
@@ -292,11 +306,12 @@ class NmtBeam(Task):
         def visit(folder: Path) -> None:
             from tasks.translation_arrays import write_visited
 
-            write_visited(folder, translator(), sources, self.search, self.timed, self.seed, context.device, progress)
+            write_visited(folder, translator(), sources, self.search, number, self.seed, context.device, progress)
 
         said = cache.build("translation-search", key, translate)
-        seen = cache.build("translation-visited", {**key, "timed": self.timed, "seed": self.seed}, visit)
-        return json.loads((said / "translations.json").read_text()), np.load(seen / "visited.npy")
+        seen = cache.build("translation-visited", {**key, "timed": number, "seed": self.seed}, visit)
+        visited = np.asarray(np.load(seen / "visited.npy", mmap_mode="r"))
+        return json.loads((said / "translations.json").read_text()), visited
 
 
 def _test_set(parallel: ParallelSource, test_hash: str, cache: Cache) -> tuple[list[str], list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.registry import task
 from harness.settings import Context, SoftmaxSetting
 from tasks import words
 from tasks.models import lstm_sizes
-from tasks.models.checkpoints import content
+from tasks.models.checkpoints import check_weights, content
 from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import NextWords
 from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
@@ -39,7 +40,8 @@ class PtbNextWord(NextWords):
 
     dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
     root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
-    learned from. The rest: see `NextWords`.
+    learned from. Between two calls in use the LSTM reads a word of the test text (`batch` of them in as many pieces of
+    it). The rest: see `NextWords`.
     """
 
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
@@ -81,7 +83,19 @@ class PtbNextWord(NextWords):
         tokenised = self.source != "embedded"
         splits = {split: split_hash(source, split, cache) for split in SPLITS}
         folder = self._arrays(source, tokenised, cache, context, progress, splits)
-        return self.setting(folder, label, {"data": splits["test"], "training_data": splits["train"]})
+
+        def between() -> Callable[[], object]:
+            from tasks.models.lstm import load_lstm
+            from tasks.models.steps import lstm_steps
+
+            trained = self._model(source, tokenised, cache, context, progress)
+            check_weights(trained, setting.hashes["model"], folder, cache)
+            model, types = load_lstm(trained, context.device)
+            return lstm_steps(model, encoded_split(source, "test", types, tokenised, cache), self.batch)
+
+        hashes = {"data": splits["test"], "training_data": splits["train"]}
+        setting = self.setting(folder, label, hashes, between)
+        return setting
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:
         """The source, and what a row should call it."""
@@ -118,16 +132,15 @@ class PtbNextWord(NextWords):
         }  # fmt: skip
 
         def build(folder: Path) -> None:
-            trained = self._model(source, tokenised, cache, context, progress, given)
+            trained = self._model(source, tokenised, cache, context, progress)
             write_arrays(folder, trained, source, tokenised, cache, context.device, self.contexts, progress)
 
         return cache.build("next-word-contexts", key, build)
 
-    def _model(
-        self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, given: Path
-    ) -> Path:
+    def _model(self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any) -> Path:
+        """Folder of the model, trained here unless it is given or the cache has it."""
         if self.model not in SIZES:
-            return given.parent
+            return Path(self.model).expanduser()
         from tasks.models.lstm import trained_lstm
 
         types = vocabulary(source, self.vocabulary, tokenised, cache)

@@ -13,6 +13,7 @@ from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
+from tasks.pool import enough
 from tasks.serving import drawn, number_of, serving_metrics
 from tasks.sources import Kind, Source, open_source
 from tasks.sources.passages import passages, whole
@@ -30,7 +31,9 @@ FORM = "Question: {}?\nAnswer:"
 )
 @dataclass(frozen=True, kw_only=True)
 class QaLatency(Task):
-    """`evaluation` questions drawn by the run's seed, one request each, at most `limit` tokens.
+    """`evaluation` questions drawn by the run's seed, one request each, at most `limit` tokens. `timed`: questions of
+    one timed pass, taken from those evaluated and, where they are fewer than `tasks.pool.enough`, from the ones drawn
+    after them.
 
     questions: sets of `tasks.sources.questions`, several separated by `+` and asked in turn; or `documentation`,
     beginnings of the first source's held-out documents (scale mini). Each is cut to `question_tokens`. source,
@@ -70,7 +73,7 @@ class QaLatency(Task):
     window: int | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     evaluation: int = 100
-    timed: int = 5
+    timed: int = 4
     limit: int = 128
     question_tokens: int = 64
 
@@ -111,9 +114,15 @@ class QaLatency(Task):
             words=self.passage_words, stride=self.passage_stride, distractors=self.padding, seed=context.seed,
             progress=progress,
         )  # fmt: skip
-        prompts = self._prompts(context, sources[0], model.tokenizer)
+        timed = self._prompts(context, sources[0], model.tokenizer)
+        prompts = timed[: self.evaluation]
         return RetrievalSetting(
-            hashes={"data": digest([knowledge.hash, prompts]), "model": model.hash, "knowledge": knowledge.hash},
+            hashes={
+                "data": digest([knowledge.hash, prompts]),
+                "timed": digest(timed),
+                "model": model.hash,
+                "knowledge": knowledge.hash,
+            },
             facts={
                 "questions": self.questions,
                 "knowledge": self.knowledge or DOCUMENTATION,
@@ -131,7 +140,8 @@ class QaLatency(Task):
             knowledge=knowledge,
             validation=[],
             evaluation=prompts,
-            timed=prompts[: self.timed],
+            timed=timed,
+            sample=min(self.timed, len(timed)),
             limit=self.limit,
         )
 
@@ -139,16 +149,20 @@ class QaLatency(Task):
         return serving_metrics(answers)
 
     def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[list[int]]:
-        """Ids of the prompts, of each set in turn. Raises `RequestError` when there is none."""
+        """Ids of the prompts to evaluate and, after them, of those only timed, of each set in turn.
+
+        Raises `RequestError` when there is none.
+        """
+        number = max(self.evaluation, enough(self.timed))
         drawn_sets = []
         for name in self._sets:
             if name == DOCUMENTATION:
-                found = drawn(_beginnings(source), self.evaluation, context.seed)
+                found = drawn(_beginnings(source), number, context.seed)
                 drawn_sets.append([_ids(tokenizer, text)[: self.question_tokens] for text in found])
             else:
-                found = drawn(questions(name, context.data, self.source == "hub"), self.evaluation, context.seed)
+                found = drawn(questions(name, context.data, self.source == "hub"), number, context.seed)
                 drawn_sets.append([_asked(tokenizer, text, self.question_tokens) for text in found])
-        prompts = [prompt for row in zip_longest(*drawn_sets) for prompt in row if prompt][: self.evaluation]
+        prompts = [prompt for row in zip_longest(*drawn_sets) for prompt in row if prompt][:number]
         if not prompts:
             raise RequestError(f"no question in {self.questions}; fetch the set again, or ask others by task.questions")
         return prompts

@@ -13,13 +13,11 @@ from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
 from tasks.metrics.perplexity import perplexity
+from tasks.pool import enough
 from tasks.sources import Source, open_source
 from tasks.streams import Selection, streams
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from tasks.models.language import CausalLM
 
 
@@ -37,14 +35,15 @@ class WikitextPerplexity(Task):
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: of the weights.
     *_tokens: null for all. Evaluation and validation are seeded pieces of `piece_windows` windows, cut at word
-    boundaries; the reference text is whole documents. The timed pass scores whole evaluation pieces, drawn by seed
-    until they hold `timed_tokens` predicted tokens; where the evaluation is whole documents, pieces of these.
+    boundaries; the reference text is whole documents. What is timed are pieces of at most `timed_piece` tokens of the
+    test split, each a stream of its own, drawn by the seed of the run; a timed pass scores about `timed_tokens` of them
+    together (at least one piece), and there are enough for `tasks.pool.PASSES` passes where the split has them.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
     contract: ClassVar[Contract] = "token-scoring"
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
-        "mini": {"source": "embedded", "model": "train:mini", "timed_tokens": 2048},
+        "mini": {"source": "embedded", "model": "train:mini"},
         "small": {
             "source": "folder",
             "dataset": "wikitext-2",
@@ -59,6 +58,7 @@ class WikitextPerplexity(Task):
             "evaluation_tokens": None,
             "validation_tokens": None,
             "timed_tokens": 4096,
+            "timed_piece": 1024,
         },
     }
 
@@ -73,6 +73,7 @@ class WikitextPerplexity(Task):
     reference_tokens: int | None = None
     piece_windows: int = 4  # long enough that most tokens have full context, short enough to sample widely
     timed_tokens: int = 512
+    timed_piece: int = 64
 
     def __post_init__(self) -> None:
         for name in (
@@ -83,6 +84,7 @@ class WikitextPerplexity(Task):
             "reference_tokens",
             "piece_windows",
             "timed_tokens",
+            "timed_piece",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -102,12 +104,15 @@ class WikitextPerplexity(Task):
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
         validation = streams(source, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
         evaluation = streams(source, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
-        timed = sample(evaluation, self.timed_tokens, seed, piece if self.evaluation_tokens is None else None)
+        sample = max(1, self.timed_tokens // self.timed_piece)
+        together = self.timed_piece * enough(sample)
+        timed = streams(source, "test", model, _part(together, self.timed_piece, seed), cache, progress)
         return TokenScoringSetting(
             hashes={
                 "data": reference.hash,
                 "validation": validation.hash,
                 "evaluation": evaluation.hash,
+                "timed": timed.hash,
                 "model": model.hash,
                 "weights": model.weights_hash,
                 "tokenizer": model.tokenizer_hash,
@@ -121,7 +126,7 @@ class WikitextPerplexity(Task):
                 "reference": reference.facts(),
                 "validation": validation.facts(),
                 "evaluation": evaluation.facts(),
-                "timed": {"streams": len(timed), "tokens": sum(len(stream) - 1 for stream in timed)},
+                "timed": timed.facts(),
                 "selection": f"pieces of {piece} tokens, seed {seed}" if self.evaluation_tokens else "whole documents",
                 "words": "whitespace-separated, and one end mark a line",
             },
@@ -130,6 +135,7 @@ class WikitextPerplexity(Task):
             validation=validation,
             evaluation=evaluation,
             timed=timed,
+            sample=min(sample, len(timed)),
             words=evaluation.words,
         )
 
@@ -154,32 +160,6 @@ class WikitextPerplexity(Task):
             cache=cache,
             name=f"{self.model} on {source.name}" if self.model.startswith("train:") else self.model,
         )
-
-
-def sample(
-    evaluation: Sequence[NDArray[np.int64]], tokens: int, seed: int, piece: int | None = None
-) -> list[NDArray[np.int64]]:
-    """Streams drawn by seed without replacement until they hold at least `tokens` predicted ones, or all of them.
-
-    Whole streams, so that the timed pass does what the evaluation does (windows that overlap, tokens left out of the
-    search); with `piece`, streams are cut into pieces of at most so many predicted tokens first.
-    """
-    import numpy as np
-
-    spans = [
-        (number, begin, min(begin + size, predicted))
-        for number, predicted in enumerate(len(stream) - 1 for stream in evaluation)
-        for size in [piece or max(predicted, 1)]
-        for begin in range(0, predicted, size)
-    ]
-    taken: list[NDArray[np.int64]] = []
-    for place in np.random.default_rng(seed).permutation(len(spans)):
-        number, begin, end = spans[place]
-        taken.append(evaluation[number][begin : end + 1])
-        tokens -= end - begin
-        if tokens <= 0:
-            break
-    return taken
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

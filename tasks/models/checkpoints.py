@@ -66,6 +66,15 @@ def weights_hash(folder: Path, cache: Cache | None = None) -> str:
     return (keep.build(name, {"files": stamps}, build) / "hash.txt").read_text()
 
 
+def check_weights(folder: Path, expected: str, contexts: Path, cache: Cache) -> None:
+    """Raise `RequestError` where a model's weights no longer have the hash that they had when contexts were made."""
+    if weights_hash(folder, cache) != expected:
+        raise RequestError(
+            f"the model in {folder} is not the one whose contexts are in {contexts}; delete the latter to have them "
+            "made anew"
+        )
+
+
 def content(folder: Path, cache: Cache) -> dict[str, str]:
     """What tells the folder of a model trained here from every other one: hashes of its weights, and of the JSON files
     beside them (size, vocabulary, training)."""

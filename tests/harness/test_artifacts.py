@@ -72,6 +72,7 @@ def test_another_key_is_another_folder_and_the_order_of_a_key_does_not_matter(tm
     cache = Cache(tmp_path)
     assert cache.location("a", {"k": 1}) != cache.location("a", {"k": 2})
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert digest({"a": float("inf")}) != digest({"a": float("-inf")})
     path = cache.build("a", {"k": 1}, fill)
     assert json.loads((path / "key.json").read_text())["key"] == {"k": 1}
 

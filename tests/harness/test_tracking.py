@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import environment
+from harness.cli import main
 from harness.errors import RequestError
 from harness.recipe import Recipe, parse
 from harness.report import claims as report
@@ -129,6 +130,36 @@ def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measu
     assert len(sent["twice (a)"]) == 2 and [tags["finished.once / FoSS_0"]] == sent["once"]
     assert tags["finished.elsewhere / FoSS_0"] == "no run in this store, key key of elsewhere"
     assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
+
+
+def test_a_run_and_its_resumption_are_tracked_from_the_command_line(tracker, toys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # artifacts of a store given by its address lie in the working folder
+    text = """
+name: tracked-toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+timing: {processes: 1, pairs: 1}
+cells: [{row: uniform, method: toy-uniform}, {row: unigram, method: toy-unigram, speed_baseline: toy-uniform}]
+claims: [{text: it counts, source: nowhere, row: unigram, metric: perplexity, is: below, than: {row: uniform}}]
+"""
+    (tmp_path / "tracked-toy.yaml").write_text(text)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            main(["reproduce", "tracked-toy.yaml", "--results", "results", "--tracking", tracker.uri])
+        assert end.value.code == 0
+    experiment = tracker.client.get_experiment_by_name("tracked-toy").experiment_id
+    runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
+    cells = {run.info.run_name: run for run in runs if "mlflow.parentRunId" in run.data.tags}
+    first, resumed = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert set(cells) == {"unigram", "uniform"} and len(runs) == 4
+    links = {name: value for name, value in resumed.data.tags.items() if name.startswith("finished.")}
+    assert links == {f"finished.{name}": run.info.run_id for name, run in cells.items()}
+    assert not any(name.startswith("finished.") for name in first.data.tags)
+    for parent in (first, resumed):
+        assert parent.data.metrics["claims.holds"] == 1
+        assert "verdicts.json" in [f.path for f in tracker.client.list_artifacts(parent.info.run_id)]
 
 
 def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, tmp_path):

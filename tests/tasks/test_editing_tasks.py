@@ -72,8 +72,8 @@ def test_conll_scores_corrections_by_m2(copier_folder, context):
     task = ConllGec(test="conll14", model=str(copier_folder), timed=2)
     setting = task.prepare(context, QUIET)
     assert len(setting.evaluation) == 3
-    assert len(setting.timed) == 2
-    assert all(source in setting.evaluation for source in setting.timed)
+    assert setting.sample == 2
+    assert sorted(setting.timed) == sorted(setting.evaluation)
     assert setting.facts["data"] == "CoNLL-2014"
     sources = [" ".join(tokens) for tokens in task.chosen.sources]
     copied = task.metrics(setting, answers(task, sources))
@@ -90,7 +90,7 @@ def test_conll_scores_corrections_by_m2(copier_folder, context):
 def test_a_corrector_of_generated_sentences_has_known_errors_to_find(copier_folder, context):
     task = ConllGec(source="generated", model=str(copier_folder), evaluation=40, timed=5, seed=3)
     setting = task.prepare(context, QUIET)
-    assert (len(setting.evaluation), len(setting.timed)) == (40, 5)
+    assert (len(setting.evaluation), len(setting.timed), setting.sample) == (40, 40, 5)
     assert (
         ConllGec(source="generated", model=str(copier_folder), evaluation=40, timed=5, seed=3)
         .prepare(context, QUIET)
@@ -126,7 +126,7 @@ def test_sentences_are_chosen_by_the_edit_ratio_of_the_models_outputs(copier_fol
         ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[98, 99]).prepare(context, QUIET)
 
 
-def test_the_timed_sentences_are_the_same_however_many_are_evaluated(copier_folder, context):
+def test_the_sentences_that_may_be_timed_are_those_evaluated_in_drawn_order(copier_folder, context):
     few, many = (
         ConllGec(source="generated", model=str(copier_folder), limit=40, evaluation=count, timed=2).prepare(
             context, QUIET
@@ -134,7 +134,17 @@ def test_the_timed_sentences_are_the_same_however_many_are_evaluated(copier_fold
         for count in (2, 60)
     )
     assert (len(few.evaluation), len(many.evaluation)) == (2, 60)
-    assert few.timed == many.timed and sorted(few.timed) == sorted(few.evaluation)
+    assert few.timed == many.timed[:2] and sorted(few.timed) == sorted(few.evaluation)
+    assert sorted(many.timed) == sorted(many.evaluation) and many.timed != many.evaluation
+    assert (few.sample, many.sample) == (2, 2)
+
+
+def test_a_timed_pass_has_at_least_a_batch_and_no_more_sentences_than_there_are(copier_folder, context):
+    def sample(**parameters):
+        return ConllGec(source="generated", model=str(copier_folder), **parameters).prepare(context, QUIET).sample
+
+    assert sample(timed=4, batch=16) == 16
+    assert sample(timed=9, evaluation=6) == 6
 
 
 def test_jfleg_scores_by_gleu(copier_folder, context):

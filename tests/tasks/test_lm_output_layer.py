@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PhiConfig, PhiForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM, PhiConfig, PhiForCausalLM
 
 from harness.artifacts import Cache, CellArtifacts
 from harness.errors import RequestError
@@ -66,7 +66,8 @@ def test_a_setting_holds_layer_contexts_and_next_tokens_that_fit(where, gpt2):
     assert not setting.layer.bias.any()  # GPT-2's output layer has none
     assert 590 < len(setting.contexts) == len(setting.targets) <= 600
     assert 290 < len(setting.evaluation) <= 300
-    assert setting.timed.shape == (40, 16)
+    np.testing.assert_array_equal(setting.timed, setting.evaluation)  # all test contexts, in the order of the text
+    assert setting.sample == 40
 
 
 def test_the_layer_on_the_contexts_gives_the_model_s_own_perplexity(where, gpt2):
@@ -82,6 +83,36 @@ def test_preparing_again_opens_the_same_arrays_without_the_model(where, gpt2, mo
     again = prepared(where, gpt2)
     np.testing.assert_array_equal(first.evaluation, again.evaluation)
     assert first.hashes == again.hashes
+
+
+def test_between_two_calls_the_model_reads_the_test_text_token_by_token(where, gpt2, monkeypatch):
+    prepared(where, gpt2)
+    kept = language.CausalLM
+    monkeypatch.setattr(language, "CausalLM", None)  # would fail if preparing asked for it
+    setting = prepared(where, gpt2)
+    monkeypatch.setattr(language, "CausalLM", kept)
+    step = setting.between()
+    read = np.concatenate([step() for _ in range(16)])
+    np.testing.assert_allclose(read, setting.timed[16:32], atol=1e-5)  # the second half of the first window
+    assert not np.allclose(step(), setting.timed[32], atol=1e-3)  # the next window begins without that context
+
+
+def test_between_two_batches_the_model_reads_a_token_of_as_many_texts(where, gpt2):
+    setting = prepared(where, gpt2, batch=2)
+    step = setting.between()
+    read = [step() for _ in range(16)]
+    assert {contexts.shape for contexts in read} == {(2, 16)}
+    np.testing.assert_allclose([contexts[0] for contexts in read], setting.timed[16:32], atol=1e-5)
+
+
+def test_a_model_with_a_state_in_the_place_of_keys_and_values_reads_on_from_it(where, tmp_path):
+    torch.manual_seed(0)
+    config = MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=1, state_size=4, bos_token_id=0)
+    model = saved(where, MambaForCausalLM(config), tmp_path / "mamba")
+    setting = prepared(where, model, window=32)
+    step = setting.between()
+    read = np.concatenate([step() for _ in range(16)])
+    np.testing.assert_allclose(read, setting.timed[16:32], atol=1e-5)
 
 
 def test_half_precision_weights_and_a_bias_become_float32(where, tmp_path):

@@ -17,6 +17,7 @@ from tasks import nmt_beam, sentences, translation_arrays
 from tasks.models import translation_lstm, translation_sizes
 from tasks.models.translation_sizes import SIZES, Size
 from tasks.nmt_beam import NmtBeam
+from tasks.pool import PASSES
 from tasks.sources.invented_language import InventedLanguage
 
 TINY = Size(width=24, dropout=0.0, batch=16, epochs=8, learning_rate=2e-2, warmup=5)
@@ -69,7 +70,8 @@ def test_a_setting_holds_layer_contexts_and_targets_that_fit(prepare):
     assert words == setting.facts["words"] == len(setting.layer.bias)
     assert 1450 < len(setting.contexts) == len(setting.targets) == setting.facts["training_contexts"] <= 1500
     assert setting.evaluation.shape == (100, 24)
-    assert setting.timed.shape == (60, 24)
+    assert setting.timed.shape[1] == 24
+    assert setting.sample == 60
     assert setting.k == 5
 
 
@@ -130,8 +132,34 @@ def test_timed_contexts_are_those_the_exact_search_asks_for_in_its_order(prepare
     first = int(np.random.default_rng(0).integers(30))
     start = translation_lstm.teacher_forced([nmt_beam.Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
     np.testing.assert_allclose(setting.timed[0], model(*start[:2])[0, 0].detach().numpy(), atol=1e-6)
-    assert len(setting.timed) == 40
+    assert setting.sample == 40
     assert setting.k == 5
+
+
+def test_the_pool_of_timed_contexts_is_as_large_as_the_passes_need_or_the_search_gives(prepare):
+    few, many = prepare(timed=2)[1].timed, prepare(timed=60)[1].timed
+    assert len(few) == 2 * PASSES
+    np.testing.assert_array_equal(few, many[: len(few)])  # in the order of the search, however many there are
+    assert len(few) < len(many) < 60 * PASSES  # 30 sentences have no more
+    assert prepare(timed=10**6)[1].sample == len(many)
+
+
+def test_between_two_calls_the_translator_says_the_exact_translations_word_by_word(prepare, monkeypatch):
+    prepare()
+    load = translation_lstm.load_translator
+    monkeypatch.setattr(translation_lstm, "load_translator", None)  # would fail if preparing asked for it
+    _, setting = prepare()
+    monkeypatch.setattr(translation_lstm, "load_translator", load)
+    model, *types = load(setting.translator())
+    left, right = map(nmt_beam.Vocabulary, types)
+    pairs = [(left.ids(s), right.ids(t)) for s, t in zip(setting.sources[:3], setting.exact[:3], strict=True)]
+    expected = {place: found for place, found, _ in translation_lstm.decoder_states(model, pairs, Progress(), "")}
+    step = setting.between()
+    for place in range(3):
+        for context_of_word in expected[place]:
+            contexts = step()
+            assert contexts.shape == (2, 24)  # as many rows as the beam has places
+            np.testing.assert_allclose(contexts, np.tile(context_of_word, (2, 1)), atol=1e-5)
 
 
 def test_preparing_again_opens_the_same_arrays_without_the_model(prepare, monkeypatch):
@@ -196,7 +224,7 @@ def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, home,
 def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypatch):
     prepare()
     monkeypatch.setattr(translation_arrays, "write_translations", None)  # would fail if it were asked for
-    assert len(prepare(timed=25)[1].timed) == 25
+    assert prepare(timed=25)[1].sample == 25
     other = prepare(seed=3)[1].timed
     assert not np.array_equal(other, prepare()[1].timed)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -50,7 +52,7 @@ def test_a_setting_holds_layer_contexts_and_targets_that_fit(prepare, tmp_path):
     assert setting.contexts.shape == (2000, 16)
     assert setting.targets.shape == (2000,)
     assert setting.evaluation.shape == (100, 16)
-    assert setting.timed.shape == (30, 16)
+    assert (setting.timed.shape, setting.sample) == ((419, 16), 30)  # all test contexts, of which a pass gets 30
 
 
 def test_the_layer_on_the_test_contexts_gives_the_perplexity_stated(prepare, tmp_path):
@@ -178,8 +180,71 @@ def test_with_perplexity_the_true_next_words_of_the_timed_contexts_are_asked_for
     write(tmp_path / "data", "ptb", "ptb.")
     plain, asked = prepare(), prepare(perplexity=True, evaluation=10_000)
     assert plain.timed_targets is None
-    first = next(i for i in range(419) if np.array_equal(asked.evaluation[i], asked.timed[0]))
-    np.testing.assert_array_equal(asked.timed_targets, asked.evaluation_targets[first : first + 30])
+    np.testing.assert_array_equal(asked.timed, asked.evaluation)  # all of them, in the order of the text
+    np.testing.assert_array_equal(asked.timed_targets, asked.evaluation_targets)
+
+
+def test_a_pass_has_no_more_contexts_than_there_are(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    assert prepare(timed=1000).sample == 419
+
+
+def test_between_two_calls_the_lstm_reads_the_test_text_word_by_word(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare()
+    step = setting.between()
+    read = np.concatenate([step() for _ in range(419)])
+    np.testing.assert_allclose(read, setting.timed, atol=1e-5)
+    step()  # of the last word, which nothing follows
+    np.testing.assert_allclose(step(), read[:1], atol=1e-6)  # at the end it begins anew
+
+
+def test_between_two_batches_it_reads_a_word_of_as_many_pieces(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    setting = prepare(batch=3)
+    step = setting.between()
+    read = [step() for _ in range(140)]  # a third of the 420 words
+    assert read[0].shape == (3, 16)
+    np.testing.assert_allclose([contexts[0] for contexts in read], setting.timed[:140], atol=1e-5)
+    assert not np.allclose(read[5][0], read[5][1])
+
+
+def test_the_model_is_not_opened_before_a_step_is_asked_for(prepare, tmp_path, monkeypatch):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    load = lstm.load_lstm
+    monkeypatch.setattr(lstm, "load_lstm", None)  # would fail if it were asked for
+    setting = prepare()
+    monkeypatch.setattr(lstm, "load_lstm", load)
+    np.testing.assert_allclose(setting.between()(), setting.timed[:1], atol=1e-5)
+
+
+def test_preparing_again_needs_no_torch(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
+    prepare(model=str(folder))
+    program = (
+        "import sys; from pathlib import Path; from harness.drivers import context; "
+        "from harness.progress import Progress; from tasks.ptb_next_word import PtbNextWord; "
+        f"task = PtbNextWord(**{ {**SMALL, 'model': str(folder)} }); "
+        f"setting = task.prepare(context('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})), Progress(quiet=True)); "
+        "print('torch' in sys.modules, len(setting.timed))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "419"]
+
+
+def test_a_step_of_another_model_than_that_of_the_contexts_is_refused(prepare, tmp_path):
+    write(tmp_path / "data", "ptb", "ptb.")
+    prepare()
+    trained = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
+    folder = shutil.copytree(trained, tmp_path / "model")
+    setting = prepare(model=str(folder))
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"output.bias": weights["output.bias"] + 1}, folder / "model.safetensors")
+    with pytest.raises(RequestError, match=r"is not the one whose contexts are in .*; delete"):
+        setting.between()
 
 
 def test_the_curve_of_the_model_is_a_fact_and_a_series(prepare, tmp_path):

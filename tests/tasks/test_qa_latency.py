@@ -13,6 +13,7 @@ from harness.contracts import Decoded, Trace
 from harness.errors import RequestError
 from harness.progress import Progress
 from harness.settings import Context
+from tasks import pool
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency
 from tasks.serving import drawn, serving_metrics
@@ -67,7 +68,8 @@ def qa(root, **parameters):
 def test_a_setting_has_prompts_passages_and_a_model(root, context):
     setting = qa(root, timed=2).prepare(context, QUIET)
     assert setting.model.kind == "causal" and setting.model.window == 64
-    assert len(setting.evaluation) == 5 and setting.timed == setting.evaluation[:2]
+    assert len(setting.evaluation) == 5 and setting.sample == 2
+    assert len(setting.timed) == 9 and setting.timed[:5] == setting.evaluation  # all there are
     texts = [setting.model.tokenizer.decode(prompt) for prompt in setting.evaluation]
     assert all(text.startswith("Question: who was ") and text.endswith("?\nAnswer:") for text in texts)
     assert len(set(texts)) == 5
@@ -77,6 +79,19 @@ def test_a_setting_has_prompts_passages_and_a_model(root, context):
     assert setting.facts["prompts"] == 5
     again = qa(root, timed=2).prepare(context, QUIET)
     assert again.hashes == setting.hashes and again.evaluation == setting.evaluation
+
+
+@pytest.mark.parametrize("kind", ["qa-latency", "knnlm-serving"])
+def test_more_prompts_to_time_leave_those_that_are_evaluated_as_they_are(kind, root, context, monkeypatch):
+    monkeypatch.setattr(pool.enough, "__defaults__", (1,))
+    monkeypatch.setattr(pool, "PASSES", 2)
+    made = qa if kind == "qa-latency" else knnlm
+    few, more = (made(root, timed=timed, evaluation=5).prepare(context, QUIET) for timed in (1, 4))
+    assert few.evaluation == few.timed == more.evaluation == more.timed[:5]
+    assert (len(more.timed), few.sample, more.sample) == (8, 1, 4)
+    assert len({tuple(prompt) for prompt in more.timed}) == 8
+    changed = {name for name in few.hashes if few.hashes[name] != more.hashes[name]}
+    assert changed == ({"timed"} if kind == "qa-latency" else set())
 
 
 def test_padding_is_said_and_changes_the_hash(root, context):

@@ -20,9 +20,10 @@ from harness.progress import Progress
 from harness.registry import Registry
 from harness.settings import Context, TokenScoringSetting
 from tasks.models.from_scratch import trained_tokenizer
+from tasks.pool import PASSES
 from tasks.sources import open_source
 from tasks.sources.articles import count_words
-from tasks.wikitext_perplexity import WikitextPerplexity, sample
+from tasks.wikitext_perplexity import WikitextPerplexity
 
 QUIET = Progress(quiet=True)
 
@@ -77,42 +78,52 @@ def test_parts_are_stated_seeded_and_as_large_as_asked_for(place: tuple[Context,
     assert max(map(len, setting.evaluation)) <= 4 * 32 + 1
     _, again = prepared(place, evaluation_tokens=600, validation_tokens=300, reference_tokens=900, timed_tokens=200)
     assert again.hashes == setting.hashes
-    _, other = prepared(place, evaluation_tokens=601, validation_tokens=300, reference_tokens=900)
+    _, other = prepared(place, evaluation_tokens=601, validation_tokens=300, reference_tokens=900, timed_tokens=200)
     assert {k for k in other.hashes if other.hashes[k] != setting.hashes[k]} == {"evaluation"}
 
 
-def test_timed_streams_are_whole_evaluation_streams_chosen_by_seed(place: tuple[Context, str]) -> None:
-    _, setting = prepared(place, evaluation_tokens=2000, timed_tokens=300)
-    whole = [stream.tolist() for stream in setting.evaluation]
-    timed = [stream.tolist() for stream in setting.timed]
-    assert all(stream in whole for stream in timed) and len({tuple(stream) for stream in timed}) == len(timed)
-    assert sum(len(stream) - 1 for stream in timed[:-1]) < 300 <= sum(len(stream) - 1 for stream in timed)
-    assert len(list(setting.model.encode(setting.timed[0]))) > 4  # windows overlap, as in the evaluation
+def test_timed_streams_are_pieces_of_the_test_split_chosen_by_seed(place: tuple[Context, str]) -> None:
+    _, setting = prepared(place, evaluation_tokens=None, timed_tokens=24, timed_piece=6)
+    documents = [stream[1:].tolist() for stream in setting.evaluation]
+    tokenizer = setting.model.tokenizer
+    for stream in setting.timed:
+        start, *piece = stream.tolist()
+        assert start == setting.model.start_id and 1 <= len(piece) <= 6
+        inside = [at for text in documents for at in range(len(text)) if text[at : at + len(piece)] == piece]
+        assert inside and tokenizer.decode(piece)[0] in " \n"  # cut between words, so that a blank comes first
+    assert setting.sample == 4  # pieces make 24 tokens
     context, model = place
-    other, again = (prepared((replace(context, seed=seed), model), evaluation_tokens=2000)[1] for seed in (1, 0))
-    assert other.timed[0].tolist() != again.timed[0].tolist() == timed[0]
+    given = {"evaluation_tokens": None, "timed_tokens": 24, "timed_piece": 6}
+    other, again = (prepared((replace(context, seed=seed), model), **given)[1] for seed in (1, 0))
+    assert again.hashes == setting.hashes
+    assert {name for name in other.hashes if other.hashes[name] != setting.hashes[name]} >= {"timed"}
 
 
-def test_timed_streams_of_whole_documents_are_pieces_of_four_windows(place: tuple[Context, str]) -> None:
-    _, setting = prepared(place, evaluation_tokens=None, timed_tokens=300)
-    assert 300 <= sum(len(s) - 1 for s in setting.timed) < 300 + 4 * 32
-    assert max(len(s) - 1 for s in setting.timed) == 4 * 32
-    documents = [tuple(s.tolist()) for s in setting.evaluation]
-    for piece in setting.timed:
-        cut = tuple(piece.tolist())
-        assert any(cut == text[n : n + len(cut)] for text in documents for n in range(0, len(text), 4 * 32))
+def test_the_pool_serves_every_pass_of_every_process_and_leaves_the_evaluation_as_it_is(
+    place: tuple[Context, str],
+) -> None:
+    _, small = prepared(place, timed_tokens=24, timed_piece=6)
+    assert len({tuple(stream.tolist()) for stream in small.timed}) > 0.9 * len(small.timed) >= 0.9 * 4 * PASSES
+    assert small.facts["timed"]["streams"] == len(small.timed)
+    _, large = prepared(place, timed_tokens=48, timed_piece=6)
+    assert len(large.timed) > len(small.timed)
+    assert {name for name in large.hashes if large.hashes[name] != small.hashes[name]} == {"timed"}
+    _, all_there_is = prepared(place, timed_tokens=10**6, timed_piece=64)
+    assert all_there_is.sample == len(all_there_is.timed)
+    assert all_there_is.facts["timed"]["words"] == words_of_the_test_split(place)
+    assert prepared(place, timed_tokens=5, timed_piece=64)[1].sample == 1
 
 
-def test_sampling_more_than_there_is_gives_all_once() -> None:
-    streams = [np.arange(5), np.arange(1), np.arange(10, 17)]
-    assert sorted(map(len, sample(streams, 100, seed=3))) == [5, 7]
-    assert sorted(map(len, sample(streams, 100, seed=3, piece=4))) == [3, 5, 5]
+def words_of_the_test_split(place: tuple[Context, str]) -> int:
+    source = open_source("folder", "wiki", place[0].data, Cache(place[0].cache))
+    return sum(map(count_words, source.documents("test")))
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"timed_tokens": 0}, "timed_tokens=0 is not at least 1"),
+        ({"timed_piece": 0}, "timed_piece=0 is not at least 1"),
         ({"evaluation_tokens": -5}, "evaluation_tokens=-5"),
         ({"window": 0}, "window=0"),
         ({"window": 8, "stride": 9}, "stride=9 exceeds window=8"),
@@ -124,16 +135,15 @@ def test_parameters_out_of_range_are_refused(wrong: dict[str, int], message: str
 
 
 def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -> None:
-    """On the real task and method: live on timed streams, from shared results on the evaluation."""
-    _, setting = prepared(place, evaluation_tokens=1200, timed_tokens=400, reference_tokens=1500)
+    """On the real task and method: the same streams live, as they are timed, and from shared results."""
+    _, setting = prepared(place, timed_tokens=400, reference_tokens=1500)
+    items = list(setting.timed)[: setting.sample]
     cache = Cache(place[0].cache)
     given = {"k": 16, "foss": 0.5, "lambda": 0.3, "temperature": 10.0}
     method = instantiate("method", "knnlm", given, Registry())
     method.fit(setting.model, setting.reference, setting.validation, CellArtifacts(cache))
-    evaluation = method.score(setting.model, setting.evaluation, NoPhases(), SharedResults(cache))
-    by_text = {tuple(s.tolist()): answer for s, answer in zip(setting.evaluation, evaluation, strict=True)}
-    for stream, answer in zip(setting.timed, method.score(setting.model, setting.timed, NoPhases()), strict=True):
-        expected = by_text[tuple(stream.tolist())]
+    shared = method.score(setting.model, items, NoPhases(), SharedResults(cache))
+    for stream, answer, expected in zip(items, method.score(setting.model, items, NoPhases()), shared, strict=True):
         np.testing.assert_allclose(answer.log_probs, expected.log_probs, rtol=0, atol=1e-5)
         assert answer.counters == expected.counters
         assert answer.counters["searches"] == (len(stream) - 1) - int(0.5 * (len(stream) - 1) + 0.5)

@@ -37,7 +37,7 @@ class TwoPhrases(Task):
         model = CausalLM.load(self.model, window=16, stride=8, device=context.device)
         streams = text(context.seed, self.length)
         return TokenScoringSetting(
-            hashes={}, model=model, reference=streams, validation=[], evaluation=[], timed=[], words=1
+            hashes={}, model=model, reference=streams, validation=[], evaluation=[], timed=[], sample=1, words=1
         )
 
     def metrics(self, setting, answers):

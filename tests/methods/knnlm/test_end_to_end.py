@@ -31,7 +31,7 @@ task:
   name: wikitext-perplexity
   params: {{source: folder, dataset: words, model: {model}, stride: 8, {amounts}}}
 methods: {{knnlm: {{k: 8, lambda: 0.25, temperature: 10.0}}}}
-timing: {{processes: 1, pairs: 1, min_sample_ms: 1, timeout: 120}}
+timing: {{processes: 1, pairs: 1, timeout: 120}}
 cells:
 {cells}
 """
@@ -70,6 +70,8 @@ def place(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Ignored:
     def row(self, row: object) -> None: ...
+
+    def finished(self, row: object) -> None: ...
 
 
 def run(folder: Path, model: Path, lines: str) -> dict[str, dict]:

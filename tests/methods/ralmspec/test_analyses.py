@@ -19,7 +19,7 @@ MODEL = make_model()
 def setting(knowledge):
     prompts = [[5 + i, 9, 14 + i] for i in range(12)]
     return RetrievalSetting(
-        hashes={}, model=MODEL, knowledge=knowledge, validation=[], evaluation=prompts, timed=[], limit=24
+        hashes={}, model=MODEL, knowledge=knowledge, validation=[], evaluation=prompts, timed=[], sample=1, limit=24
     )
 
 

@@ -1,0 +1,89 @@
+"""What a model does between two calls of its softmax layer in use: it reads a word.
+
+Each function returns a call that makes the next step and returns its contexts, float32 [rows, d] on the CPU, so that
+the device is idle again. Weights and words are real ones; a text that is at its end begins anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tasks.models.lstm import WordLSTM, side_by_side
+from tasks.models.translation_decoding import LstmDecoder
+from tasks.models.translation_lstm import Pairs, Translator
+from tasks.sentences import END
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tasks.models.language import CausalLM
+
+Step = Callable[[], "NDArray[np.float32]"]
+CONTEXT = 64  # tokens that a transformer has read before its first step
+
+
+def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
+    """Ids [T] as `rows` pieces side by side, read word by word from their beginnings."""
+    columns = side_by_side(ids, min(rows, len(ids))).to(model.output.weight.device)
+
+    def read() -> Iterator[NDArray[np.float32]]:
+        while True:
+            state = None
+            for words in columns:
+                with torch.inference_mode():
+                    hidden, state = model(words[None], state)
+                yield _array(hidden[0])
+
+    return partial(next, read())
+
+
+def translation_steps(model: Translator, pairs: Pairs, rows: int) -> Step:
+    """Sentence after sentence: `rows` hypotheses of a source, all of which say the target. What encodes a source is
+    part of the step that says its first word."""
+    decoder = LstmDecoder(model)
+
+    def read() -> Iterator[NDArray[np.float32]]:
+        while True:
+            for source, target in pairs:
+                state, kept = decoder.start([source]), np.zeros(rows, np.int64)
+                for word in (END, *target):
+                    contexts, state = decoder.step(state, kept, np.full(rows, word))
+                    yield contexts
+                    kept = np.arange(rows)
+
+    return partial(next, read())
+
+
+def transformer_steps(model: CausalLM, ids: NDArray[Any], rows: int) -> Step:
+    """Ids [T] as `rows` texts side by side, read token by token with what was read before in the model's cache: at
+    least `CONTEXT` tokens and at most twice as many, less where the window or the text is shorter."""
+    texts = side_by_side(ids, min(rows, len(ids))).T.to(model.device)
+    length = min(2 * CONTEXT, model.window, texts.shape[1])
+    base: Any = model.module.base_model
+    taken = inspect.signature(base.forward).parameters
+    name = "cache_params" if "cache_params" in taken else "past_key_values"  # of state-space models, of all others
+
+    def read() -> Iterator[NDArray[np.float32]]:
+        while True:
+            for start in range(0, texts.shape[1] - length + 1, length):
+                first = length // 2 + 1  # the first step of a piece fills the cache as well
+                parts = texts[:, start : start + length].split([first, *[1] * (length - first)], dim=1)
+                cache = None
+                for tokens in parts:
+                    with torch.inference_mode():
+                        output = base(input_ids=tokens, use_cache=True, **{name: cache})
+                    cache = getattr(output, name)
+                    yield _array(output.last_hidden_state[:, -1])
+
+    return partial(next, read())
+
+
+def _array(contexts: torch.Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = contexts.float().cpu().numpy()
+    return found
