@@ -1,5 +1,6 @@
 """What fitting builds, cached by the hash of all that determines it, written atomically, opened by any process.
 
+That includes the code that builds it (`harness.sources`), so that a mended bug is not answered from the cache.
 `Cache` is the store on disk (folders named `<name>/<hash>`); `CellArtifacts` is one cell's view of it, with the
 manifest (name -> path, values) that travels from the fitting process to the timing processes; `SharedResults` are the
 arrays that cells share in the quality pass.
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import inspect
 import json
 import os
 import shutil
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.environment import source_digest
+from harness import sources
 from harness.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def default_cache() -> Path:
 
 
 def digest(key: Any) -> str:
-    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys. Numbers may be infinite."""
-    text = json.dumps(key, sort_keys=True, separators=(",", ":"))
+    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -58,18 +58,23 @@ class Cache:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_cache()
 
-    def location(self, name: str, key: Mapping[str, Any]) -> Path:
-        """Where the artifact with this key is or will be."""
-        return self.root / name / digest(dict(key))
-
-    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    def build(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        build: Callable[[Path], None],
+        builder: Callable[..., Any] | None = None,
+    ) -> Path:
         """Path of the folder for this key, built by `build(folder)` when absent.
 
-        Processes that ask for the same folder at once wait for the first. A build that raises leaves nothing
-        behind except `<hash>.partial`, which the builder may continue from when it is called again.
+        The code of the module that defines `build` belongs to the key (that of `builder`, where `build` only stores
+        what this makes): who builds through the same module's function shares the folder. Processes that ask for it at
+        once wait for the first. A build that raises leaves nothing behind except `<hash>.partial`, which the builder
+        may continue from when it is called again.
         Raises `MachineError` when the disk is full or the folder cannot be written.
         """
-        final = self.location(name, key)
+        identity = {"key": dict(key), "code": sources.built_by(builder or build)}
+        final = self.root / name / digest(identity)
         if (final / "key.json").exists():
             return final
         try:
@@ -78,7 +83,7 @@ class Cache:
                     return final
                 partial = final.with_suffix(".partial")
                 partial.mkdir(parents=True, exist_ok=True)
-                record = {"key": dict(key), "seconds": _timed_build(build, partial)}
+                record = {**identity, "seconds": _timed_build(build, partial)}
                 (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
                 if final.exists():  # a folder without its key was never complete
                     shutil.rmtree(final)
@@ -118,14 +123,10 @@ def exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-def determined(key: Mapping[str, Any], builder: Callable[..., Any], salt: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's key completed by what it does not name: the sources of the family whose function builds (so that a
-    mended bug is not answered from the cache), and the salt (device, library versions).
-
-    A method that builds through another family's functions shares with it, as RetoMaton does with kNN-LM.
-    """
-    source = inspect.getsourcefile(builder)
-    return {"key": dict(key), "code": source_digest([Path(source).parent]) if source else "", **salt}
+def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, Any]:
+    """What determines a method's artifacts beside their keys and builders: the device, the libraries' versions, and the
+    code of the model or layer that fitting reads, whose hash tells its weights."""
+    return {"device": device, "libraries": dict(libraries), "subject": sources.built_by(type(subject))}
 
 
 class CellArtifacts:
@@ -144,7 +145,7 @@ class CellArtifacts:
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
         started = time.perf_counter()
-        path = self.cache.build(name, determined(key, build, self.salt), build)
+        path = self.cache.build(name, {"key": dict(key), **self.salt}, build)
         self.spent += time.perf_counter() - started
         self.cost += self.cache.seconds(path)
         self.paths[name] = str(path)
@@ -178,5 +179,5 @@ class SharedResults:
             for part, array in compute().items():
                 np.save(folder / f"{part}.npy", array)
 
-        folder = self.cache.build(f"shared-{name}", determined(key, compute, self.salt), build)
+        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build, builder=compute)
         return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

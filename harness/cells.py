@@ -1,9 +1,10 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `scale_params`, its `sweep`. What a cell states itself is what its labels promise, so
-`--set` does not change it; an override that no cell takes is refused. A baseline takes the same path, with its own
-`params` instead of the cell's; parameters that it names in `same` have the value that they have in the cell.
+`--set`, the cell's `params`, its `scale_params`, its `sweep`; of the task's parameters alike, the cell's `task` and
+its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
+cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
+names in `same` have the value that they have in the cell.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from pydantic import ValidationError
 from harness import parameters
 from harness.artifacts import digest
 from harness.errors import RequestError, unknown
-from harness.recipe import CellSpec, Ordered, Recipe, Reference, ScaleSpec, TaskSpec, Timing
+from harness.matching import find
+from harness.recipe import CellOf, CellSpec, Fidelity, Recipe, Reference, ScaleSpec, TaskSpec, Timing
 from harness.registry import Kind, Registry, construct, refusal
 from harness.settings import Scale
+
+# Its models are so small that two threads wait for each other longer than they compute.
+AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,11 @@ class Cell:
     task: Named
     speed_baseline: Named | None
     fidelity_baseline: Named | None
-    fidelity: Ordered | None
+    fidelity: Fidelity | None  # None: the rule of the method's contract
     timing: Timing
     timed: bool
     seed: int
+    published: tuple[str, str] | None = None  # row and column of the published cell beside it; None: its own labels
 
     @property
     def name(self) -> str:
@@ -59,9 +65,7 @@ class Cell:
     def resolved(self) -> dict[str, Any]:
         """All that the recipe and the command line say of this cell, as JSON: labels, methods, task, fidelity, timing.
         Patience (`timeout`) changes no number and is left out."""
-        said: dict[str, Any] = json.loads(
-            json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)), parse_constant=str
-        )
+        said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
         said["timing"].pop("timeout")
         return said
 
@@ -75,9 +79,18 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
     """The cells of a recipe at a scale, with every parameter validated and filled in.
 
     Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
-    an override that no cell takes, or two cells with the same labels.
+    an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
+    (with `overrides` there may be none: nothing can be said of it then).
     """
-    return _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
+    cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
+    for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
+        for wanted in (claim.of, claim.than) if scale in claim.scales else ():
+            if isinstance(wanted, CellOf):
+                try:
+                    find(wanted, cells)
+                except RequestError as error:
+                    raise RequestError(f"recipe {recipe.name}, claim {claim.text!r}: {error}") from None
+    return cells
 
 
 class _Expansion:
@@ -93,7 +106,7 @@ class _Expansion:
         self.stated: set[str] = set()
 
     def cells(self) -> list[Cell]:
-        _timing(self.recipe, self.at_scale, {}, parameters.group(self.overrides, "timing"))
+        self._timing({})
         cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
@@ -117,7 +130,7 @@ class _Expansion:
         if (spec.method is None) == (spec.analysis is None):
             raise RequestError(f"{where}: give either `method` or `analysis`")
         kind: Kind = "analysis" if spec.analysis else "method"
-        timing = _timing(self.recipe, self.at_scale, spec.timing, parameters.group(self.overrides, "timing"))
+        timing = self._timing(spec.timing)
         sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
         for values in itertools.product(*sweep.values()):
             swept = dict(zip(sweep, values, strict=True))
@@ -128,23 +141,33 @@ class _Expansion:
             method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
             baselines = (spec.speed_baseline, spec.fidelity_baseline)
             speed, fidelity = (self._baseline(reference, method, task, where) for reference in baselines)
-            row, column = self._labels(spec, task, method, where)
+            fidelity = fidelity or speed  # a claim about speed needs answers to compare with
+            (row, column), published = self._labels(spec, task, method, timing, where)
             yield Cell(
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
                 fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
-                timed=spec.timed, seed=self.recipe.seed,
+                timed=spec.timed, seed=self.recipe.seed, published=published,
             )  # fmt: skip
 
-    def _labels(self, spec: CellSpec, task: Named, method: Named, where: str) -> tuple[str, str]:
-        """Row and column, their placeholders filled."""
-        values = {**task.params, **method.params}
-        shown = {n: self.recipe.names.get(v, v) if isinstance(v, str) else v for n, v in values.items()}
-        labels = {**shown, **self.at_scale.labels}
-        try:
-            return spec.row.format(**labels), spec.column.format(**labels)
-        except (KeyError, IndexError, ValueError) as error:
-            raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+    def _labels(
+        self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
+    ) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The cell's row and column, and those of the published cell beside it."""
+        values = {"threads": timing.threads, **task.params, **method.params}
+
+        def filled(template: str, names: Mapping[str, str]) -> str:
+            try:
+                return template.format(**{n: names.get(v, v) if isinstance(v, str) else v for n, v in values.items()})
+            except (KeyError, IndexError, ValueError, TypeError) as error:
+                raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+
+        row, column = (filled(template, self.recipe.names) for template in (spec.row, spec.column))
+        theirs, other = {**self.recipe.names, **self.recipe.published_names}, spec.published
+        return (row, column), (
+            row if other.row is None else filled(other.row, theirs),
+            column if other.column is None else filled(other.column, theirs),
+        )
 
     def _task(self, spec: CellSpec, swept: Mapping[str, Any]) -> Named:
         name = self.recipe.task.name
@@ -158,7 +181,7 @@ class _Expansion:
         }
         known = parameters.declared(target)
         for parameter, value in parameters.group(self.overrides, "task").items():
-            if parameter in known and parameter not in swept:
+            if parameter in known and parameter not in swept and parameter not in spec.task:
                 given[parameter] = value
                 self.taken.add(f"task.{parameter}")
             elif parameter in known:
@@ -195,18 +218,21 @@ class _Expansion:
         params = {**{name: method.params[name] for name in full.same}, **full.params}
         return self._method("method", full.method, params, task, where)
 
-
-def _timing(recipe: Recipe, at_scale: ScaleSpec, of_cell: Mapping[str, Any], overrides: Mapping[str, Any]) -> Timing:
-    # what a cell states is what its labels promise, so it wins over `--set` as parameters do
-    given = {**recipe.timing, **at_scale.timing, **overrides, **of_cell}
-    try:
-        return Timing.model_validate(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        if first["type"] == "extra_forbidden":
-            raise unknown("parameter", name, Timing.model_fields, f"timing of {recipe.name}") from None
-        raise RequestError(f"timing.{name} of {recipe.name}: {first['msg']} (given: {given[name]!r})") from None
+    def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
+        # what a cell states is what its labels promise, so it wins over `--set` as parameters do
+        overrides = parameters.group(self.overrides, "timing")
+        usual = AT_MINI if self.scale == "mini" else {}
+        given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
+        try:
+            return Timing.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            if first["type"] == "extra_forbidden":
+                raise unknown("parameter", name, Timing.model_fields, f"timing of {self.recipe.name}") from None
+            raise RequestError(
+                f"timing.{name} of {self.recipe.name}: {first['msg']} (given: {given[name]!r})"
+            ) from None
 
 
 def single(
@@ -223,7 +249,7 @@ def single(
         cells.insert(0, CellSpec(row=base, method=base))
     recipe = Recipe(
         name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
-        task=TaskSpec(name=task), scales={"mini": ScaleSpec(timing={"processes": 1})}, cells=cells,
+        task=TaskSpec(name=task), cells=cells,
     )  # fmt: skip
     return recipe, expand(recipe, scale, registry, overrides)
 
@@ -231,4 +257,4 @@ def single(
 def narrow(cells: Sequence[Cell], processes: int | None, pairs: int | None) -> list[Cell]:
     """The cells with `--processes` and `--pairs` applied."""
     changes = {k: v for k, v in (("processes", processes), ("pairs", pairs)) if v is not None}
-    return [replace(cell, timing=cell.timing.model_copy(update=changes)) for cell in cells]
+    return [replace(cell, timing=Timing(**{**cell.timing.model_dump(), **changes})) for cell in cells]

@@ -96,7 +96,8 @@ def describe(environment: Mapping[str, Any]) -> str:
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Reasons, in words, why times taken between two captures support no claim; empty when there are none.
 
-    A foreign process on the GPU counts on either side, and so does a GPU that could not be asked.
+    A foreign process on the GPU counts on either side, and so does a GPU that could not be asked. What others do on the
+    CPU meanwhile is measured in each sample (`harness.quiet`).
     """
     reasons = []
     for name in ("cpu", "cores", "threads", "libraries", "python", "os", "kernel", "gpus"):
@@ -107,10 +108,6 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         reasons.append(f"other processes on the GPU: {', '.join(sorted({p['name'] for p in foreign}))}")
     if before["gpu_processes"] is None or after["gpu_processes"] is None:
         reasons.append("other processes on the GPU cannot be seen (nvidia-smi gave no answer)")
-    cores = after["cores"]["total"] or 1
-    for when, capture in (("before", before), ("after", after)):
-        if capture["load"][0] > 2 * cores + 1:
-            reasons.append(f"load average {capture['load'][0]:.1f} on {cores} cores {when} the run")
     free, had, total = after["memory"]["available"], before["memory"]["available"], after["memory"]["total"]
     if free and had and total and free < 0.1 * total and free < had / 2:
         reasons.append(f"available memory fell from {had / 2**30:.1f} to {free / 2**30:.1f} GiB")

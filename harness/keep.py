@@ -14,9 +14,10 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from harness.artifacts import default_cache
+from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
 from harness.evidence import shape
 from harness.recipe import Recipe
@@ -27,39 +28,7 @@ from harness.store import Row, RowStore
 from harness.timing import LEAST
 
 
-class Used(Protocol):
-    """A method or task with its parameters (`harness.cells.Named`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def params(self) -> dict[str, Any]: ...
-
-
-class Planned(Protocol):
-    """A cell as far as `keep` needs it (`harness.cells.Cell`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def row(self) -> str: ...
-    @property
-    def column(self) -> str: ...
-    @property
-    def method(self) -> Used: ...
-    @property
-    def task(self) -> Used: ...
-    @property
-    def speed_baseline(self) -> Used | None: ...
-    @property
-    def fidelity_baseline(self) -> Used | None: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def hash(self) -> str: ...
-
-
-def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Planned]) -> Path:
+def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell]) -> Path:
     """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
 
     Of each cell the newest row with the recipe's own settings and all its repeats are copied, absolute paths replaced;
@@ -88,15 +57,14 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     scrub = Scrubber([(runs.parent, "results")])
     clean: list[Row] = [scrub.value(row) for row in rows]
     numbers = published.of(recipe)
-    labels = [(cell.row, cell.column) for cell in cells]
-    judged = claims.verdicts(recipe, clean, scale)
-    table = tables.build(recipe, scale, clean, numbers, cells=labels, verdicts=judged)
+    judged = claims.verdicts(recipe, scale, cells, clean)
+    table = tables.build(recipe, scale, clean, numbers, cells=cells, verdicts=judged)
 
     def fill(folder: Path) -> None:
         lines = [json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for row in clean]
         (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         render.write(table, folder)
-        figure.draw(recipe, scale, clean, numbers, folder)
+        figure.draw(recipe, scale, clean, numbers, folder, cells=cells)
 
     try:
         _replace(target, fill)
@@ -167,7 +135,7 @@ class Scrubber:
         return [self.value(item) for item in value] if isinstance(value, list) else value
 
 
-def _changes(row: Row, planned: Mapping[str, Planned]) -> list[str]:
+def _changes(row: Row, planned: Mapping[str, Cell]) -> list[str]:
     """How a row's method, task, baselines and seed differ from its cell's, in words."""
     cell = planned.get(row["cell"])
     if cell is None:
@@ -197,7 +165,7 @@ def _changes(row: Row, planned: Mapping[str, Planned]) -> list[str]:
     return found
 
 
-def _as_row(used: Used | None) -> Any:
+def _as_row(used: Named | None) -> Any:
     """A method or task as a row read from disk names it (tuples are lists there)."""
     return None if used is None else json.loads(json.dumps({"method": used.name, "params": used.params}))
 

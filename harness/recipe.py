@@ -10,12 +10,13 @@
       - {row: LM, method: lm}
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
 
-A remark in parentheses in a column, `EDR / GPT2 (2x256)`, says what stands here in the place of the paper's; published
-numbers of `EDR / GPT2` stand beside it. `harness.cells` expands a recipe at a scale.
+Rows and columns name what ran; `published` says which cell of the paper's table stands beside it. `claims` are the
+paper's, `targets` the bench's own. `harness.cells` expands a recipe at a scale.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,36 +51,56 @@ class Ordered(_Strict):
     bound: float
 
 
-class RowOf(_Strict):
-    """A row of the recipe by its labels; `column` may be left out when the row has one."""
+class Fidelity(Ordered):
+    """What the answers must be like for a speed claim. `reason` says why a recipe is content with less than the rule of
+    the contract, as where greedy decoding is timed against beam search."""
 
-    row: str
-    column: str | None = None
+    reason: str = ""
+
+
+class CellOf(_Strict):
+    """The one cell of the recipe in which this ran: its method (or analysis), and as much more as tells it from others:
+    parameters of method and task, the method that is its speed baseline, the threads it is timed on."""
+
+    method: str
+    params: dict[str, Any] = {}
+    task: dict[str, Any] = {}
+    speed_baseline: str | None = None
+    threads: int | None = None
 
 
 class Claim(_Strict):
-    """A claim of the paper as a condition over rows: `metric` of a row is below/above/at most/at least `than`.
+    """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
-    `than` is a number or another row (same metric). `factor` multiplies the right side. A metric with an interval
+    `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
     holds only when the whole interval does, but for a claim on its value alone or on its upper end, which says so by
-    `judged`. `speedup above 1` follows the decision rule of `harness.timing`. Labels may hold the scale's `labels`.
+    `judged`. `speedup above 1` follows the decision rule of `harness.timing`. text: a sentence that stands alone, with
+    method, setting and number. source: where the paper says it.
     """
 
     text: str
     source: str
-    row: str
-    column: str | None = None
+    of: CellOf
     metric: str
     is_: Comparison = Field(alias="is")
-    than: float | RowOf
+    than: float | CellOf
     factor: float = 1.0
     judged: Judged = "interval"
     scales: list[Scale] = list(SCALES)
 
 
+class Target(Claim):
+    """The same as a target of the bench's own; `source` says what it comes of where that helps."""
+
+    source: str = "set by the bench"
+
+
 class Timing(_Strict):
-    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process. `fits`: how
-    often a cell is fitted where fitting is random; its processes are spread over the fits."""
+    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process.
+
+    fits: fits a cell has where fitting is random; processes are spread over them, so there are never more fits than
+    processes. threads: null for the machine's own number.
+    """
 
     processes: int = Field(default=10, ge=1)
     pairs: int = Field(default=3, ge=1)
@@ -87,16 +108,33 @@ class Timing(_Strict):
     timeout: float = Field(default=7200.0, gt=0)
     threads: int | None = Field(default=None, ge=1)
 
+    @model_validator(mode="after")
+    def _has_a_process_for_each_fit(self) -> Timing:
+        self.fits = min(self.fits, self.processes)
+        return self
+
+
+class PublishedCell(_Strict):
+    """Labels of the published cell that a row stands beside; what is left out is the row's own label.
+
+    They may hold the same placeholders, filled by way of `published_names`, then of `names`.
+    """
+
+    row: str | None = None
+    column: str | None = None
+
 
 class CellSpec(_Strict):
     """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
     or, as `task.NAME`, of the task.
 
-    `row` and `column` may hold `{parameter}` placeholders, filled from the cell's parameters by way of `names`.
+    `row` and `column` say what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the
+    cell's parameters by way of `names`.
     """
 
     row: str
     column: str = ""
+    published: PublishedCell = PublishedCell()
     method: str | None = None
     analysis: str | None = None
     params: dict[str, Any] = {}
@@ -106,7 +144,7 @@ class CellSpec(_Strict):
     task: dict[str, Any] = {}
     speed_baseline: Reference | str | None = None
     fidelity_baseline: Reference | str | None = None
-    fidelity: Ordered | None = None
+    fidelity: Fidelity | None = None
     timed: bool = True
     timing: dict[str, Any] = {}  # changes the recipe's and the scale's for this cell
     scales: list[Scale] = list(SCALES)
@@ -125,7 +163,6 @@ class ScaleSpec(_Strict):
     task: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
     timing: dict[str, Any] = {}
-    labels: dict[str, str] = {}  # for placeholders in rows and columns, beside the parameters
     note: str = ""
 
 
@@ -161,18 +198,31 @@ class Recipe(_Strict):
     methods: dict[str, dict[str, Any]] = {}
     timing: dict[str, Any] = {}
     scales: dict[Scale, ScaleSpec] = {}
-    fidelity: Ordered | None = None
+    fidelity: Fidelity | None = None  # null: the rule of the method's contract
     metrics: list[str] = []  # columns of the printed table, in order
     names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
+    published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
     figure: Figure | None = None
     cells: list[CellSpec]
-    claims: list[Claim] = []
+    claims: list[Claim] = []  # of the paper
+    targets: list[Target] = []  # of this bench
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key silently replaces another, be it written twice or merged (`<<`)."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [name for name, count in counts.items() if count > 1]:
+            problem = f"{twice[0]!r} is given twice, here or by a merge (<<); a merge may only add keys"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def parse(text: str, where: str) -> Recipe:
     """A recipe from YAML text. Raises `RequestError` naming the file, the place and the mistake."""
     try:
-        raw = yaml.safe_load(text)
+        raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise RequestError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
@@ -190,8 +240,9 @@ def parse(text: str, where: str) -> Recipe:
 def _keys_at(location: tuple[int | str, ...]) -> list[str]:
     """Valid keys at the place of an unknown one, as far as the outer levels tell."""
     models: dict[str, type[BaseModel]] = {
-        "cells": CellSpec, "claims": Claim, "scales": ScaleSpec, "task": TaskSpec, "fidelity": Ordered,
-        "speed_baseline": Reference, "fidelity_baseline": Reference, "than": RowOf, "figure": Figure,
+        "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
+        "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
+        "published": PublishedCell, "fidelity": Fidelity,
     }  # fmt: skip
     model: type[BaseModel] = Recipe
     for part in location[:-1]:

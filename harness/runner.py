@@ -9,7 +9,6 @@ once before its first cell, in a process of its own, because the data's and mode
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness import environment
+from harness import environment, sources
 from harness.artifacts import Cache, digest
 from harness.cells import Cell, Named
 from harness.display import Display
@@ -27,10 +26,8 @@ from harness.drivers import DRIVERS, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
 from harness.records import fidelity_of_timed, record_quality, record_timing
-from harness.registry import PACKAGES, Registry
+from harness.registry import Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
-
-SHOWING = ("__main__", "cli", "display", "doctor", "keep", "session", "tracking", "tracking_records")
 
 
 class RowSink(Protocol):
@@ -251,26 +248,21 @@ class Runner:
         }
 
     def _code_of(self, cell: Cell) -> str:
-        """Digest of the sources that the cell's row depends on: families, the task's package, and of the harness
-        all that does not merely show or record."""
-        paths = [file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWING]
+        """Digest of the code that the cell's row depends on: of measuring, method, baselines and task."""
         kind: Any = "analysis" if cell.kind == "analysis" else "method"
         methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
-        for name in dict.fromkeys(methods):
-            paths.append(_family(self.registry.entry(kind, name).target))
-        paths.append(_package(self.registry.entry("task", cell.task.name).target))
-        return environment.source_digest(paths)
+        targets = [self.registry.entry(kind, name).target for name in methods]
+        return sources.digest(
+            "harness.worker", "harness.records", *targets, self.registry.entry("task", cell.task.name).target
+        )
 
     def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
-        request = self._request(cell)
-        request.pop("cache")
-        request["timing"].pop("timeout")  # a longer patience voids nothing that is finished
         return digest(
             {
-                **request,
-                "labels": [cell.row, cell.column],
-                "fidelity": cell.fidelity.model_dump() if cell.fidelity else None,
-                "timed": cell.timed,
+                "cell": cell.resolved,
+                "device": self.device,
+                "code": self._code_of(cell),
+                "libraries": env["libraries"],
                 "hashes": hashes,
                 "machine": environment.machine_id(env),
                 "python": env["python"],
@@ -320,24 +312,3 @@ def only_run_in(folder: Path) -> Iterator[None]:
         except OSError:
             raise RequestError(f"another run is using {folder}; wait for it or choose another --results") from None
         yield
-
-
-def _family(target: str) -> Path:
-    """The folder of a built-in method's family; for a plug-in its whole package, which may import from all of it."""
-    module = target.partition(":")[0]
-    if module.partition(".")[0] not in PACKAGES or module.count(".") < 2:
-        return _package(target)
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise RequestError(f"no source found for {module}: methods must be importable from files")
-    return Path(spec.origin).parent
-
-
-def _package(target: str) -> Path:
-    """The folder of a module's top package, or the module itself when it is in none."""
-    module = target.partition(":")[0]
-    spec = importlib.util.find_spec(module.partition(".")[0])
-    if spec is None or spec.origin is None:
-        raise RequestError(f"no source found for {module}: it must be importable from files")
-    file = Path(spec.origin)
-    return file.parent if spec.submodule_search_locations else file

@@ -141,19 +141,19 @@ def _one(
         with Display(console, f"{recipe.name} ({scale})", len(cells)) as display:
             runner = Runner(folder, options.device, registry, display, invocation, fresh=options.fresh)
             result = runner.run(cells)
-        verdicts = claims.verdicts(recipe, result.rows, scale)
+        verdicts = claims.verdicts(recipe, scale, cells, result.rows)
         invocation.verdicts(verdicts)
-        labels = [(cell.row, cell.column) for cell in cells]
         kept = RowStore(options.results / "measured" / recipe.name / scale / "rows.jsonl")
         elsewhere = [row for row in [*kept.rows(), *runner.store.rows()] if machine_of(row) != machine]
         rows = [*elsewhere, *result.rows]
-        table = tables.build(recipe, scale, rows, numbers, cells=labels, machine=machine, verdicts=verdicts)
-        written = [*render.write(table, folder), *figure.draw(recipe, scale, result.rows, numbers, folder)]
+        table = tables.build(recipe, scale, rows, numbers, cells=cells, machine=machine, verdicts=verdicts)
+        drawn = figure.draw(recipe, scale, result.rows, numbers, folder, cells=cells)
+        written = [*render.write(table, folder), *drawn]
         invocation.files([folder / "rows.jsonl", *written])
     console.print()
     render.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
-    unmet = options.require_claims and any(v.outcome != "holds" for v in verdicts)
+    unmet = options.require_claims and any(not verdict.holds for verdict in verdicts.claims)
     return list(result.rows), result.exit_code or int(unmet)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.artifacts import Cache, CellArtifacts, SharedResults, write_atomically
+from harness.artifacts import Cache, CellArtifacts, SharedResults, salt, write_atomically
 from harness.drawing import passes
 from harness.drivers import DRIVERS, Driver, Essence, context, quality
 from harness.errors import HarnessError
@@ -51,10 +51,10 @@ class _Cell:
         self.progress = Progress()
         self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
         self.cache = Cache(self.context.cache)
-        self.salt = {"device": request["device"], "libraries": request["libraries"]}
         self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
         self.setting: Setting = self.task.prepare(self.context, self.progress)
         self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
+        self.salt = salt(request["device"], request["libraries"], self.driver.subject(self.setting))
 
     def named(self, role: str) -> Any:
         """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated

@@ -16,21 +16,19 @@ from typing import Any
 import numpy as np
 
 from harness.artifacts import Cache
-from harness.environment import source_digest
 from harness.progress import Progress
-from tasks import corruption
+from harness.sources import built_by
 from tasks.corruption import ErrorModel, Lexicon, annotate, sentences
 from tasks.corruption.errors import default_model
 from tasks.corruption.grammar import clean_sentences
 from tasks.metrics.m2 import Annotated
 from tasks.metrics.m2_lattice import Gold
 from tasks.models.checkpoints import tokenizer_hash
-from tasks.models.encoder_decoder_sizes import Size
+from tasks.models.encoder_decoder_size import Size
 from tasks.models.pairs import Pairs
 from tasks.models.subwords import trained_subwords
 from tasks.sources import SPLITS, Source, Split, split_hash
 
-_FORMAT = 1  # raise when a change below changes the pairs
 _HELD_OUT = 2000  # sentences
 _GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 300}
 
@@ -41,8 +39,7 @@ class CleanText(ABC):
     def content(self, cache: Cache) -> dict[str, Any]:
         """What determines the sentences and the errors made in them, JSON-able: the text, and the code that cuts and
         spoils it."""
-        code = source_digest([Path(corruption.__file__).parent])
-        return {**self.identity(cache), "corruption": code, "format": _FORMAT}
+        return {**self.identity(cache), "code": built_by(type(self))}
 
     @abstractmethod
     def identity(self, cache: Cache) -> dict[str, Any]:
@@ -106,7 +103,7 @@ def trained_corrector(
     from tasks.models.encoder_decoder import trained_encoder_decoder
 
     return trained_encoder_decoder(
-        size, training, held_out, tokenizer, content, cache, device=device, seed=seed, progress=progress
+        size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
     )
 
 

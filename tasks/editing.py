@@ -24,7 +24,7 @@ from harness.settings import Context, DecodingSetting, Measure, Scale, Task
 from tasks.correction import ArticleText, CleanText, GrammarText, trained_corrector
 from tasks.metrics.edit_ratio import edit_ratios
 from tasks.models.encoder_decoder_sizes import SIZES
-from tasks.sources import open_source
+from tasks.sources.kinds import open_source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,8 @@ from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
-from tasks.serving import drawn, number_of, serving_metrics
-from tasks.sources import Kind, open_source
+from tasks.serving import check_window, drawn, number_of, serving_metrics
+from tasks.sources.kinds import Kind, open_source
 from tasks.streams import Selection, joined, streams
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ class KnnLmServing(Task):
     validation_tokens: int = 4096
 
     def __post_init__(self) -> None:
-        for name in ("window", "evaluation", "timed", "prompt_tokens", "reference_tokens", "validation_tokens"):
+        for name in (
+            "window", "evaluation", "timed", "prompt_tokens", "limit", "reference_tokens", "validation_tokens",
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"knnlm-serving: {name}={value} is not at least 1")
-        if self.limit < 0:
-            raise RequestError(f"knnlm-serving: limit={self.limit} is negative")
         if self.more and self.source == "embedded":
             raise RequestError(f"knnlm-serving: the source embedded has one text, no more={self.more}; choose another")
         if not all(name.strip() for name in self._further()):
@@ -87,6 +87,7 @@ class KnnLmServing(Task):
         model = load_causal(
             self.model, source, cache, device=context.device, progress=progress, window=self.window, dtype=self.dtype
         )
+        check_window(self.prompt_tokens, self.limit, model.window, "knnlm-serving")
         reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
         seed = context.seed
         every = Selection(tokens=self.reference_tokens, seed=seed)

@@ -19,13 +19,13 @@ from harness.registry import task
 from harness.settings import Context, SoftmaxSetting
 from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
 from tasks.next_words import NextWords
-from tasks.sources import Kind, Source, Split, open_source, split_hash
+from tasks.sources import Source, Split, split_hash
+from tasks.sources.kinds import Kind, open_source
 
 if TYPE_CHECKING:
     from tasks.models.language import CausalLM
 
 PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full context, and many places are sampled
-_FORMAT = 1  # raise when a change below changes the arrays
 
 
 @task(
@@ -86,7 +86,7 @@ class LmOutputLayer(NextWords):
             "splits": splits, "weights": weights_hash(folder, cache), "tokenizer": tokenizer_hash(folder),
             "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:20],
             "window": self.window, "stride": self.stride, "dtype": self.dtype, "contexts": self.contexts,
-            "evaluation": self.evaluation, "seed": self.seed, "format": _FORMAT,
+            "evaluation": self.evaluation, "seed": self.seed,
         }  # fmt: skip
 
         def load() -> CausalLM:
@@ -119,9 +119,10 @@ class LmOutputLayer(NextWords):
         if not self.model.startswith("train:"):
             return self.model
         from tasks.models.from_scratch import trained_model
+        from tasks.models.language_sizes import SIZES
 
         size = self.model.removeprefix("train:")
-        return str(trained_model(size, source, cache, device=context.device, progress=progress))
+        return str(trained_model(size, source, cache, sizes=SIZES, device=context.device, progress=progress))
 
     def _write(self, folder: Path, model: CausalLM, source: Source, cache: Cache, progress: Any) -> None:
         """Contexts and next tokens of both splits, and the layer. facts.json: sizes, and the model's perplexity (per

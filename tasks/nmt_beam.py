@@ -23,14 +23,11 @@ import numpy as np
 from harness import statistics
 from harness.artifacts import Cache
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
-from harness.environment import source_digest
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, SoftmaxSetting, Task
-from tasks import sentences
 from tasks.metrics.accuracy import accuracy
-from tasks.models import translation_sizes
 from tasks.models.beam_search import Clock, Hypothesis, Search
 from tasks.models.checkpoints import check_weights, content
 from tasks.models.curves import as_facts, validation_curve
@@ -42,15 +39,6 @@ from tasks.sources.parallel import ParallelKind, ParallelSource, open_parallel, 
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_FORMAT = 1  # raise when a change here or in `translation_arrays` changes the contexts
-_HERE = Path(__file__).parent
-# what decides how a search goes: translations and visited contexts are made anew when it changes
-_SEARCHING = [
-    _HERE / "translation_arrays.py",
-    _HERE / "models" / "beam_search.py",
-    _HERE / "models" / "translation_decoding.py",
-]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,7 +139,6 @@ class NmtBeam(Task):
         sources, references = _test_set(parallel, hashes["test"], cache)
         key = {
             "test": hashes["test"], "model": model_hash, **asdict(self.search), "device": context.device,
-            "sentences": sentences.FORMAT, "code": source_digest(_SEARCHING),
         }  # fmt: skip
         exact, visited = self._searched(sources, key, same_translator, context, cache, progress)
 
@@ -260,8 +247,8 @@ class NmtBeam(Task):
         left, right = (Vocabulary(types_of((pair[side] for pair in train), self.vocabulary)) for side in (0, 1))
         return trained_translator(
             self.model, left.types, right.types, encoded(train, left, right),
-            encoded(parallel.pairs("validation"), left, right), cache, device=context.device, seed=context.seed,
-            progress=progress,
+            encoded(parallel.pairs("validation"), left, right), cache, sizes=SIZES, device=context.device,
+            seed=context.seed, progress=progress,
         )  # fmt: skip
 
     def _contexts(
@@ -270,7 +257,7 @@ class NmtBeam(Task):
     ) -> Path:  # fmt: skip
         key = {
             "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": self._model_key(context, cache), "sentences": sentences.FORMAT, "format": _FORMAT,
+            "model": self._model_key(context, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -283,8 +270,7 @@ class NmtBeam(Task):
     def _model_key(self, context: Context, cache: Cache) -> dict[str, Any]:
         """What, beside the pairs, determines the model: how a size is trained, or what is in the folder given."""
         if self.model in SIZES:
-            how = asdict(SIZES[self.model])
-            return {"size": how, "seed": context.seed, "format": translation_sizes.FORMAT}
+            return {"size": asdict(SIZES[self.model]), "seed": context.seed}
         folder = Path(self.model).expanduser()
         if not (folder / "config.json").is_file():
             raise unknown("translator size or model folder", self.model, SIZES, "task.model")

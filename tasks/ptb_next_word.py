@@ -17,17 +17,15 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.registry import task
 from harness.settings import Context, SoftmaxSetting
-from tasks import words
-from tasks.models import lstm_sizes
 from tasks.models.checkpoints import check_weights, content
 from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import NextWords
-from tasks.sources import SPLITS, Kind, Source, Split, open_source, split_hash
+from tasks.sources import SPLITS, Source, Split, split_hash
+from tasks.sources.kinds import Kind, open_source
 from tasks.words import encoded_split, vocabulary
 
 TREEBANK = "ptb"
 TRAINING_STREAMS = 20  # pieces of the training text read side by side; the test text is read as one
-_FORMAT = 1  # raise when a change below changes the arrays
 
 
 @task(
@@ -121,14 +119,14 @@ class PtbNextWord(NextWords):
         given = Path(self.model).expanduser() / "config.json"
         model: dict[str, Any]
         if self.model in SIZES:
-            model = {"size": SIZES[self.model].stated(), "seed": context.seed, "format": lstm_sizes.FORMAT}
+            model = {"size": SIZES[self.model].stated(), "seed": context.seed}
         elif not given.is_file():
             raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
         else:  # another model under the same path is another model
             model = content(given.parent, cache)
         key = {
             "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": model, "words": words.FORMAT, "format": _FORMAT,
+            "model": model,
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -147,8 +145,9 @@ class PtbNextWord(NextWords):
         train = encoded_split(source, "train", types, tokenised, cache)
         validation = encoded_split(source, "validation", types, tokenised, cache)
         return trained_lstm(
-            self.model, types, train, validation, cache, device=context.device, seed=context.seed, progress=progress
-        )
+            self.model, types, train, validation, cache,
+            sizes=SIZES, device=context.device, seed=context.seed, progress=progress,
+        )  # fmt: skip
 
 
 def write_arrays(

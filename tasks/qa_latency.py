@@ -14,8 +14,9 @@ from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
-from tasks.serving import drawn, number_of, serving_metrics
-from tasks.sources import Kind, Source, open_source
+from tasks.serving import check_window, drawn, number_of, serving_metrics
+from tasks.sources import Source
+from tasks.sources.kinds import Kind, open_source
 from tasks.sources.passages import passages, whole
 from tasks.sources.questions import SETS, questions
 
@@ -78,13 +79,12 @@ class QaLatency(Task):
     question_tokens: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("passage_words", "passage_stride", "window", "evaluation", "timed", "question_tokens"):
+        for name in ("passage_words", "passage_stride", "window", "evaluation", "timed", "limit", "question_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"qa-latency: {name}={value} is not at least 1")
-        for name in ("limit", "padding"):
-            if getattr(self, name) < 0:
-                raise RequestError(f"qa-latency: {name}={getattr(self, name)} is negative")
+        if self.padding < 0:
+            raise RequestError(f"qa-latency: padding={self.padding} is negative")
         if self.passage_stride is not None and self.passage_stride > self.passage_words:
             raise RequestError(
                 f"qa-latency: passage_stride={self.passage_stride} exceeds passage_words={self.passage_words}; words "
@@ -115,6 +115,7 @@ class QaLatency(Task):
             progress=progress,
         )  # fmt: skip
         timed = self._prompts(context, sources[0], model.tokenizer)
+        check_window(max(map(len, timed)), self.limit, model.window, "qa-latency")
         prompts = timed[: self.evaluation]
         return RetrievalSetting(
             hashes={

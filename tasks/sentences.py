@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 
 MARKS = ("</s>", "<unk>")
 END, UNKNOWN = range(len(MARKS))  # ids; the decoder starts from the end mark as well
-FORMAT = 1  # raise when a change below changes words, types or ids
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:-\w+)*-?|(?<=\w)['’]\w+|[^\w\s]")
 _CLOSING = frozenset(".,;:!?)]}%…”»'’")  # stand close to the word before them

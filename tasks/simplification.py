@@ -12,14 +12,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.artifacts import Cache, digest
 from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.correction import encoded_pairs
 from tasks.corruption import tokens
-from tasks.models.encoder_decoder_sizes import Size
+from tasks.models.checkpoints import tokenizer_hash
+from tasks.models.encoder_decoder_size import Size
 from tasks.models.pairs import Pairs
 from tasks.sources.files import aligned_lines
 
@@ -35,7 +36,6 @@ _NAMES = {
 _BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "``": '"', "''": '"'}
 _HELD_OUT = 100  # first sentences of the training parts that only the held-out loss sees
 _SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
-_FORMAT = 2  # raise when a change below changes the pairs
 
 # What the generator of scale `mini` takes for plain English.
 _PLAIN = {
@@ -102,7 +102,7 @@ def trained_simplifier(
     for texts in corpora:
         if len(texts) <= _HELD_OUT:
             raise RequestError(f"{len(texts)} sentences are too few to train a simplifier; give more than {_HELD_OUT}")
-    content: dict[str, Any] = {"texts": digest(list(corpora)), "corrector": corrector.name, "format": _FORMAT}
+    content = {"texts": digest(list(corpora)), "tokenizer": tokenizer_hash(corrector)}
     parts = {
         "validation": [text for texts in corpora for text in texts[:_HELD_OUT]],
         "train": [text for texts in corpora for text in texts[_HELD_OUT:]],
@@ -116,13 +116,13 @@ def trained_simplifier(
         learning_rate=size.learning_rate / 4, dropout=0.1,
     )  # fmt: skip
     return trained_encoder_decoder(
-        shorter, pairs["train"], pairs["validation"], corrector, content, cache,
+        shorter, pairs["train"], pairs["validation"], corrector, cache,
         start=corrector, device=device, seed=seed, progress=progress,
     )  # fmt: skip
 
 
 def _pairs(
-    texts: list[list[Sentence]], part: str, tokenizer: Path, content: dict[str, Any], cache: Cache, progress: Progress
+    texts: list[list[Sentence]], part: str, tokenizer: Path, content: dict[str, str], cache: Cache, progress: Progress
 ) -> Pairs:
     def build(folder: Path) -> None:
         lines = [(" ".join(source), " ".join(one)) for source, *several in texts for one in several]

@@ -6,6 +6,7 @@ words only, words and tokens of a selection belong to each other and word-level 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,6 @@ from tasks.sources.articles import count_words
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FORMAT = 1
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")  # a word with the blanks before it; the last one keeps those after it
 
 
@@ -55,12 +55,12 @@ class Selection:
 class Streams(Sequence["NDArray[np.int64]"]):
     """Streams of ids, int64 [T] each, read from one memory-mapped file when asked for.
 
-    hash: of the text, tokenizer and selection that determine them. tokens: predicted ones. words: as WikiText counts.
+    hash: of the ids and of where streams begin. tokens: predicted ones. words: as WikiText counts.
     """
 
-    def __init__(self, folder: Path, key_hash: str) -> None:
+    def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / "facts.json").read_text())
-        self.hash = key_hash
+        self.hash: str = facts["hash"]
         self.tokens: int = facts["tokens"]
         self.words: int = facts["words"]
         self.documents: int = facts["documents"]
@@ -128,7 +128,6 @@ def streams(
         "text": split_hash(source, split, cache),
         "tokenizer": model.tokenizer_hash,
         "selection": asdict(selection),
-        "format": _FORMAT,
     }
 
     def build(folder: Path) -> None:
@@ -138,9 +137,11 @@ def streams(
             raise RequestError(f"no token of the {split} split of {source.name} was selected; ask for more than 0")
         start = model.start_id
         parts = [np.asarray([start, *ids], np.int32) for _, _, ids in chosen]
-        np.save(folder / "ids.npy", np.concatenate(parts))
-        np.save(folder / "bounds.npy", np.cumsum([0, *map(len, parts)]))
+        ids, bounds = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+        np.save(folder / "ids.npy", ids)
+        np.save(folder / "bounds.npy", bounds)
         facts = {
+            "hash": _content_hash(bounds, ids),
             "tokens": sum(len(part) - 1 for part in parts),
             "words": sum(count_words(documents[number][span[0] : span[1]]) for number, span, _ in chosen),
             "documents": len({number for number, _, _ in chosen}),
@@ -148,7 +149,14 @@ def streams(
         }
         (folder / "facts.json").write_text(json.dumps(facts))
 
-    return Streams(cache.build("streams", key, build), digest(key))
+    return Streams(cache.build("streams", key, build))
+
+
+def _content_hash(*arrays: NDArray[Any]) -> str:
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(array.data)
+    return state.hexdigest()[:20]
 
 
 Span = tuple[int, int]  # of characters

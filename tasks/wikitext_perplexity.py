@@ -14,7 +14,8 @@ from harness.registry import task
 from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
 from tasks.metrics.perplexity import perplexity
 from tasks.pool import enough
-from tasks.sources import Source, open_source
+from tasks.sources import Source
+from tasks.sources.kinds import open_source
 from tasks.streams import Selection, streams
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class WikitextPerplexity(Task):
             "dataset": "wikitext-2",
             "model": "train:small",
             "piece_windows": 2,
-            "timed_tokens": 256,
+            "timed_tokens": 512,
         },
         "paper": {
             "source": "hub",
@@ -148,9 +149,10 @@ class WikitextPerplexity(Task):
         place = self.model
         if self.model.startswith("train:"):
             from tasks.models.from_scratch import trained_model
+            from tasks.models.language_sizes import SIZES
 
             size = self.model.removeprefix("train:")
-            place = str(trained_model(size, source, cache, device=context.device, progress=progress))
+            place = str(trained_model(size, source, cache, sizes=SIZES, device=context.device, progress=progress))
         return CausalLM.load(
             place,
             device=context.device,

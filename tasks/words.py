@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 END, UNKNOWN = "<eos>", "<unk>"
 _RAW = re.compile(r"\w+|[^\w\s]")
-FORMAT = 1  # raise when a change below changes words or ids
 
 
 def words(document: str, tokenised: bool) -> Iterator[str]:
@@ -49,7 +48,7 @@ def vocabulary(source: Source, limit: int, tokenised: bool, cache: Cache) -> lis
             kept[-1] = UNKNOWN
         (folder / "vocabulary.json").write_text(json.dumps(kept))
 
-    key = {"train": split_hash(source, "train", cache), "limit": limit, "tokenised": tokenised, "format": FORMAT}
+    key = {"train": split_hash(source, "train", cache), "limit": limit, "tokenised": tokenised}
     types: list[str] = json.loads((cache.build("word-vocabulary", key, build) / "vocabulary.json").read_text())
     return types
 
@@ -67,6 +66,6 @@ def encoded_split(source: Source, split: Split, types: Sequence[str], tokenised:
     def build(folder: Path) -> None:
         np.save(folder / "ids.npy", encode(source.documents(split), types, tokenised))
 
-    key = {"split": split_hash(source, split, cache), "types": list(types), "tokenised": tokenised, "format": FORMAT}
+    key = {"split": split_hash(source, split, cache), "types": list(types), "tokenised": tokenised}
     ids: NDArray[Any] = np.load(cache.build("word-ids", key, build) / "ids.npy")
     return ids

@@ -1,4 +1,4 @@
-"""A paper's claims judged by rows: holds, does not hold, or says honestly that the rows cannot tell.
+"""A paper's claims and the bench's own targets judged by rows: holds, does not hold, or says that the rows cannot tell.
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
 metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
@@ -9,11 +9,14 @@ another verdict, with the command that would settle it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.recipe import Claim, Comparison, Recipe, RowOf
+from harness.cells import Cell
+from harness.errors import RequestError
+from harness.matching import describe, differences, find
+from harness.recipe import CellOf, Claim, Comparison, Recipe
 from harness.report.formats import number, with_interval
 from harness.report.selection import by_machine, interval_of, value_of
 from harness.settings import SCALES, Scale
@@ -44,30 +47,28 @@ class Verdict:
         return f"{self.claim.text} ({self.claim.source}): {self.detail}"
 
 
-def verdicts(recipe: Recipe, rows: Sequence[Row], scale: Scale, machine: str | None = None) -> list[Verdict]:
-    """One verdict per claim, in the recipe's order.
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What became of the paper's claims and, apart from them, of the bench's own targets."""
 
-    rows: oldest first, of any recipe, scale and machine. Judged are the newest row of each cell at this scale on one
-    machine: the one given, else that of the newest row.
+    claims: list[Verdict] = field(default_factory=list)
+    targets: list[Verdict] = field(default_factory=list)
+
+
+def verdicts(
+    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Sequence[Row], machine: str | None = None
+) -> Verdicts:
+    """One verdict per claim and target, in the recipe's order.
+
+    cells: what the recipe expands to at this scale. rows: oldest first, of any recipe, scale and machine. Judged are
+    the newest row of each cell at this scale on one machine: the one given, else that of the newest row.
     """
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
-    labels = recipe.scales[scale].labels if scale in recipe.scales else {}
-    return [_Judge(recipe, scale, _labelled(claim, labels), ours).verdict() for claim in recipe.claims]
-
-
-def _labelled(claim: Claim, labels: Mapping[str, str]) -> Claim:
-    """The claim with the scale's labels for placeholders in its rows and columns."""
-
-    def filled(row: str, column: str | None) -> dict[str, str | None]:
-        for name, label in labels.items():
-            row = row.replace(f"{{{name}}}", label)
-            column = column and column.replace(f"{{{name}}}", label)
-        return {"row": row, "column": column}
-
-    than = claim.than
-    if isinstance(than, RowOf):
-        than = than.model_copy(update=filled(than.row, than.column))
-    return claim.model_copy(update={**filled(claim.row, claim.column), "than": than})
+    claims, targets = (
+        [_Judge(recipe, scale, claim, cells, ours).verdict() for claim in conditions]
+        for conditions in (recipe.claims, recipe.targets)
+    )
+    return Verdicts(claims, targets)
 
 
 class _UndecidedError(Exception):
@@ -82,11 +83,12 @@ class _UndecidedError(Exception):
 class _Judge:
     """Judges one claim."""
 
-    def __init__(self, recipe: Recipe, scale: Scale, claim: Claim, rows: Sequence[Row]) -> None:
+    def __init__(self, recipe: Recipe, scale: Scale, claim: Claim, cells: Sequence[Cell], rows: Sequence[Row]) -> None:
         self.recipe = recipe
         self.scale = scale
         self.claim = claim
-        self.rows = rows
+        self.cells = cells
+        self.rows = {row["cell"]: row for row in rows}
 
     def verdict(self) -> Verdict:
         try:
@@ -101,8 +103,8 @@ class _Judge:
             raise _UndecidedError(
                 "not tested", f"stands at scale {' and '.join(claim.scales)} only", self._command_at(claim.scales)
             )
-        row = self._row(RowOf(row=claim.row, column=claim.column))
-        other = self._row(claim.than) if isinstance(claim.than, RowOf) else None
+        row = self._row(claim.of)
+        other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
         value = self._value(row)
         for each in (row, other):
             if claim.metric in SPEEDS and each is not None:
@@ -124,20 +126,23 @@ class _Judge:
             outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit)
         return outcome, detail
 
-    def _row(self, wanted: RowOf) -> Row:
-        """The finished row of these labels."""
-        found = [r for r in self.rows if r["row"] == wanted.row and wanted.column in (None, r["column"])]
-        name = wanted.row if not wanted.column else f"{wanted.row} / {wanted.column}"
-        if not found:
-            scales = [s for spec in self.recipe.cells if spec.row == wanted.row for s in spec.scales]
-            command = self._command_at(scales if scales and self.scale not in scales else [self.scale])
-            raise _UndecidedError("not tested", f"no row {name} at this scale", command)
-        if len(found) > 1:
-            raise _UndecidedError("not tested", f"{name} has {len(found)} columns and the claim names none", None)
-        if found[0]["status"] != "ok":
-            message = f"{name}: {found[0]['status']} {(found[0]['error'] or {}).get('message', '')}".rstrip()
-            raise _UndecidedError("not tested", message, self._command_at([self.scale]))
-        return found[0]
+    def _row(self, wanted: CellOf) -> Row:
+        """The finished row of the cell that ran this."""
+        try:
+            name = find(wanted, self.cells).name
+        except RequestError as error:
+            raise _UndecidedError("not tested", str(error), None) from None
+        again = self._command_at([self.scale])
+        row = self.rows.get(name)
+        if row is None:
+            raise _UndecidedError("not tested", f"no row {name} at this scale", again)
+        if other := differences(wanted, row):
+            message = f"{name} was measured as a cell {' and '.join(other)} instead of {describe(wanted)}"
+            raise _UndecidedError("not tested", message, again)
+        if row["status"] != "ok":
+            message = f"{name}: {row['status']} {(row['error'] or {}).get('message', '')}".rstrip()
+            raise _UndecidedError("not tested", message, again)
+        return row
 
     def _value(self, row: Row) -> float:
         value = value_of(row, self.claim.metric)
@@ -171,8 +176,8 @@ class _Judge:
     def _speed_may_be_judged(self, row: Row) -> None:
         timing = row["timing"] or {}
         decision, reason = timing.get("decision"), timing.get("reason") or "no reason given"
-        unchecked = row["fidelity"] is None and self.recipe.fidelity is not None
-        if unchecked or (row["fidelity"] is not None and row["fidelity"].get("holds") is not True):
+        if row["fidelity"] is None or row["fidelity"].get("holds") is not True:
+            unchecked = row["fidelity"] is None
             message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
             raise _UndecidedError("not settled", f"no claim, {row['cell']} {message}", None)
         if decision not in ("faster", "slower", "no difference shown"):

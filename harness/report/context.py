@@ -66,11 +66,13 @@ def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparab
 def _across_settings(rows: Sequence[Row]) -> list[str]:
     """One sentence for each row label whose columns are speedups on different task settings against one baseline.
 
-    Columns of one setting (a sweep of a method's parameter) are alternatives, and no mean of them says anything.
+    Columns of one setting (a sweep of a method's parameter) are alternatives, and no mean of them says anything. Rows
+    that support no claim of speed have no part in a mean.
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row["status"] == "ok" and row["metrics"].get("speedup"):
+        decided = (row["timing"] or {}).get("decision") in ("faster", "slower", "no difference shown")
+        if row["status"] == "ok" and row["metrics"].get("speedup") and decided:
             groups.setdefault(row["row"], []).append(row)
     lines = []
     for label, group in groups.items():

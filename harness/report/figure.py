@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cells import Cell
 from harness.errors import MachineError
 from harness.recipe import Recipe
 from harness.report import bars
 from harness.report.context import machine_line
-from harness.report.published import Published, comparable, without_remarks
+from harness.report.published import Published, comparable, places
 from harness.report.selection import by_machine, interval_of, value_of
 from harness.settings import Scale
 from harness.store import Row
@@ -42,16 +43,18 @@ Curves = dict[str, list[Point]]  # row label -> points by x
 
 
 def draw(
-    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, machine: str | None = None
-) -> list[Path]:
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, *,
+    cells: Sequence[Cell] = (), machine: str | None = None,
+) -> list[Path]:  # fmt: skip
     """Write `figure.svg` and `figure.png`; nothing when the recipe has no figure or no row has both coordinates.
 
+    cells: what the recipe expands to; they say which published curve bears a measured one's colour.
     The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
     """
     if recipe.figure is None:
         return []
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
-    drawn = _bars(recipe, scale, ours) if recipe.figure.parts else _curves(recipe, scale, ours, published)
+    drawn = _bars(recipe, scale, ours) if recipe.figure.parts else _curves(recipe, scale, ours, published, cells)
     return [_save(drawn, folder / f"figure.{kind}") for kind in ("svg", "png")] if drawn is not None else []
 
 
@@ -62,32 +65,38 @@ def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
     return bars.figure(groups, recipe.figure.parts, title, machine_line(rows)) if groups else None
 
 
-def _curves(recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published) -> Figure | None:
+def _curves(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, cells: Sequence[Cell]
+) -> Figure | None:
     assert recipe.figure is not None
     x, y = recipe.figure.x, recipe.figure.y
     curves = measured_curves(rows, x, y)
     if not curves:
         return None
-    parts = _parts(rows, x)
-    papers = published_curves(published, x, y, parts)
-    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one but for remarks
+    printed = {(number.row, number.column) for number in published.numbers}
+    beside = {name: labels for name, labels in places(cells).items() if labels in printed}
+    theirs = _parts([column for _, column in beside.values()], x)
+    parts = _parts([row["column"] for row in rows], x)
+    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one beside it
     for row in rows:
-        if (name := _curve_of(row, parts)) in curves:
-            measured.setdefault(_name(row["row"], without_remarks(row["column"]), parts), name)
+        name = _name(row["row"], row["column"], parts)
+        if name in curves and row["cell"] in beside:
+            measured.setdefault(_name(*beside[row["cell"]], theirs), name)
     same_axes = comparable(y, scale in recipe.data_of_paper)
+    papers = published_curves(published, x, y, theirs)
     return _draw(recipe, scale, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
     """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
     metrics, counters or parameters of method or task."""
-    parts = _parts(rows, x)
+    parts = _parts([row["column"] for row in rows], x)
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)
         if row["status"] == "ok" and at is not None and value is not None:
             low, high = interval_of(row, y) or (None, None)
-            curves.setdefault(_curve_of(row, parts), []).append(Point(at, value, low, high))
+            curves.setdefault(_name(row["row"], row["column"], parts), []).append(Point(at, value, low, high))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
@@ -115,20 +124,19 @@ def published_curves(published: Published, x: str, y: str, parts: frozenset[str]
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
-def _parts(rows: Sequence[Row], x: str) -> frozenset[str]:
-    """Parts of column labels, without remarks, in which columns that say `x=VALUE` differ but for this."""
-    columns = [row["column"] for row in rows if _in_label(row["column"], x) is not None]
-    split = [{without_remarks(p) for p in column.split(" / ") if _in_label(p, x) is None} for column in columns]
+def _parts(columns: Sequence[str], x: str) -> frozenset[str]:
+    """Parts in which column labels that say `x=VALUE` differ but for this."""
+    split = [
+        {part for part in column.split(" / ") if _in_label(part, x) is None}
+        for column in columns
+        if _in_label(column, x) is not None
+    ]
     return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
 
 
-def _curve_of(row: Row, parts: frozenset[str]) -> str:
-    return _name(row["row"], row["column"], parts)
-
-
 def _name(row: str, column: str, parts: frozenset[str]) -> str:
-    """A curve's name, with the remarks that our labels make on what stands in for the paper's."""
-    return ", ".join([row, *(part for part in column.split(" / ") if without_remarks(part) in parts)])
+    """A curve's name."""
+    return ", ".join([row, *(part for part in column.split(" / ") if part in parts)])
 
 
 def _coordinate(row: Row, name: str) -> float | None:

@@ -6,11 +6,11 @@ Format of the files: `results/published/README.md`.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.cells import Cell
 from harness.errors import RequestError, unknown
 from harness.recipe import Recipe
 
@@ -63,24 +63,15 @@ class Published:
         self.numbers = list(numbers)
 
     def lookup(self, row: str, column: str, metric: str) -> Number | None:
-        """The number for these labels, or None when there is none or it is ambiguous.
-
-        Labels match exactly, or the published column ends in ` / ` and ours (`WikiText-103 / FoSS=0` for `FoSS=0`).
-        Else ours is tried without its remarks in parentheses (`EDR / GPT2` for `EDR / GPT2 (2x256)`).
-        """
-        ours = [n for n in self.numbers if n.row == row and n.as_measured(metric) is not None]
-        for label in dict.fromkeys((column, without_remarks(column))):
-            found = [n for n in ours if n.column == label]
-            if not found and label:
-                found = [n for n in ours if n.column.endswith(f" / {label}")]
-            if found:
-                return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
-        return None
+        """The number of the published cell with exactly these labels; None when there is none, or when two tables
+        print different ones."""
+        found = [n for n in self.numbers if (n.row, n.column) == (row, column) and n.as_measured(metric) is not None]
+        return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
 
 
-def without_remarks(column: str) -> str:
-    """A column label without what it says in parentheses: what stands here in the place of the paper's."""
-    return re.sub(r" \([^()]*\)", "", column)
+def places(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
+    """A cell's name -> row and column of the published cell that it stands beside."""
+    return {cell.name: cell.published or (cell.row, cell.column) for cell in cells}
 
 
 def comparable(metric: str, data_of_paper: bool) -> bool:

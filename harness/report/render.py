@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.artifacts import write_atomically
-from harness.report.claims import Outcome, Verdict
+from harness.report.claims import Outcome, Verdicts
 from harness.report.tables import SETTING, Example, Table
 
 COLOURS: dict[Outcome, str] = {
@@ -25,6 +25,7 @@ CELL_COLOURS = {
 }  # fmt: skip
 DISPENSABLE = (SETTING, "fit", "wall-clock", "vs")  # left out of a narrow terminal, in this order
 WORDS = ("row", "column", "vs", "decision", SETTING)  # columns of text: to the left, broken between words
+CLAIMS, TARGETS = "Claims of the paper", "Targets of this bench"
 PUBLISHED_HEADER = ["row", "column", "metric", "value", "source"]
 LINES_OF_PUBLISHED = 8  # on the terminal; the Markdown file has all
 
@@ -47,18 +48,19 @@ def show(table: Table, console: Console) -> None:
     show_verdicts(table.verdicts, console)
 
 
-def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
-    """One line per claim of the paper, and the commands that would settle what is open."""
-    if not verdicts:
-        return
-    console.print(Text("\nClaims of the paper", style="bold"))
-    grid = RichTable(box=None, show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for verdict in verdicts:
-        grid.add_row(Text(verdict.outcome, COLOURS[verdict.outcome]), Text(verdict.sentence))
-    console.print(grid)
-    for command in dict.fromkeys(v.command for v in verdicts if v.command):
+def show_verdicts(verdicts: Verdicts, console: Console) -> None:
+    """One line per claim of the paper and per target of the bench, and the commands that would settle what is open."""
+    for heading, group in ((CLAIMS, verdicts.claims), (TARGETS, verdicts.targets)):
+        if not group:
+            continue
+        console.print(Text(f"\n{heading}", style="bold"))
+        grid = RichTable(box=None, show_header=False, pad_edge=False)
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        for verdict in group:
+            grid.add_row(Text(verdict.outcome, COLOURS[verdict.outcome]), Text(verdict.sentence))
+        console.print(grid)
+    for command in dict.fromkeys(v.command for v in (*verdicts.claims, *verdicts.targets) if v.command):
         console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
 
 
@@ -76,11 +78,13 @@ def markdown(table: Table) -> str:
     for place, example in enumerate(table.examples, 1):
         lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
         parts.append(_markdown_table([str(place), ""], lines))
-    if table.verdicts:
-        lines = [[v.outcome, v.sentence] for v in table.verdicts]
-        parts += ["## Claims of the paper", _markdown_table(["verdict", "claim"], lines)]
-        commands = dict.fromkeys(v.command for v in table.verdicts if v.command)
-        parts += [f"To settle: `{command}`" for command in commands]
+    judged = table.verdicts
+    for heading, word, group in ((CLAIMS, "claim", judged.claims), (TARGETS, "target", judged.targets)):
+        if group:
+            lines = [[v.outcome, v.sentence] for v in group]
+            parts += [f"## {heading}", _markdown_table(["verdict", word], lines)]
+    commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
+    parts += [f"To settle: `{command}`" for command in commands]
     if table.published_only:
         parts += ["## Published only", _markdown_table(PUBLISHED_HEADER, table.published_only)]
     return "\n\n".join(parts) + "\n"

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.cells import Cell
 from harness.recipe import Recipe
-from harness.report.claims import Verdict
+from harness.report.claims import Verdicts
 from harness.report.context import facts, machine_line, notes
 from harness.report.formats import NOTHING, duration, number, with_interval
-from harness.report.published import Number, Published, comparable
+from harness.report.published import Number, Published, comparable, places
 from harness.report.selection import by_machine, interval_of, machine_of, value_of
 from harness.settings import Scale
 from harness.store import Row
@@ -23,8 +24,6 @@ ON_REQUEST = ("latency_s", "latency_std_s", "memory_mib", "baseline_memory_mib",
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own
-
-Labels = tuple[str, str]  # row, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +52,30 @@ class Table:
     sections: list[Section]
     notes: list[str]
     published_only: list[list[str]]  # row, column, metric, value, source
-    verdicts: list[Verdict]
+    verdicts: Verdicts
     examples: list[Example]
     records: list[dict[str, Any]] = field(repr=False)  # raw numbers, one record per line, for the CSV
 
 
 def build(
     recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, *,
-    cells: Sequence[Labels] = (), machine: str | None = None, verdicts: Sequence[Verdict] = (),
+    cells: Sequence[Cell] = (), machine: str | None = None, verdicts: Verdicts | None = None,
 ) -> Table:  # fmt: skip
     """The table of one recipe at one scale.
 
-    rows: oldest first, of any recipe, scale and machine; the newest of each cell at this scale counts. cells: labels of
-    the recipe's cells in order; those without a row are shown as not run. machine: whose rows the report is about
+    rows: oldest first, of any recipe, scale and machine; the newest of each cell at this scale counts. cells: what
+    the recipe expands to; those without a row are shown as not run, and they say which published cell a row stands
+    beside. machine: whose rows the report is about
     (`environment.machine_id`), by default that of the newest row; rows of other machines follow apart.
     """
-    machines = [_in_order(group, cells) for group in by_machine(rows, recipe.name, scale, machine).values()]
+    names = [cell.name for cell in cells]
+    machines = [_in_order(group, names) for group in by_machine(rows, recipe.name, scale, machine).values()]
     ours = machines[0] if machines else []
-    layout = _Layout(recipe, scale, published, [row for group in machines for row in group])
-    present = {(row["row"], row["column"]): layout.line(row) for row in ours}
-    missing = {labels: layout.blank(*labels, "not run") for labels in cells if labels not in present}
-    lines = present | missing
-    first = [lines[labels] for labels in cells if labels in lines]
-    first += [line for labels, line in present.items() if labels not in cells]
+    layout = _Layout(recipe, scale, published, cells, [row for group in machines for row in group])
+    present = {row["cell"]: layout.line(row) for row in ours}
+    missing = {c.name: layout.blank(c.row, c.column, "not run") for c in cells if c.name not in present}
+    first = [(present | missing)[name] for name in names]
+    first += [line for name, line in present.items() if name not in names]
     others = [
         Section(f"Another machine, times not comparable: {machine_line(group)}", [*map(layout.line, group)])
         for group in machines[1:]
@@ -87,7 +87,7 @@ def build(
         sections=[Section("", first), *others],
         notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper),
         published_only=layout.unmatched(),
-        verdicts=list(verdicts),
+        verdicts=verdicts or Verdicts(),
         examples=_examples(ours),
         records=[layout.record(row) for group in machines for row in group],
     )
@@ -96,7 +96,9 @@ def build(
 class _Layout:
     """Which columns the table has, and how one row fills them."""
 
-    def __init__(self, recipe: Recipe, scale: Scale, published: Published, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, recipe: Recipe, scale: Scale, published: Published, cells: Sequence[Cell], rows: Sequence[Row]
+    ) -> None:
         self.published = published
         self.data_of_paper = scale in recipe.data_of_paper
         good = [row for row in rows if row["status"] == "ok"]
@@ -112,14 +114,16 @@ class _Layout:
         self.timed = any(row["timing"] for row in good)
         self.fitted = any(row["metrics"].get("fit_s") is not None for row in good)
         numbers = [*self.names, "speedup"]
+        beside = places(cells)
         self.beside = {
-            (row["row"], row["column"], name): found
+            (row["cell"], name): found
             for row in good
+            if row["cell"] in beside
             if all(row["facts"].get(fact) == value for fact, value in recipe.published_where.items())
             for name in numbers
-            if value_of(row, name) is not None and (found := published.lookup(row["row"], row["column"], name))
+            if value_of(row, name) is not None and (found := published.lookup(*beside[row["cell"]], name))
         }
-        self.with_paper = {name for _, _, name in self.beside}
+        self.with_paper = {name for _, name in self.beside}
         self.used = list(dict.fromkeys(self.beside.values()))
         settings = {setting for row in good if (setting := self._settings(row))}
         self.one_setting = settings.pop() if len(settings) == 1 else ""
@@ -175,7 +179,7 @@ class _Layout:
         """The published number beside a measured one, with the ratio where it means something."""
         if name not in self.with_paper:
             return []
-        found = self.beside.get((row["row"], row["column"], name))
+        found = self.beside.get((row["cell"], name))
         if found is None:
             return [NOTHING]
         value = found.as_measured(name)
@@ -188,10 +192,9 @@ class _Layout:
         return measured / value if comparable(name, self.data_of_paper) and measured is not None and value else None
 
     def _settings(self, row: Row) -> str:
-        keys = [(row["row"], row["column"], name) for name in [*self.names, "speedup"]]
-        found = [self.beside[key] for key in keys if key in self.beside]
-        wider = ((n.table, n.column.removesuffix(row["column"]).removesuffix(" / ")) for n in found)
-        return "; ".join(dict.fromkeys(f"{table}, {column}" if column else table for table, column in wider))
+        """Table and labels of the published numbers beside a row, as far as its own labels are others."""
+        found = [n for name in [*self.names, "speedup"] if (n := self.beside.get((row["cell"], name)))]
+        return "; ".join(dict.fromkeys(_where(n, row) for n in found))
 
     def unmatched(self) -> list[list[str]]:
         """Published numbers of rows and settings that were not measured here."""
@@ -215,11 +218,18 @@ class _Layout:
             record[name] = value
             if interval := interval_of(row, name):
                 record[f"{name}_low"], record[f"{name}_high"] = interval
-            if found := self.beside.get((row["row"], row["column"], name)):
+            if found := self.beside.get((row["cell"], name)):
                 record[f"{name}_published"] = found.as_measured(name)
-                record[f"{name}_published_setting"] = f"{found.table}: {found.column}"
+                record[f"{name}_published_setting"] = f"{found.table}: {found.row}, {found.column}"
                 record[f"{name}_ratio"] = self._ratio(row, name, found)
         return record
+
+
+def _where(number: Number, row: Row) -> str:
+    """`Figure 3, WikiText-103` for `WikiText-103 / FoSS=0` beside a row `FoSS=0`."""
+    column = number.column.removesuffix(row["column"]).removesuffix(" / ")
+    parts = [number.table, "" if number.row == row["row"] else number.row, column]
+    return ", ".join(part for part in parts if part)
 
 
 def _measured(row: Row, name: str) -> str:
@@ -247,9 +257,9 @@ def _examples(rows: Sequence[Row]) -> list[Example]:
     return list(found.values())
 
 
-def _in_order(rows: Sequence[Row], cells: Sequence[Labels]) -> list[Row]:
-    place = {labels: position for position, labels in enumerate(cells)}
-    return sorted(rows, key=lambda row: place.get((row["row"], row["column"]), len(place)))
+def _in_order(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    place = {name: position for position, name in enumerate(names)}
+    return sorted(rows, key=lambda row: place.get(row["cell"], len(place)))
 
 
 def _default_columns(rows: Sequence[Row]) -> list[str]:

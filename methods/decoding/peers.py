@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
@@ -13,9 +14,41 @@ from methods.decoding.engines import rooms
 from methods.decoding.suppression import suppressed
 
 
+class _Accepted:
+    """A streamer of `generate`: how many tokens each step added to the one output."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self._begun = False
+
+    def put(self, tokens: Any) -> None:
+        if self._begun:
+            self.counts.append(tokens.numel())
+        self._begun = True  # what is given first is the prompt
+
+    def end(self) -> None:
+        pass
+
+
+@contextmanager
+def _calls(module: Any) -> Iterator[list[None]]:
+    """One entry for each forward call of the module's decoder (its blocks, of a causal model) made inside."""
+    seen: list[None] = []
+    handle = module.get_decoder().register_forward_hook(lambda *_: seen.append(None))
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
 class Peer(SequenceDecoding):
     """A call of `generate` per batch, with every constraint of the model's own generation configuration switched off
-    except suppressed tokens, as in our decoders."""
+    except suppressed tokens, as in our decoders.
+
+    `iterations` of an output are the forward calls of the decoder, counted while its batch was generated: all outputs
+    of a batch have the same. `accepted`, the tokens that each call gave, is known where sentences go one by one and
+    left empty elsewhere.
+    """
 
     one_by_one = False
 
@@ -27,7 +60,7 @@ class Peer(SequenceDecoding):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         space = rooms(model, sources, limit)
-        outputs: list[list[int]] = [[] for _ in sources]
+        outputs = [Decoded([]) for _ in sources]
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None and model.kind == "encoder-decoder":
             raise RequestError(f"source {empty} is empty: `generate` of transformers needs at least an end token")
@@ -37,12 +70,16 @@ class Peer(SequenceDecoding):
                 groups.setdefault(number if self.one_by_one else room, []).append(number)
         with phases("generate"):
             for group in groups.values():
-                answers = self._generate(model, [list(sources[n]) for n in group], space[group[0]])
+                accepted = _Accepted() if self.one_by_one else None
+                with _calls(model.module) as calls:
+                    answers = self._generate(model, [list(sources[n]) for n in group], space[group[0]], accepted)
                 for number, ids in zip(group, answers, strict=True):
-                    outputs[number] = ids
-        return [Decoded(ids, Trace(iterations=len(ids))) for ids in outputs]
+                    outputs[number] = Decoded(ids, Trace(len(calls), accepted.counts if accepted else []))
+        return outputs
 
-    def _generate(self, model: GenerationModel, sources: list[list[int]], room: int) -> list[list[int]]:
+    def _generate(
+        self, model: GenerationModel, sources: list[list[int]], room: int, accepted: _Accepted | None
+    ) -> list[list[int]]:
         import torch
         from transformers import GenerationConfig
 
@@ -74,6 +111,7 @@ class Peer(SequenceDecoding):
                     torch.tensor(ids, device=model.device),
                     attention_mask=torch.tensor(mask, device=model.device),
                     generation_config=config,
+                    streamer=accepted,
                 ).tolist()
         finally:
             module.generation_config = own
@@ -133,9 +171,11 @@ class TransformersPromptLookup(Peer):
     def settings(self) -> dict[str, Any]:
         return {"num_beams": 1, "prompt_lookup_num_tokens": self.tokens, "max_matching_ngram_size": self.ngram}
 
-    def _generate(self, model: GenerationModel, sources: list[list[int]], room: int) -> list[list[int]]:
+    def _generate(
+        self, model: GenerationModel, sources: list[list[int]], room: int, accepted: _Accepted | None
+    ) -> list[list[int]]:
         try:
-            return super()._generate(model, sources, room)
+            return super()._generate(model, sources, room, accepted)
         except IndexError as error:  # its drafts heed neither the limit nor the model's positions
             raise RequestError(
                 f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contracts import EncodedBlock, KeyKind, LanguageModel
+from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
 from harness.errors import RequestError
 from harness.progress import Progress
 from methods.knnlm.datastore import FILES, FORMAT, datastore_key
@@ -39,6 +39,18 @@ class _Done:
     keys_crc: int = 0
     values_crc: int = 0
     largest_square: float = 0.0
+
+
+def datastore_artifact(
+    artifacts: Artifacts, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind,
+    progress: Progress | None = None,
+) -> Path:  # fmt: skip
+    """The artifact `datastore`, shared by all who search one; raises as `build_datastore` does."""
+
+    def fill(folder: Path) -> None:
+        build_datastore(folder, model, reference, key, progress=progress)
+
+    return artifacts.build("datastore", datastore_key(model, reference, key), fill)
 
 
 def build_datastore(

@@ -54,9 +54,9 @@ def build(
     harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
     """
     from harness import environment
-    from harness.artifacts import Cache, CellArtifacts
+    from harness.artifacts import Cache, CellArtifacts, salt
     from harness.progress import Progress
-    from methods.knnlm.builder import build_datastore
+    from methods.knnlm.builder import build_datastore, datastore_artifact
     from methods.knnlm.datastore import datastore_key
 
     if scale not in SCALES:
@@ -65,16 +65,15 @@ def build(
         raise unknown("key", key, get_args(KeyKind))
     kind, progress = cast(KeyKind, key), Progress()
     setting = _setting(task, scale, device, seed, settings or [], progress)
-    identity = datastore_key(setting.model, setting.reference, kind)
-
-    def fill(folder: Path) -> None:
-        build_datastore(folder, setting.model, setting.reference, kind, progress=progress)
-
     if output is None:  # where the cells of a run look for it
-        salt = {"device": device, "libraries": environment.libraries()}
-        folder = CellArtifacts(Cache(), salt=salt).build("datastore", identity, fill)
+        artifacts = CellArtifacts(Cache(), salt=salt(device, environment.libraries(), setting.model))
+        folder = datastore_artifact(artifacts, setting.model, setting.reference, kind, progress)
     else:
-        folder = _build_at(output, identity, fill)
+
+        def fill(folder: Path) -> None:
+            build_datastore(folder, setting.model, setting.reference, kind, progress=progress)
+
+        folder = _build_at(output, datastore_key(setting.model, setting.reference, kind), fill)
     _print(_described(folder), as_json=False)
 
 

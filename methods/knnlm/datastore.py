@@ -30,7 +30,7 @@ from harness.progress import Progress
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 1
+FORMAT = 1  # of the files
 FILES = ("keys.npy", "values.npy", "offsets.npy")
 DTYPES = {"keys": np.float16, "values": np.int32, "offsets": np.int64}
 METADATA = ("built_from", "model_name", "vocabulary_size", "entries", "dimension", "streams", "largest_norm", "bytes")
@@ -48,7 +48,6 @@ def corpus_hash(streams: Sequence[NDArray[np.int64]]) -> str:
 def datastore_key(model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind) -> dict[str, Any]:
     """All that determines a datastore's content, JSON-able: the key of its artifact."""
     return {
-        "format": FORMAT,
         "model": model.hash,
         "tokenizer": model.tokenizer_hash,
         "corpus": corpus_hash(reference),

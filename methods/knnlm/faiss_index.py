@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.errors import RequestError
 from harness.progress import Progress
-from methods.knnlm.index import IndexOptions, NeighborIndex
+from methods.knnlm.index import IndexOptions, NeighborIndex, finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,6 +76,7 @@ def _empty(faiss: Any, store: Datastore, options: IndexOptions) -> Any:
     if options.backend == "hnsw":
         index = faiss.IndexHNSWFlat(d, options.links)
         index.hnsw.efConstruction = 80
+        index.hnsw.rng = faiss.RandomGenerator(options.seed)  # of the levels; the order of threads decides the rest
         return index
     lists = options.nlist or _lists(n)
     if lists > n:
@@ -132,11 +133,12 @@ class FaissIndex(NeighborIndex):
             self.index.add(_rows(self.store, slice(start, start + CHUNK)))
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        queries = finite(queries)
         self.load()
         k = min(k, self.store.entries)
         if len(queries) == 0:
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-        distances, ids = self.index.search(np.ascontiguousarray(queries, np.float32), k)
+        distances, ids = self.index.search(queries, k)
         distances[ids < 0] = np.inf
         return np.maximum(distances, 0), ids  # expansion and codes can dip below zero
 

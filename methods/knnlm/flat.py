@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from methods.knnlm import kernels
-from methods.knnlm.index import NeighborIndex
+from methods.knnlm.index import NeighborIndex, finite
 from methods.knnlm.scores import native_dtype, open_scores
 from methods.knnlm.threads import Workers
 
@@ -54,8 +54,8 @@ class FlatIndex(NeighborIndex):
         self.scores.load()
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        queries = finite(queries)
         self.load()
-        queries = np.ascontiguousarray(queries, np.float32)
         k = min(k, self.store.entries)
         distances, ids = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         for low in range(0, len(queries), TILE):

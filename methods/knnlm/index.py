@@ -16,31 +16,40 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from harness.errors import RequestError
 from methods.knnlm.datastore import Datastore
+from methods.knnlm.ranges import within
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Backend = Literal["flat", "faiss-flat", "ivf-pq", "ivf-sq8", "hnsw"]
+LARGEST = 2**31 - 2  # that faiss takes, of which one more is the seed of its k-means
 EXACT: tuple[Backend, ...] = ("flat", "faiss-flat")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What to build and how to search it; 0 means: chosen from the number of entries and the width of the keys."""
+    """What to build and how to search it; 0 means: chosen from the number of entries and the width of the keys.
+    Raises `RequestError` for values out of range."""
 
     backend: Backend = "flat"
     nlist: int = 0  # inverted lists; 0: about 4 sqrt(N)
     nprobe: int = 32  # lists searched
     code_size: int = 0  # bytes per entry of ivf-pq; 0: d / 4 rounded to a divisor of d
-    links: int = 16  # hnsw: links per entry
+    links: int = 16  # hnsw: links per entry; with a single one faiss divides by log 1 and crashes
     ef: int = 1024  # hnsw: beam of the search
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name, least in (("nlist", 0), ("nprobe", 1), ("code_size", 0), ("links", 2), ("ef", 1), ("seed", 0)):
+            within(name, getattr(self, name), least, LARGEST)
+
     def build_key(self) -> dict[str, Any]:
         """The options that change what is built, not how it is searched."""
-        used = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links",)}
+        used = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links", "seed")}
         return {"backend": self.backend, **{name: getattr(self, name) for name in used.get(self.backend, ())}}
 
     def search_key(self) -> dict[str, Any]:
@@ -61,7 +70,21 @@ class NeighborIndex(ABC):
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Neighbours of queries [n, d]: squared L2 distances float32 [n, k'], ascending, and entry ids int64 [n, k'],
         where k' = min(k, N). Exact backends break ties by lowest id and answer a query alike in any batch. An
-        approximate backend that reaches fewer entries ends the row with distance inf and id -1."""
+        approximate backend that reaches fewer entries ends the row with distance inf and id -1. Raises `RequestError`
+        where a query is not finite: nothing is near to it."""
+
+
+def finite(queries: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Queries [n, d] as a contiguous float32 array. Raises `RequestError` that names the first row with NaN or inf."""
+    rows = np.ascontiguousarray(queries, np.float32)
+    sound = np.isfinite(rows)
+    if not sound.all():
+        row = int(sound.all(1).argmin())
+        raise RequestError(
+            f"row {row} of {len(rows)} queries is not finite (NaN or infinite); look at the model's weights, or load "
+            "it with dtype=float32"
+        )
+    return rows
 
 
 def build_index(folder: Path, store: Datastore, options: IndexOptions) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -33,11 +33,6 @@ class Positions:
 
     def __len__(self) -> int:
         return len(self.targets)
-
-    def part(self, low: int, high: int) -> Positions:
-        """Positions low .. high - 1 of these."""
-        part = slice(low, high)
-        return Positions(self.start + low, self.queries[part], self.targets[part], self.log_prob[part])
 
 
 def read(model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases) -> Iterator[Positions]:
@@ -77,6 +72,28 @@ def read_shared(
         Positions(0, arrays["queries"][low:high], stream[1:], arrays["log_prob"][low:high])
         for stream, (low, high) in zip(streams, spans(streams), strict=True)
     ]
+
+
+def full_batches(
+    parts: Iterable[tuple[NDArray[np.intp], NDArray[np.float32]]], size: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    """(places [n], queries [n, d]) in the same order, `size` at a time but for the last. No part is asked for before it
+    is needed, so that fewer than `size` queries and one part are held."""
+    held: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
+    waiting = 0
+    for part in parts:
+        held.append(part)
+        waiting += len(part[0])
+        if waiting < size:
+            continue
+        places, queries = (np.concatenate(columns) for columns in zip(*held, strict=True))
+        whole = waiting - waiting % size
+        held, waiting = [(places[whole:].copy(), queries[whole:].copy())], waiting - whole
+        for start in range(0, whole, size):
+            yield places[start : start + size], queries[start : start + size]
+    if waiting:
+        places, queries = (np.concatenate(columns) for columns in zip(*held, strict=True))
+        yield places, queries
 
 
 def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:

@@ -11,10 +11,11 @@ import numpy as np
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
 from harness.phases import NoPhases
 from harness.progress import Progress
-from methods.knnlm.builder import build_datastore
+from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.index import EXACT, IndexOptions, NeighborIndex, build_index, index_key, needs_build, open_index
 from methods.knnlm.positions import Positions
+from methods.knnlm.ranges import within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,8 @@ ROWS = 512  # positions searched at once when all are searched ahead
 
 @dataclass(frozen=True, slots=True)
 class RetrievalOptions:
-    """Keys of which kind are searched, how, and for how many neighbours."""
+    """Keys of which kind are searched, how, and for how many neighbours. Raises `RequestError` for values out of
+    range."""
 
     k: int = 1024
     key: KeyKind = "last_ffn_input"
@@ -33,7 +35,10 @@ class RetrievalOptions:
     index: IndexOptions = field(default_factory=IndexOptions)
     device: str = "cpu"
     memory_gb: float = 8.0
-    batch: int = 0  # queries per call of the index; 0: all that are there
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("memory_gb", 0)):
+            within(name, getattr(self, name), least)
 
     def search_key(self) -> dict[str, Any]:
         """Everything beside datastore and queries that can change an answer."""
@@ -55,11 +60,6 @@ class Retriever:
         With `distance="exact"` the distances are those to the stored keys (Khandelwal et al., 2020), else the
         index's own (He et al., 2021; Alon et al., 2022).
         """
-        step = self.options.batch or max(len(queries), 1)
-        parts = [self._search(queries[start : start + step], phases) for start in range(0, max(len(queries), 1), step)]
-        return np.concatenate([distances for distances, _ in parts]), np.concatenate([ids for _, ids in parts])
-
-    def _search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         with phases("search"):
             distances, ids = self.index.search(queries, self.options.k)
         if self.options.distance == "exact" and self.options.index.backend not in EXACT:
@@ -104,7 +104,7 @@ def build_retriever(
 ) -> dict[str, Any]:
     """Make the artifacts `datastore` and, for an approximate backend, `index`; returns the datastore's key."""
     key = datastore_key(model, reference, options.key)
-    folder = artifacts.build("datastore", key, lambda folder: build_datastore(folder, model, reference, options.key))
+    folder = datastore_artifact(artifacts, model, reference, options.key)
     if needs_build(options.index):
         store = Datastore.open(folder, key)
         artifacts.build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,16 +16,19 @@ from harness.phases import NoPhases
 from harness.progress import Progress
 from harness.registry import method
 from methods.knnlm.datastore import corpus_hash
-from methods.knnlm.index import Backend, IndexOptions
+from methods.knnlm.index import EXACT, Backend, IndexOptions
 from methods.knnlm.mixture import interpolate, log_knn
-from methods.knnlm.positions import Positions, read, read_shared, searched, spans
+from methods.knnlm.positions import full_batches, read, read_shared, searched, spans
+from methods.knnlm.ranges import within
 from methods.knnlm.retrieval import Distance, RetrievalOptions, Retriever, build_retriever, open_retriever
 from methods.knnlm.tuning import tune
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROWS = 512  # positions mixed at once
+    Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
+
+ROWS = 512  # positions mixed at once whose neighbours were found before
 
 
 @method(
@@ -43,8 +46,10 @@ class KnnLm(TokenScoring):
     lambda, temperature: a number, or `tuned` on the validation text.
     foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
         tokens left out at a higher fraction include those at a lower one.
-    batch: queries searched in one call, 0 for a whole block of the model's. device: of the search; `model` is the
-        model's own. memory_gb: bound of the keys that exact search holds in memory.
+    batch: queries searched in one call. They are collected across windows and streams until there are so many, that a
+        search costs as much per query with few positions searched as with all; what is held meanwhile is at most
+        batch x (4 d + 45 k) bytes, d the width of the keys. device: of the search; `model` is the model's own.
+    memory_gb: bound of the keys that exact search holds in memory.
     """
 
     def __init__(
@@ -63,32 +68,31 @@ class KnnLm(TokenScoring):
         temperature: float | Literal["tuned"] = "tuned",
         foss: float = 0.0,
         seed: int = 0,
-        batch: int = 0,
+        batch: int = 1024,
         device: Literal["model", "cpu", "cuda"] = "model",
         memory_gb: float = 8.0,
     ) -> None:
-        for name, value, low, high in (
-            ("k", k, 1, np.inf),
-            ("foss", foss, 0, 1),
-            ("lambda", lambda_, 0, 1),
-            ("nprobe", nprobe, 1, np.inf),
-            ("nlist", nlist, 0, np.inf),
-            ("code_size", code_size, 0, np.inf),
-            ("batch", batch, 0, np.inf),
-        ):
-            if value != "tuned" and not low <= value <= high:
-                raise RequestError(f"knnlm: {name}={value} is not between {low} and {high}")
-        if temperature != "tuned" and temperature <= 0:
+        for name, value, most in (("lambda", lambda_, 1.0), ("temperature", temperature, np.inf), ("foss", foss, 1.0)):
+            if value != "tuned":
+                within(f"knnlm: {name}", value, 0, most)
+        within("knnlm: batch", batch, 1)
+        if temperature == 0:
             raise RequestError(f"knnlm: temperature={temperature} is not above 0")
         self.lambda_ = lambda_
         self.temperature = temperature
         self.foss = foss
         self.seed = seed
         self.device = device
+        self.batch = batch
         options = IndexOptions(index, nlist, nprobe, code_size, links, ef, seed)
-        self.options = RetrievalOptions(k, key, distance, options, "cpu", memory_gb, batch)
+        self.options = RetrievalOptions(k, key, distance, options, "cpu", memory_gb)
         self._retriever: Retriever | None = None
         self._mix: tuple[float, float] | None = None  # lambda, temperature
+
+    @property
+    def random_fit(self) -> bool:
+        """Quantisers are trained by k-means, graphs built by several threads; exact search has nothing to fit."""
+        return self.options.index.backend not in EXACT
 
     def fit(
         self,
@@ -126,14 +130,30 @@ class KnnLm(TokenScoring):
         phases: Phases,
         shared: Shared | None = None,
     ) -> list[TokenScores]:
-        if shared is not None:
-            return self._score_shared(model, streams, phases, shared)
-        return [self._score(model, stream, phases) for stream in streams]
+        retriever, (lambda_, temperature) = self._ready()
+        masks = [searched(stream, self.foss, self.seed) for stream in streams]
+        wanted = np.concatenate([np.empty(0, np.bool_), *masks])
+        targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
+        log_probs = np.full(len(wanted), np.nan)  # log p_LM, where no neighbours are mixed in (Eq. 3)
+        if shared is None:
+            found = self._searched(model, streams, wanted, log_probs, phases)
+        else:
+            found = self._found_before(model, streams, wanted, log_probs, shared)
+        for places, near, ids in found:
+            with phases("interpolate"):
+                agreeing = log_knn(near, retriever.hits(ids, targets[places]), temperature)
+                log_probs[places] = interpolate(log_probs[places], agreeing, lambda_)
+        return [
+            TokenScores(log_probs[low:high], {"tokens": high - low, "searches": int(mask.sum())})
+            for mask, (low, high) in zip(masks, spans(streams), strict=True)
+        ]
 
     def counters(self) -> dict[str, float]:
-        """Entries, bytes on disk and in memory, and the weights in use."""
+        """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
+        the weights in use, tuned or given."""
         retriever, (lambda_, temperature) = self._ready()
         return {
+            "k": min(self.options.k, retriever.store.entries),
             "entries": retriever.store.entries,
             "datastore_bytes": retriever.store.bytes,
             "index_bytes": retriever.index.bytes,
@@ -141,45 +161,46 @@ class KnnLm(TokenScoring):
             "temperature": temperature,
         }
 
-    def _score(self, model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> TokenScores:
+    def _searched(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        wanted: NDArray[np.bool_],
+        log_probs: NDArray[np.float64],
+        phases: Phases,
+    ) -> Iterator[Found]:
+        """Read the streams, filling in log p_LM [T], and search what is wanted [T], batch by batch."""
         retriever, _ = self._ready()
         retriever.index.load()
-        wanted = searched(stream, self.foss, self.seed)
-        log_probs = np.empty(len(wanted))
-        for block in read(model, stream, self.options.key, phases):
-            span = slice(block.start, block.start + len(block))
-            rows = np.flatnonzero(wanted[span])
-            near, ids = retriever.search(block.queries[rows], phases)
-            with phases("interpolate"):
-                log_probs[span] = self._mixed(block, rows, near, ids)
-        return TokenScores(log_probs, {"tokens": len(wanted), "searches": int(wanted.sum())})
 
-    def _score_shared(
-        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared
-    ) -> list[TokenScores]:
-        retriever, _ = self._ready()
+        def asked() -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+            for stream, (low, _) in zip(streams, spans(streams), strict=True):
+                for block in read(model, stream, self.options.key, phases):
+                    start = low + block.start
+                    log_probs[start : start + len(block)] = block.log_prob
+                    rows = np.flatnonzero(wanted[start : start + len(block)])
+                    yield start + rows, block.queries[rows]
+
+        for places, queries in full_batches(asked(), self.batch):
+            yield places, *retriever.search(queries, phases)
+
+    def _found_before(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        wanted: NDArray[np.bool_],
+        log_probs: NDArray[np.float64],
+        shared: Shared,
+    ) -> Iterator[Found]:
+        """The same from what the cells of a quality pass share, where all positions are searched."""
         texts = read_shared(model, streams, self.options.key, shared)
-        near, ids = retriever.search_shared(texts, corpus_hash(streams), shared)
-        answers = []
-        for stream, text, (low, high) in zip(streams, texts, spans(streams), strict=True):
-            wanted = searched(stream, self.foss, self.seed)
-            log_probs = np.empty(len(wanted))
-            for start in range(0, len(wanted), ROWS):
-                block = text.part(start, start + ROWS)
-                rows = np.flatnonzero(wanted[start : start + ROWS])
-                places = low + start + rows
-                log_probs[start : start + len(block)] = self._mixed(block, rows, near[places], ids[places])
-            answers.append(TokenScores(log_probs, {"tokens": high - low, "searches": int(wanted.sum())}))
-        return answers
-
-    def _mixed(
-        self, block: Positions, rows: NDArray[np.intp], near: NDArray[np.float32], ids: NDArray[np.integer]
-    ) -> NDArray[np.float64]:
-        """Eq. 3 for a block [t] of which `rows` were searched; the others keep p_LM."""
-        retriever, (lambda_, temperature) = self._ready()
-        found = np.full(len(block), np.nan)
-        found[rows] = log_knn(near, retriever.hits(ids, block.targets[rows]), temperature)
-        return interpolate(block.log_prob, found, lambda_)
+        near, ids = self._ready()[0].search_shared(texts, corpus_hash(streams), shared)
+        for text, (low, high) in zip(texts, spans(streams), strict=True):
+            log_probs[low:high] = text.log_prob
+        places = np.flatnonzero(wanted)
+        for start in range(0, len(places), ROWS):
+            part = places[start : start + ROWS]
+            yield part, near[part], ids[part]
 
     def _tune(
         self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], retriever: Retriever

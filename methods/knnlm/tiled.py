@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from methods.knnlm.index import NeighborIndex
+from methods.knnlm.index import NeighborIndex, finite
 from methods.knnlm.scores import FLOAT32
 
 if TYPE_CHECKING:
@@ -62,11 +62,12 @@ class TiledIndex(NeighborIndex):
 
     @torch.no_grad()
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        queries = finite(queries)
         k = min(k, self.store.entries)
         distances = np.empty((len(queries), k), np.float32)
         ids = np.empty((len(queries), k), np.int64)
         for start in range(0, len(queries), QUERIES):
-            part = torch.from_numpy(np.ascontiguousarray(queries[start : start + QUERIES], np.float32)).to(self.device)
+            part = torch.from_numpy(queries[start : start + QUERIES]).to(self.device)
             candidates, beyond = self._candidates(part, min(k + SPARE, self.store.entries))
             near, found = self._rank(part, candidates, k)
             doubtful = (near[:, -1] >= beyond).nonzero()[:, 0]

@@ -15,6 +15,7 @@ from harness.errors import RequestError
 from harness.phases import NoPhases
 from harness.registry import method
 from methods.knnlm.index import Backend, needs_build
+from methods.knnlm.ranges import within
 from methods.knnlm.retrieval import Distance, Retriever
 from methods.knnlm.scorer import KnnLm
 from methods.ralmspec.neighbors import KnnGeneration, Mixture
@@ -161,8 +162,7 @@ class KnnSpeculative(Speculation, KnnSequential):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, least in (("following", 0), ("nearest", 1), ("searches", 1)):
-            if getattr(self, name) < least:
-                raise RequestError(f"{name}={getattr(self, name)} is not at least {least}")
+            within(name, getattr(self, name), least)
         if self.nearest > max(self.k, WIDTH):
             raise RequestError(
                 f"nearest={self.nearest} exceeds the {max(self.k, WIDTH)} neighbours that a search finds"

@@ -15,6 +15,7 @@ from harness.progress import Progress
 from harness.registry import analysis
 from harness.settings import Measure, RetrievalSetting
 from harness.statistics import block_bootstrap, mean_interval
+from methods.knnlm.ranges import within
 from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
 
@@ -34,11 +35,8 @@ class RetrieverLatency(RetrieverOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch < 1 or self.k < 1 or self.repeats < 2:
-            raise RequestError(
-                f"retriever-latency: batch={self.batch} and k={self.k} must be at least 1, repeats={self.repeats} at "
-                "least 2"
-            )
+        for name, least in (("batch", 1), ("k", 1), ("repeats", 2), ("query_words", 1)):
+            within(f"retriever-latency: {name}", getattr(self, name), least)
 
     def __call__(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
         """`latency_per_query_ms` and `latency_ms` (of the batch), means over batches with 95% intervals;

@@ -48,10 +48,9 @@ class Mixture:
     lambda_: float
     temperature: float
 
-    def best(self, log_lm: NDArray[np.floating], found: Neighbors) -> int:
-        """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and the
-        LM's own best one can be it."""
-        alone = int(log_lm.argmax())
+    def best(self, log_lm: NDArray[np.floating], alone: int, found: Neighbors) -> int:
+        """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and
+        `alone`, the LM's own best one, can be it."""
         near = found.ids >= 0
         if not near.any() or self.lambda_ == 0:
             return alone
@@ -81,10 +80,11 @@ class Mixture:
 @dataclass(slots=True)
 class TokenStep(GenerationStep):
     """A step of one token. source: the source's state where it began. log_lm float [V]: the model's log-probabilities.
-    token, found: the guess and the neighbours it comes from."""
+    alone: the token that it would say without retrieval. token, found: the guess and the neighbours it comes from."""
 
     source: Any
     log_lm: NDArray[np.floating]
+    alone: int
     token: int = -1
     found: Neighbors = NONE
 
@@ -116,28 +116,32 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         self.mixture = mixture
         self.source = source
         self.keys = keys
+        self.alone: list[int] = []  # for each token of the output, what the LM alone would have said in its place
 
     def begin(self) -> TokenStep:
         with self.phases("generate"):
             self.keys.clear()
             logits = self.reader.read(self.context[self.reader.length :])
             log_lm = (
-                logits if logits.is_floating_point() and logits.element_size() > 2 else logits.float()
-            ).log_softmax(-1)
+                (logits if logits.is_floating_point() and logits.element_size() > 2 else logits.float())
+                .log_softmax(-1)
+                .cpu()
+                .numpy()
+            )
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
             state = self.source.state() if self.source is not None else None
-            return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm.cpu().numpy())
+            return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm, int(log_lm.argmax()))
 
     def guess(self, step: TokenStep) -> None:
         with self.phases("speculate"):
             step.found = self._speculated(step.query)
-            step.token = self.mixture.best(step.log_lm, step.found)
+            step.token = self.mixture.best(step.log_lm, step.alone, step.found)
 
     def take(self, step: TokenStep) -> None:
-        self._append(step.token, step.found)
+        self._append(step, step.token, step.found)
 
     def resolve(self, step: TokenStep, truth: Neighbors) -> None:
-        self._append(self._token(step, truth), truth)
+        self._append(step, self._token(step, truth), truth)
 
     def search(self, queries: Sequence[Any], aside: bool, prefetch: bool = True) -> list[Neighbors]:
         distances, ids = (self.aside if aside else self.retriever).search(np.stack(queries), NoPhases())
@@ -151,16 +155,22 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
             for truth in truths:
                 self.source.searched(truth.ids)
 
+    def counters(self) -> dict[str, float]:
+        """`unaided`: tokens of the output that the LM alone would have said, too, behind the same context."""
+        return {"unaided": float(sum(a == b for a, b in zip(self.alone, self.output, strict=True)))}
+
     def rewind(self, step: TokenStep) -> None:
         super().rewind(step)
+        del self.alone[step.length - self.prompt_length :]
         if self.source is not None:
             self.source.restore(step.source)
 
     def _token(self, step: TokenStep, truth: Neighbors) -> int:
-        return self.mixture.best(step.log_lm, truth.first(self.k))
+        return self.mixture.best(step.log_lm, step.alone, truth.first(self.k))
 
-    def _append(self, token: int, found: Neighbors) -> None:
+    def _append(self, step: TokenStep, token: int, found: Neighbors) -> None:
         self.context.append(token)
+        self.alone.append(step.alone)
         if self.source is not None:
             self.source.followed(found.ids[: self.k], token)
 

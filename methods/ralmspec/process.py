@@ -54,6 +54,10 @@ class Generation(Process[S, T]):
     def left(self) -> int:
         return -(-(self.limit - len(self.context) + self.prompt_length) // self.interval)
 
+    def counters(self) -> dict[str, float]:
+        """What the output itself tells, however it came about."""
+        return {}
+
     def rewind(self, step: S) -> None:
         self.reader.rewind(step.mark)
         del self.context[step.length :]

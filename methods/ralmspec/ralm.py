@@ -12,6 +12,7 @@ import torch
 from harness.contracts import Artifacts, GenerationModel, Phases
 from harness.errors import RequestError
 from harness.registry import method
+from methods.knnlm.ranges import within
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.reader import Reader
 from methods.ralmspec.retrieval.passages import PassageCache, Passages, build_passages
@@ -47,11 +48,8 @@ class IterativeOptions(RetrieverOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("interval", "query_tokens"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
-        if self.passage_tokens < 0:
-            raise RequestError(f"passage_tokens={self.passage_tokens} is negative")
+        for name, least in (("interval", 1), ("query_tokens", 1), ("passage_tokens", 0)):
+            within(name, getattr(self, name), least)
 
 
 @method(
@@ -167,8 +165,7 @@ class RalmSpec(Speculation, RalmSeq):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.prefetch < 1:
-            raise RequestError(f"prefetch={self.prefetch} is not at least 1")
+        within("prefetch", self.prefetch, 1)
         self.service: Service = self.new_service()
         self.cache: PassageCache | None = None
 

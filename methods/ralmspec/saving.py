@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from harness.contracts import Artifacts
-from harness.errors import RequestError
 from harness.phases import NoPhases
 from harness.progress import Progress
 from harness.registry import analysis
 from harness.settings import Measure, RetrievalSetting
 from harness.statistics import block_bootstrap, mean_interval
+from methods.knnlm.ranges import within
 from methods.ralmspec.ralm import IterativeOptions, RalmSpec
 from methods.ralmspec.record import Record
 
@@ -42,10 +42,8 @@ class AsynchronousSaving(IterativeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.prompts < 1 or self.stride < 1:
-            raise RequestError(
-                f"asynchronous-saving: prompts={self.prompts} and stride={self.stride} must be at least 1"
-            )
+        for name in ("prompts", "stride"):
+            within(f"asynchronous-saving: {name}", getattr(self, name), 1)
         parameters = asdict(self)
         del parameters["prompts"]
         self.sides = [RalmSpec(**parameters, asynchronous=asynchronous) for asynchronous in (False, True)]
@@ -89,7 +87,7 @@ def _timed(method: RalmSpec, setting: RetrievalSetting, prompt: Sequence[int]) -
     method.service.reset()
     started = perf_counter()
     method.generate(setting.model, prompt, setting.limit, NoPhases())
-    return perf_counter() - started, method.service.served.total
+    return perf_counter() - started, method.service.record
 
 
 def _ideal(record: Record) -> tuple[float, float]:
@@ -97,7 +95,7 @@ def _ideal(record: Record) -> tuple[float, float]:
     if not record.clean:
         return 0.0, 0.0
     a = (record.step_s[False] + record.guess_s) / record.steps[False]
-    b = sum(record.verification_s.values()) / record.rounds.total()
+    b = record.verification_s / record.rounds
     return record.clean.total() * min(a, b), sum(n * min(s * a, b) for s, n in record.clean.items())
 
 

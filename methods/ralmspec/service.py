@@ -1,4 +1,4 @@
-"""How a method serves its requests: which stride scheduler, synchronous or not, and what the formula allowed."""
+"""How a method serves its requests: which stride scheduler, synchronous or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from harness.contracts import Phases, Trace
 from harness.errors import RequestError
-from methods.ralmspec.allowed import Served
+from methods.knnlm.ranges import within
 from methods.ralmspec.experience import Experience
 from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import OS3, Fixed, Strides
@@ -22,10 +22,8 @@ class Service:
 
     def __init__(self, scheduler: Scheduling, stride: int, window: int, gamma_max: float, asynchronous: bool) -> None:
         """Raises `RequestError` for a value out of range."""
-        if stride < 0:
-            raise RequestError(f"stride={stride} is negative; 0 never speculates, 3 is the paper's")
-        if window < 1:
-            raise RequestError(f"window={window} is not at least 1")
+        within("stride", stride, 0)
+        within("window", window, 1)
         if not 0 <= gamma_max < 1:
             raise RequestError(f"gamma_max={gamma_max} is not within 0 and 1 (1 excluded)")
         self.scheduler = scheduler
@@ -34,12 +32,11 @@ class Service:
         self.gamma_max = gamma_max
         self.asynchronous = asynchronous
         self.experience = Experience()
-        self.served = Served()  # since the last reset
+        self.record = Record()  # of the last request
 
     def reset(self) -> None:
-        """Forget what was served and learnt."""
+        """Forget what was learnt."""
         self.experience = Experience()
-        self.served = Served()
 
     def warm(self, search: Callable[[], object]) -> None:
         """Where verification may be asynchronous, one search in a worker whose result nobody wants: the first one sets
@@ -55,12 +52,8 @@ class Service:
                 record = speculate(process, self._strides(process), phases, worker)
         else:
             record = speculate(process, self._strides(process), phases)
-        self.served.add(record)
+        self.record = record
         return record
-
-    def allowed_speedup(self) -> float | None:
-        """What the formula allows for the requests served (`Served.allowed`)."""
-        return self.served.allowed(self.asynchronous)
 
     def trace(self, record: Record) -> Trace:
         """The request's trace; strides of OS3 and what overlaps depend on timing by design."""

@@ -54,11 +54,8 @@ class Serving(RetrievalGeneration):
                 trace = follow(process, phases).trace(by_time=False)
             else:
                 trace = self.service.trace(self.service.serve(process, phases))
+            trace.counters.update(process.counters())
             return Decoded(process.output, trace)
-
-    def allowed_speedup(self) -> float | None:
-        """What the paper's formula allows at the best strides (`Served.allowed`); None without speculation."""
-        return self.service.allowed_speedup() if self.service is not None else None
 
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]

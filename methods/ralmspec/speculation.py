@@ -122,7 +122,6 @@ class _Speculation(Generic[S, T]):
         if not process.finished:  # fills the cache (Algorithm 1, line 4); reading the prompt makes it no usual step
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
-            self.record.began()
             self.strides.searched(seconds, None, alike=False)
             self.alike = True
             process.learn([truth])
@@ -171,7 +170,7 @@ class _Speculation(Generic[S, T]):
         process.take(step)
         step.took_s = step.begin_s + perf_counter() - guessed
         switches = step.beside and not self.switched
-        record.took(step.took_s, guessed - started, step.beside, switches)
+        record.took(step.took_s, guessed - started, step.beside)
         self.strides.guessed(guessed - started)
         if not switches:
             self.strides.stepped(step.took_s, step.beside)
@@ -211,7 +210,7 @@ class _Speculation(Generic[S, T]):
         process = self.process
         wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
         matched = len(steps) if wrong is None else wrong
-        self.record.verified_round(len(steps), matched, seconds, aside)
+        self.record.verified_round(len(steps), matched, seconds)
         self.strides.verified(len(steps), matched, seconds, aside)
         process.learn(truths)
         worth = sum(step.took_s for step in steps[:matched] if not step.beside)
@@ -234,19 +233,16 @@ class _Speculation(Generic[S, T]):
         process = self.process
         self.switched = False
         step = _begun(process, self.record)
-        asked, guess_s = self.strides.asks(), 0.0
+        asked = self.strides.asks()
         if asked:
             self.alike = False
             started = perf_counter()
             process.guess(step)
             guess_s = perf_counter() - started
+            self.record.guess_s += guess_s
             self.strides.guessed(guess_s)
         truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked)
         hit = process.agrees(step, truth) if asked else None
-        if hit is not None:
-            self.record.guessed(guess_s, hit)
-        if self.alike:
-            self.record.measured(seconds)
         self.strides.searched(seconds, hit, self.alike)
         self.alike = True
         self.strides.stepped(step.took_s, beside=False)

@@ -69,7 +69,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
 
         key = {"layer": arrays.content(layer.weight, layer.bias), "contexts": arrays.content(fitted),
                "targets": arrays.content(targets), "head": self.head, "tails": self.tails,
-               "divisor": self.divisor, "format": 1}  # fmt: skip
+               "divisor": self.divisor}  # fmt: skip
         artifacts.build("adaptive-softmax", key, build)
         self.open(layer, artifacts)
         k, tails = min(5, words), len(self._tail)

@@ -45,7 +45,7 @@ class Completion:
             right = principal_directions(layer.weight)[:rank]
             arrays.save(folder, {"left": right @ layer.weight.T, "right": right})
 
-        artifacts.build("softmax-completion", {"layer": layer_hash, "rank": rank, "format": 2}, build)
+        artifacts.build("softmax-completion", {"layer": layer_hash, "rank": rank}, build)
 
     @staticmethod
     def open(layer: OutputLayer, artifacts: Artifacts) -> Completion:

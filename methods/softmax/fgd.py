@@ -83,7 +83,7 @@ class Fgd(CandidateSearch):
 
         layer_hash = arrays.content(layer.weight, layer.bias)
         key = {"layer": layer_hash, "links": self.links,
-               "ef_construction": self.ef_construction, "space": self.space, "format": 1}  # fmt: skip
+               "ef_construction": self.ef_construction, "space": self.space}  # fmt: skip
         artifacts.build("fgd-graph", key, build)
         if self.completion_rank:
             Completion.fit(layer, self.completion_rank, layer_hash, artifacts)

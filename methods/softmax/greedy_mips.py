@@ -50,7 +50,7 @@ class GreedyMips(CandidateSearch):
             lists = {"ids": order.astype(np.int32), "values": np.take_along_axis(items, order, axis=1)}
             arrays.save(folder, {**lists, "frequent": by_frequency(targets, len(layer.weight))})
 
-        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets), "format": 1}
+        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets)}
         artifacts.build("greedy-mips", key, build)
 
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:

@@ -47,5 +47,5 @@ def training_labels(
     def build(folder: Path) -> None:
         np.save(folder / "labels.npy", exact_top(layer, contexts, k, Progress()))
 
-    folder = artifacts.build("softmax-labels", {**data, "k": k, "format": 1}, build)
+    folder = artifacts.build("softmax-labels", {**data, "k": k}, build)
     return np.load(folder / "labels.npy"), data

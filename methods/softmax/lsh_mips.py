@@ -58,7 +58,7 @@ class LshMips(CandidateSearch):
             arrays.save(folder, {**tables, "planes": planes, "frequent": frequent})
 
         key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets), "bits": self.bits,
-               "tables": self.tables, "seed": self.seed, "format": 1}  # fmt: skip
+               "tables": self.tables, "seed": self.seed}  # fmt: skip
         artifacts.build("lsh-mips", key, build)
         self.open(layer, artifacts)
         artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])

@@ -55,7 +55,7 @@ class PcaMips(CandidateSearch):
             arrays.save(folder, {**tree, "frequent": by_frequency(targets, words)})
 
         key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets),
-               "depth": self.depth, "format": 1}  # fmt: skip
+               "depth": self.depth}  # fmt: skip
         artifacts.build("pca-mips", key, build)
         self.open(layer, artifacts)
         artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])

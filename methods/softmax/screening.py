@@ -100,7 +100,7 @@ class ClusterScreen(CandidateSets):
             arrays.save(folder, screen)
 
         key = {**self._key(), **data, "clusters": self.clusters, "budget": self.budget, "lambda": self.lambda_,
-               "seed": self.seed, "format": 1}  # fmt: skip
+               "seed": self.seed}  # fmt: skip
         artifacts.build("softmax-screen", key, build)
 
     # ------------------------------------------------------------ answering

@@ -53,7 +53,7 @@ class SvdSoftmax(SoftmaxScreening):
             directions = principal_directions(layer.weight)[: self.width]
             arrays.save(folder, {"directions": directions, "preview": directions @ layer.weight.T})
 
-        key = {"layer": arrays.content(layer.weight, layer.bias), "width": self.width, "format": 2}
+        key = {"layer": arrays.content(layer.weight, layer.bias), "width": self.width}
         artifacts.build("svd-softmax", key, build)
 
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:

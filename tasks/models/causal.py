@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from harness.artifacts import Cache
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks.models.from_scratch import SIZES, Size, trained_model
+from tasks.models.from_scratch import Size, trained_model
 from tasks.models.generation import TextGenerator
+from tasks.models.language_sizes import SIZES
 from tasks.sources import Source
 
 SERVING_SIZES: Mapping[str, Size] = {
@@ -41,7 +42,7 @@ def load_causal(
     if place.startswith("train:"):
         name = f"{place} on {source.name}"
         size = place.removeprefix("train:")
-        place = str(trained_model(size, source, cache, device=device, progress=progress, sizes=SERVING_SIZES))
+        place = str(trained_model(size, source, cache, sizes=SERVING_SIZES, device=device, progress=progress))
     model = TextGenerator.load(place, device=device, dtype=dtype, window=window, cache=cache, name=name)
     if model.kind != "causal":
         raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")

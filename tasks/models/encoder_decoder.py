@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,11 @@ from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
 from tasks.models.checkpoints import tokenizer_hash
 from tasks.models.copier import start_as_copier
-from tasks.models.encoder_decoder_sizes import Size
-from tasks.models.from_scratch import fast_precision
+from tasks.models.encoder_decoder_size import Size
 from tasks.models.pairs import Pair, Pairs, length_batches, padded
+from tasks.models.precision import fast_precision
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_FORMAT = 1  # raise when a change below, in the copier or in `length_batches` changes the weights
 _HELD_OUT_PAIRS = 256
 COPIER = "a copier over random weights"  # how `training.json` calls them
 
@@ -40,7 +39,6 @@ def trained_encoder_decoder(
     training: Pairs,
     held_out: Pairs,
     tokenizer_folder: Path,
-    content: Mapping[str, Any],
     cache: Cache,
     *,
     start: Path | None = None,
@@ -50,12 +48,12 @@ def trained_encoder_decoder(
 ) -> Path:
     """Folder of the model trained on pairs of ids, unless the cache has it; an interrupted training resumes.
 
-    Both sides end in the tokenizer's end token. content: what determines the pairs, JSON-able. start: a model folder of
-    this cache to go on from, with the same tokenizer; its shape then counts instead of the size's.
+    Both sides end in the tokenizer's end token. start: a model folder of this cache to go on from, with the same
+    tokenizer; its shape then counts instead of the size's.
     Raises `RequestError` when no pair is short enough.
     """
     key = {
-        **content, "size": asdict(size), "seed": seed, "format": _FORMAT,
+        "training": training.hash, "held_out": held_out.hash, "size": asdict(size), "seed": seed,
         "tokenizer": tokenizer_hash(tokenizer_folder), "precision": str(fast_precision(device) or torch.float32),
         "start": None if start is None else start.name,  # a cached folder is named by its content
     }  # fmt: skip

@@ -21,20 +21,25 @@ _USUAL_NAMES = ("mlp", "ffn", "feed_forward", "feedforward", "ff", "moe")
 def last_feed_forward(model: nn.Module, model_type: str) -> tuple[nn.Module, nn.Module]:
     """Modules (first, last) of the last block's feed-forward part: its input enters one, its output leaves the other.
 
-    Most models keep the part in one submodule, which is then both; OPT-like blocks hold two bare linear layers.
+    Most models keep the part in one submodule, which is then both; OPT-like blocks hold two bare linear layers. For a
+    mixture of experts the part is the router with its experts: the input is what the router and the experts read, the
+    output the weighted sum of the experts' answers.
     Raises `RequestError` naming the model type where the last block has no such part.
     """
     block = _last_block(model)
     if block is not None:
         children = list(block.named_children())
         rest = [(name, child) for name, child in children if not _is_attention(name, child)]
-        # a block without attention (state-space models) has a mixer that only looks like a feed-forward part
-        if len(rest) < len(children):
-            parts = [(name, child) for name, child in rest if _holds_feed_forward(child)]
-            if len(parts) > 1:
-                parts = [(name, child) for name, child in parts if name in _USUAL_NAMES] or parts[-1:]
-            if parts:
-                return parts[0][1], parts[0][1]
+        attends = len(rest) < len(children)
+        parts = [(name, child) for name, child in rest if _holds_feed_forward(child)]
+        usual = [(name, child) for name, child in parts if name in _USUAL_NAMES]
+        if not attends:  # the mixer of a state-space model only looks like a feed-forward part: the name must say it
+            parts = usual
+        elif len(parts) > 1:
+            parts = usual or parts[-1:]
+        if parts:
+            return parts[0][1], parts[0][1]
+        if attends:
             linear = [(child, widths) for _, child in rest if (widths := _widths(child))]
             for position, (first, (narrow, wide)) in enumerate(linear):
                 for last, widths in linear[position + 1 :]:
@@ -81,7 +86,14 @@ def _is_attention(name: str, module: nn.Module) -> bool:
 
 
 def _holds_feed_forward(module: nn.Module) -> bool:
-    return not _widths(module) and any(_widths(child) for child in module.modules())
+    return not _widths(module) and any(_widths(child) or _holds_experts(child) for child in module.modules())
+
+
+def _holds_experts(module: nn.Module) -> bool:
+    """Whether the weights of all experts lie stacked in parameters of the module's own, [experts, inputs, outputs] or
+    [experts, outputs, inputs] per projection, as transformers 5 keeps them. A convolution has one such parameter."""
+    stacked = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim == 3]
+    return len(stacked) > 1 and len({len(parameter) for parameter in stacked}) == 1
 
 
 def _widths(module: nn.Module) -> tuple[int, int] | None:

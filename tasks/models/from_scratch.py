@@ -21,13 +21,13 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import History, Plan, train, warmup_cosine
+from tasks.models.precision import fast_precision
 from tasks.sources import Source, split_hash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 END = "<|endoftext|>"  # begins every stream and separates documents in training
-_FORMAT = 1  # raise when a change below changes the weights
 _HELD_OUT_WINDOWS = 64
 
 
@@ -45,21 +45,15 @@ class Size:
     dropout: float = 0.05
 
 
-SIZES: Mapping[str, Size] = {
-    "mini": Size(vocabulary=4096, layers=2, width=128, window=128, batch=8, steps=1500, learning_rate=4e-3),
-    "small": Size(vocabulary=8192, layers=3, width=256, window=256, batch=8, steps=3000, learning_rate=2e-3),
-}
-
-
 def trained_model(
     size_name: str,
     source: Source,
     cache: Cache,
     *,
+    sizes: Mapping[str, Size],
     device: str = "cpu",
     seed: int = 0,
     progress: Progress | None = None,
-    sizes: Mapping[str, Size] = SIZES,
 ) -> Path:
     """Folder of the model of a size, trained on the source's train split unless the cache has it.
 
@@ -75,7 +69,6 @@ def trained_model(
         "validation": split_hash(source, "validation", cache),
         "size": asdict(size),
         "seed": seed,
-        "format": _FORMAT,
     }
 
     def build(folder: Path) -> None:
@@ -87,7 +80,7 @@ def trained_model(
 
 def trained_tokenizer(vocabulary: int, source: Source, cache: Cache) -> Path:
     """Folder of a byte-level BPE tokenizer of the train split: any text round-trips, there is no unknown token."""
-    key = {"train": split_hash(source, "train", cache), "vocabulary": vocabulary, "format": _FORMAT}
+    key = {"train": split_hash(source, "train", cache), "vocabulary": vocabulary}
 
     def build(folder: Path) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -106,14 +99,6 @@ def trained_tokenizer(vocabulary: int, source: Source, cache: Cache) -> Path:
         PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END).save_pretrained(folder)
 
     return cache.build("tokenizer", key, build)
-
-
-def fast_precision(device: str) -> torch.dtype | None:
-    """bfloat16 where matrix products in it are faster (2.4x on a CPU with AVX-512 BF16), or None for float32."""
-    if device.startswith("cuda"):
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
-    return torch.bfloat16 if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else None
 
 
 def training_windows(tokens: NDArray[Any], window: int, batch: int, seed: int) -> Callable[[int], NDArray[np.int64]]:

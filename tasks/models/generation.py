@@ -48,7 +48,8 @@ class TextGenerator:
         self.device = device
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
-        self.window: int = window or getattr(config, "max_position_embeddings", None) or _LONGEST_WINDOW
+        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        self.window: int = window or longest or _LONGEST_WINDOW
         ends = _given(module, tokenizer, "eos_token_id")
         self.eos_ids: tuple[int, ...] = (
             tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)

@@ -27,7 +27,7 @@ def greedy_outputs(
     """
     key = {
         "model": generator.hash, "sources": digest([list(source) for source in sources]), "limit": limit,
-        "device": generator.device, "format": 1,
+        "device": generator.device,
     }  # fmt: skip
 
     def build(folder: Path) -> None:

@@ -48,13 +48,16 @@ class CausalLM:
         device: str = "cpu",
     ) -> None:
         config: Any = module.config
+        text = config.get_text_config()  # of a model that also sees images, the part that concerns its language model
         self.module: Any = module
+        self._stack: Any = module.get_decoder()  # type: ignore[operator]  # its blocks, without the output layer
+        self._text = text
         self.name = name
         self.folder = folder
         self.device = device
         self.model_type: str = config.model_type
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
-        longest = getattr(config, "max_position_embeddings", None)
+        longest = getattr(text, "max_position_embeddings", None)
         self.window: int = window or min(longest or _LONGEST_DEFAULT_WINDOW, _LONGEST_DEFAULT_WINDOW)
         self.stride: int = stride or max(1, self.window // 2)
         if longest and self.window > longest:
@@ -65,6 +68,7 @@ class CausalLM:
         self.tokenizer_hash = tokenizer_hash
         dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
         self.hash = digest([weights_hash, _settings(config), dtype, self.window, self.stride])
+        self._check_causal()
         self._check_head()
 
     @classmethod
@@ -83,7 +87,8 @@ class CausalLM:
 
         dtype: `float32` (default), `bfloat16` or `float16`. window: default the model's positions, at most 1024;
         stride: default half the window. Raises `RequestError` when there is no such model, when it is not a causal
-        language model or its output head cannot be evaluated row by row, `MachineError` when there is no such device.
+        language model (its tokens see later ones) or its output head cannot be evaluated row by row, `MachineError`
+        when there is no such device.
         """
         from transformers import AutoConfig, AutoModelForCausalLM
         from transformers.utils import logging
@@ -148,8 +153,8 @@ class CausalLM:
         """Width d of the keys. Raises `RequestError` naming the model type when it has no usable last block."""
         if key == "last_hidden":
             return int(self._head.weight.shape[1])
-        last_feed_forward(self.module.base_model, self.model_type)
-        return int(self.module.config.hidden_size)
+        last_feed_forward(self._stack, self.model_type)
+        return int(self._text.hidden_size)
 
     def encode(
         self, stream: NDArray[np.int64], *, key: KeyKind | None = None, statistics: bool = False
@@ -165,7 +170,7 @@ class CausalLM:
                 f"token ids outside 0..{self.vocabulary_size - 1}, the vocabulary of the model {self.name}: "
                 "was the text encoded by its tokenizer?"
             )
-        parts = None if key in (None, "last_hidden") else last_feed_forward(self.module.base_model, self.model_type)
+        parts = None if key in (None, "last_hidden") else last_feed_forward(self._stack, self.model_type)
         ids = torch.from_numpy(np.ascontiguousarray(stream))
         per_batch = max(1, _BATCH_TOKENS[torch.device(self.device).type] // self.window)
         pending: list[tuple[int, int, int]] = []
@@ -181,7 +186,7 @@ class CausalLM:
         """Collect the keys of every forward pass of `module` made inside: see `harness.contracts.LanguageModel`."""
         if key == "last_hidden":
             return captured((self._head, self._head), "last_ffn_input")  # what enters the output layer
-        return captured(last_feed_forward(self.module.base_model, self.model_type), key)
+        return captured(last_feed_forward(self._stack, self.model_type), key)
 
     def _encode_windows(
         self,
@@ -194,7 +199,7 @@ class CausalLM:
         with torch.no_grad(), ExitStack() as stack:  # left before the first yield: the consumer may want gradients
             inputs = torch.stack([ids[begin:end] for begin, _, end in spans]).to(self.device)
             seen = stack.enter_context(captured(parts, key)) if parts is not None and key is not None else []
-            hidden = self.module.base_model(input_ids=inputs, use_cache=False).last_hidden_state
+            hidden = self._stack(input_ids=inputs, use_cache=False).last_hidden_state
             source = hidden if key == "last_hidden" else seen[0].reshape(*inputs.shape, -1) if seen else None
         for row, (begin, first, end) in enumerate(spans):
             rows = (row, slice(first - 1 - begin, None))
@@ -207,15 +212,28 @@ class CausalLM:
         return self.module.get_output_embeddings()
 
     @torch.no_grad()
+    def _check_causal(self) -> None:
+        """Refuse models in which a token sees those behind it (BERT and its kin, which transformers loads)."""
+        probe = torch.tensor([[0, 0], [0, 1]], device=self.device)
+        hidden = self._stack(input_ids=probe, use_cache=False).last_hidden_state
+        one, other = hidden[:, 0].float()
+        rounding = max(1e-4, 2 * torch.finfo(hidden.dtype).eps)  # experts may be given other tokens together
+        if (one - other).norm() > rounding * one.norm():
+            raise RequestError(
+                f"the model {self.name} of type {self.model_type!r} is not a causal language model: its tokens see "
+                "those that follow them; give one that reads from left to right, such as gpt2"
+            )
+
+    @torch.no_grad()
     def _check_head(self) -> None:
-        """Refuse models whose logits are more than output layer x last hidden state (scaled or capped logits)."""
+        """Refuse models whose logits are not output layer x last hidden state (scaled or capped, a layer between)."""
         probe = torch.zeros((1, 2), dtype=torch.int64, device=self.device)
-        hidden = self.module.base_model(input_ids=probe, use_cache=False).last_hidden_state
+        hidden = self._stack(input_ids=probe, use_cache=False).last_hidden_state
         expected = self.module(input_ids=probe, use_cache=False).logits
         if not torch.allclose(self._head(hidden).float(), expected.float(), rtol=1e-3, atol=1e-3):
             raise RequestError(
-                f"the model {self.name} of type {self.model_type!r} changes its logits after the output layer "
-                "(scaled or capped logits), which token scoring does not support"
+                f"the model {self.name} of type {self.model_type!r} has logits that are not its output layer times its "
+                "last hidden state (scaled, capped, or more layers between), which token scoring does not support"
             )
 
 

@@ -22,7 +22,7 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
-from tasks.models.lstm_sizes import FORMAT, SIZES, Size
+from tasks.models.lstm_size import Size
 from tasks.models.recurrence import unrolled
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def trained_lstm(
     validation: NDArray[Any],
     cache: Cache,
     *,
+    sizes: Mapping[str, Size],
     device: str = "cpu",
     seed: int = 0,
     progress: Progress | None = None,
-    sizes: Mapping[str, Size] = SIZES,
 ) -> Path:
     """Folder of the model of a size, trained on ids [T] of words `types` unless the cache has it.
 
@@ -101,7 +101,7 @@ def trained_lstm(
         )
     key = {
         "training": _hash(training), "validation": _hash(validation), "types": list(types), "size": size.stated(),
-        "seed": seed, "format": FORMAT,
+        "seed": seed,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -169,7 +169,7 @@ def _train(
 ) -> None:  # fmt: skip
     from safetensors.torch import save_file
 
-    from tasks.models.from_scratch import fast_precision
+    from tasks.models.precision import fast_precision
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

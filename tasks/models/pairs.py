@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import overload
@@ -39,6 +40,14 @@ class Pairs(Sequence[Pair]):
             tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names),
             tuple(np.load(folder / f"{name}_offsets.npy") for name in names),
         )
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (20 hex digits) of all ids and of where pairs begin."""
+        state = hashlib.sha256()
+        for array in (*self._offsets, *self._sides):
+            state.update(np.ascontiguousarray(array).data)
+        return state.hexdigest()[:20]
 
     @property
     def lengths(self) -> NDArray[np.int64]:

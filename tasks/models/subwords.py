@@ -9,7 +9,6 @@ from typing import Any
 from harness.artifacts import Cache
 
 PAD, END = "<pad>", "</s>"  # ids 0 and 1; the pad is the decoder's first input, as in Marian
-_FORMAT = 1  # raise when a change below changes the vocabulary
 
 
 def trained_subwords(
@@ -40,4 +39,4 @@ def trained_subwords(
             tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
         ).save_pretrained(folder)
 
-    return cache.build("subwords", {**content, "vocabulary": vocabulary, "format": _FORMAT}, build)
+    return cache.build("subwords", {**content, "vocabulary": vocabulary}, build)

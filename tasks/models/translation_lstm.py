@@ -27,7 +27,7 @@ from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
-from tasks.models.translation_sizes import FORMAT, SIZES, Size
+from tasks.models.translation_size import Size
 from tasks.sentences import END, UNKNOWN
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def trained_translator(
     validation: Pairs,
     cache: Cache,
     *,
+    sizes: Mapping[str, Size],
     device: str = "cpu",
     seed: int = 0,
     progress: Progress | None = None,
-    sizes: Mapping[str, Size] = SIZES,
 ) -> Path:
     """Folder of the model of a size, trained on pairs of ids unless the cache has it. `source_types` and
     `target_types` begin with the marks of `tasks.sentences`.
@@ -100,7 +100,7 @@ def trained_translator(
     size = sizes[size_name]
     key = {
         "training": _hash(training), "validation": _hash(validation), "size": asdict(size), "seed": seed,
-        "types": [list(source_types), list(target_types)], "format": FORMAT,
+        "types": [list(source_types), list(target_types)],
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -194,7 +194,7 @@ def _train(
 ) -> None:  # fmt: skip
     from safetensors.torch import save_file
 
-    from tasks.models.from_scratch import fast_precision
+    from tasks.models.precision import fast_precision
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.artifacts import Cache
+from harness.sources import built_by
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Kind = Literal["embedded", "folder", "hub"]
 
 
 class Source(ABC):
@@ -36,21 +36,6 @@ class Source(ABC):
         """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable."""
 
 
-def open_source(kind: Kind, dataset: str, data: Sequence[Path], cache: Cache) -> Source:
-    """The source of a kind. `dataset` is a folder's name under one of `data`, or a hub id, or `id:config`."""
-    if kind == "embedded":
-        from tasks.sources.embedded import EmbeddedDocumentation
-
-        return EmbeddedDocumentation(cache)
-    if kind == "folder":
-        from tasks.sources.folder import Folder
-
-        return Folder(dataset, data)
-    from tasks.sources.hub import Hub
-
-    return Hub(dataset)
-
-
 def content_hash(documents: Iterable[str]) -> str:
     """SHA-256 (20 hex digits) over documents and their boundaries."""
     total = hashlib.sha256()
@@ -62,12 +47,13 @@ def content_hash(documents: Iterable[str]) -> str:
 
 
 def split_hash(source: Source, split: Split, cache: Cache) -> str:
-    """`content_hash` of a split, kept in the cache under its fingerprint."""
+    """`content_hash` of a split, kept in the cache under its fingerprint and the code that reads it."""
 
     def build(folder: Path) -> None:
         (folder / "hash.txt").write_text(content_hash(source.documents(split)))
 
-    return (cache.build("split-hash", {**source.fingerprint(split), "split": split}, build) / "hash.txt").read_text()
+    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
+    return (cache.build("split-hash", key, build) / "hash.txt").read_text()
 
 
 def split_of(identity: str, seed: int = 0) -> Split:

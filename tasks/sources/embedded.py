@@ -57,7 +57,7 @@ class EmbeddedDocumentation(Source):
                 )
             (folder / "splits.json").write_text(json.dumps(splits))
 
-        folder = self.cache.build("embedded-text", {**self.fingerprint("train"), "format": 1}, build)
+        folder = self.cache.build("embedded-text", self.fingerprint("train"), build)
         return json.loads((folder / "splits.json").read_text())  # type: ignore[no-any-return]
 
 

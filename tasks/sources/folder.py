@@ -52,7 +52,7 @@ class Folder(Source):
         file = self._file(split)
         stat = file.stat()
         stamp = {"size": stat.st_size, "changed": stat.st_mtime_ns}
-        return {"source": "folder", "file": str(file.resolve()), **stamp, "format": 1}
+        return {"source": "folder", "file": str(file.resolve()), **stamp}
 
     def documents(self, split: Split) -> Sequence[str]:
         file = self._file(split)

@@ -28,7 +28,7 @@ class HubAddress:
 
     def fingerprint(self) -> dict[str, Any]:
         """What determines the data, JSON-able and found without reading them."""
-        key: dict[str, Any] = {"source": "hub", "dataset": self.identity, "config": self.config, "format": 1}
+        key: dict[str, Any] = {"source": "hub", "dataset": self.identity, "config": self.config}
         if self.revision:
             key["revision"] = self.revision
         if self.local.is_dir():

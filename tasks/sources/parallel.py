@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.sources import built_by
 from tasks.sources import Split, content_hash
 from tasks.sources.hub import HubAddress
 
@@ -56,12 +57,13 @@ def open_parallel(
 
 
 def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
-    """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint."""
+    """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint and the code that
+    reads or makes them."""
 
     def build(folder: Path) -> None:
         (folder / "hash.txt").write_text(content_hash(side for pair in source.pairs(split) for side in pair))
 
-    key = {**source.fingerprint(split), "split": split}
+    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
     return (cache.build("pairs-hash", key, build) / "hash.txt").read_text()
 
 
@@ -88,7 +90,7 @@ class ParallelFolder(ParallelSource):
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         files = self._files(split)
         stats = [(str(file.resolve()), file.stat()) for file in files]
-        return {"files": [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats], "format": 1}
+        return {"files": [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]}
 
     def pairs(self, split: Split) -> list[Pair]:
         files = self._files(split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from array import array
@@ -11,21 +12,21 @@ from typing import overload
 
 import numpy as np
 
-from harness.artifacts import Cache, digest
+from harness.artifacts import Cache
 from harness.errors import RequestError
 from harness.progress import Progress
 from tasks.sources import SPLITS, Source, Split, split_hash
 
 _WORD = re.compile(r"\S+")
-_FORMAT = 1
 
 
 class Passages(Sequence[str]):
-    """Passages by id, read from a memory-mapped file when asked for. `hash` is of all that determines them."""
+    """Passages by id, read from a memory-mapped file when asked for. `hash` is of the text and their places in it."""
 
-    def __init__(self, folder: Path, key_hash: str) -> None:
-        self.hash = key_hash
-        self.documents: int = json.loads((folder / "facts.json").read_text())["documents"]
+    def __init__(self, folder: Path) -> None:
+        facts = json.loads((folder / "facts.json").read_text())
+        self.hash: str = facts["hash"]
+        self.documents: int = facts["documents"]
         self._text = np.memmap(folder / "text.bin", np.uint8, "r")
         self._spans = np.load(folder / "spans.npy", mmap_mode="r")
 
@@ -64,14 +65,14 @@ def passages(
         raise RequestError(f"passages of {words} words every {stride} words leave words out; lower the stride")
     key = {
         "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
-        "words": words, "stride": stride, "distractors": distractors, "seed": seed, "format": _FORMAT,
+        "words": words, "stride": stride, "distractors": distractors, "seed": seed,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
         documents = (text for source, splits in sources for split in splits for text in source.documents(split))
         _write(folder, documents, words, stride, distractors, seed, progress or Progress())
 
-    return Passages(cache.build("passages", key, build), digest(key))
+    return Passages(cache.build("passages", key, build))
 
 
 def whole(source: Source) -> tuple[Source, Sequence[Split]]:
@@ -93,6 +94,7 @@ def _write(
     folder: Path, documents: Iterable[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
 ) -> None:
     places = array("q")  # begin and end of each passage in turn: a whole Wikipedia has tens of millions
+    state = hashlib.sha256()
     at = number = 0
     rng = np.random.default_rng(seed)
     drawn: list[str] = []
@@ -104,6 +106,7 @@ def _write(
             for begin, end in spans(document, words, stride):
                 places.extend((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))
             file.write(encoded)
+            state.update(encoded)
             at += len(encoded)
             if distractors and len(drawn) < 1_000_000:
                 drawn += document.split()
@@ -112,11 +115,13 @@ def _write(
             encoded = " ".join(drawn[i] for i in rng.integers(0, len(drawn), words)).encode()
             places.extend((at, at + len(encoded)))
             file.write(encoded)
+            state.update(encoded)
             at += len(encoded)
     if not places:
         raise RequestError("the knowledge base has no passage; its documents are empty")
     np.save(folder / "spans.npy", np.frombuffer(places, np.int64).reshape(-1, 2))
-    (folder / "facts.json").write_text(json.dumps({"documents": number}))
+    state.update(places)
+    (folder / "facts.json").write_text(json.dumps({"documents": number, "hash": state.hexdigest()[:20]}))
 
 
 def _byte_offsets(text: str) -> list[int]:

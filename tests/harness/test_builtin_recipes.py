@@ -1,49 +1,178 @@
-"""The recipes of the bench: every one can be run, every claim has its rows, published numbers find theirs."""
+"""The recipes of the bench: every one can be run, labels and claims say what ran, published numbers find their rows."""
+
+import re
+import string
+from itertools import chain
 
 import pytest
 
-from harness import cells, recipe
+from harness import cells, matching, recipe
+from harness.recipe import CellOf
 from harness.registry import Registry
 from harness.report import published
-from harness.report.claims import SPEEDS, verdicts
+from harness.report.claims import SPEEDS
 from harness.settings import SCALES
-from harness.store import new_row
+from tasks.models import causal, encoder_decoder_sizes, lstm_sizes, translation_sizes
 
 REGISTRY = Registry()
 NAMES = sorted(recipe.files(REGISTRY))
+RECIPES = {name: recipe.load(name, REGISTRY) for name in NAMES}
+CELLS = {(name, scale): cells.expand(RECIPES[name], scale, REGISTRY) for name in NAMES for scale in SCALES}
+JUDGED = [(name, condition) for name in NAMES for condition in (*RECIPES[name].claims, *RECIPES[name].targets)]
+NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
 
 
-def rows_of(found, scale):
-    """A finished row for each cell, without a number."""
-    return [
-        new_row(recipe=c.recipe, row=c.row, column=c.column, scale=scale, status="ok", environment={}) for c in found
-    ]
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", NAMES)
-def test_every_recipe_expands_at_every_scale_and_its_claims_find_their_rows(name, scale):
-    loaded = recipe.load(name, REGISTRY)
-    rows = rows_of(cells.expand(loaded, scale, REGISTRY), scale)
-    judged = [verdict for verdict in verdicts(loaded, rows, scale) if scale in verdict.claim.scales]
-    assert not [v.sentence for v in judged if "no row " in v.detail or "columns and the claim names none" in v.detail]
+def sides(condition):
+    return [side for side in (condition.of, condition.than) if isinstance(side, CellOf)]
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
-def test_claims_about_speed_name_timed_rows(name, scale):
-    loaded = recipe.load(name, REGISTRY)
-    found = cells.expand(loaded, scale, REGISTRY)
-    claims = [verdict.claim for verdict in verdicts(loaded, rows_of(found, scale), scale)]
-    sides = [s for c in claims if scale in c.scales and c.metric in SPEEDS for s in (c, c.than) if hasattr(s, "row")]
-    untimed = [(c.row, c.column) for c in found if not c.timed]
-    assert not [s for s in sides for row, column in untimed if s.row == row and s.column in (column, None)]
+def test_every_claim_names_exactly_one_cell_and_one_on_speed_names_a_timed_one(name, scale):
+    assert CELLS[name, scale]
+    for owner, condition in JUDGED:
+        if owner == name and scale in condition.scales:
+            for side in sides(condition):
+                cell = matching.find(side, CELLS[name, scale])
+                assert condition.metric not in SPEEDS or (cell.timed and cell.speed_baseline), condition.text
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("ralmspec-")])
+@pytest.mark.parametrize(("name", "condition"), JUDGED)
+def test_the_text_of_a_claim_stands_alone(name, condition):
+    text = condition.text
+    assert re.match(r"[A-Z]|kNN-LM", text) and not re.match(r"(And|The same|So|Nor|There|At|It|With)\b", text)
+    assert not re.search(r"\bthe same\b(?! (model|budget|questions))", text)
+    names = r"L2S|[Ss]pherical k-means|IAD|RaLMSpec|kNN-LM|retrieval|[Ss]earch|greedy|Asynchronous|Prefetching|batch"
+    assert re.search(names, text), "no method is named"
+    if isinstance(condition.than, float) and condition.metric == "speedup" and condition.than not in (0.0, 1.0):
+        assert re.search(rf"{condition.than:g}", text), "the number is missing"
+
+
+def test_no_claim_is_stated_twice():
+    for name in NAMES:
+        for scale in SCALES:
+            texts = [c.text for owner, c in JUDGED if owner == name and scale in c.scales]
+            assert len(texts) == len(set(texts))
+
+
+def test_claims_are_the_papers_and_targets_the_benchs():
+    for name in NAMES:
+        assert all(
+            re.search(r"[Ss]ection|[Tt]able|[Ff]igure|[Aa]bstract|[Aa]ppendix", c.source) for c in RECIPES[name].claims
+        )
+        assert not [c.text for c in RECIPES[name].claims if "bench" in c.source]
+        assert all("bench" in target.source for target in RECIPES[name].targets)
+
+
+def stated(spec):
+    """Values that a line of a recipe's cells sets: parameter -> values."""
+    found: dict[str, list] = {}
+    for name, value in chain.from_iterable(
+        given.items() for given in (spec.params, *spec.scale_params.values(), spec.task, spec.timing)
+    ):
+        found.setdefault(name, []).append(value)
+    for name, values in chain.from_iterable(sweep.items() for sweep in (spec.sweep, *spec.scale_sweep.values())):
+        found.setdefault(name.removeprefix("task."), []).extend(values)
+    return found
+
+
+def literals(label):
+    """What a label says beside its placeholders."""
+    return [text for text, *_ in string.Formatter().parse(label)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_fill_in_every_value_that_they_mention(name):
+    """A literal that repeats a parameter's value would lie once the parameter changes."""
+    for spec in RECIPES[name].cells:
+        values = [value for given in stated(spec).values() for value in given]
+        numbers = {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
+        words = {v.casefold() for v in values if isinstance(v, str)} | {
+            shown.casefold() for v in values if (shown := RECIPES[name].names.get(str(v)))
+        }
+        for text in [*literals(spec.row), *literals(spec.column)]:
+            assert not re.search(rf"\w+ ?= ?{NUMBER}", text), (spec.row, spec.column)
+            assert not numbers & set(map(float, re.findall(NUMBER, text))), (spec.row, spec.column)
+            assert not [word for word in words if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text.casefold())]
+
+
+def test_a_literal_value_in_a_label_would_be_found():
+    spec = recipe.CellSpec(row="L2S, 50 clusters", method="l2s", params={"clusters": 50}, sweep={"task.batch": [32]})
+    assert stated(spec) == {"clusters": [50], "batch": [32]}
+    assert re.findall(NUMBER, "L2S, 50 clusters, 2x200, 3.5 k=7") == ["50", "3.5", "7"]
+
+
+SIZES = {
+    "lstm": lstm_sizes.SIZES,
+    "translation": translation_sizes.SIZES,
+    "transformer": {f"train:{name}": size for name, size in causal.SERVING_SIZES.items()},
+    "pairs": {f"train:{name}": size for name, size in encoder_decoder_sizes.SIZES.items()},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_are_named_by_the_sizes_that_they_have(name):
+    for value, shown in RECIPES[name].names.items():
+        if found := re.match(r"(\d+)\+(\d+) Transformer of width (\d+)", shown):
+            size = SIZES["pairs"][value]
+            has = (size.encoder_layers, size.decoder_layers, size.width)
+        elif found := re.match(r"(\d+)x(\d+) (LSTM|transformer)", shown):
+            kind = found[3].lower() if RECIPES[name].task.name != "nmt-beam" else "translation"
+            size = SIZES[kind][value]
+            has = (size.layers, size.width)
+        else:
+            assert not value.startswith("train:")
+            continue
+        assert tuple(map(int, found.groups()[: len(has)])) == has
+
+
+def test_no_row_bears_the_name_of_a_model_that_did_not_run():
+    papers = ("gpt2", "opt", "llama", "bart", "transformer-big")
+    for (name, scale), found in CELLS.items():
+        for cell in found:
+            model = str(cell.task.params.get("model", "")).casefold()
+            said = [p for p in papers if re.search(rf"\b{p}\b", cell.name.casefold())]
+            assert all(p in model for p in said), (name, scale, cell.name)
+
+
+def test_small_and_paper_take_ten_processes_and_three_pairs_and_mini_one_process():
+    for (name, scale), found in CELLS.items():
+        shapes = {(cell.timing.processes, cell.timing.pairs) for cell in found}
+        assert shapes == {(1, 3) if scale == "mini" else (10, 3)}, name
+        if scale == "mini" and name != "iad-table12" and not name.startswith("l2s"):
+            assert {cell.timing.threads for cell in found} == {1}
+        if name.startswith("l2s") and scale != "mini" and any(cell.timed for cell in found) and name != "l2s-table6":
+            assert {cell.timing.fits for cell in found} == {3}
+
+
+def test_a_cell_at_small_times_at_least_a_hundred_items():
+    for name in NAMES:
+        for cell in CELLS[name, "small"]:
+            timed = cell.task.params.get("timed")
+            if cell.kind == "pair" and cell.timed and timed is not None:
+                assert cell.timing.processes * cell.timing.pairs * timed >= 100, cell.name
+
+
+def test_what_answers_differently_by_design_says_so():
+    """Greedy decoding timed against beam search, or points of a curve that trades precision for speed."""
+    for (name, _), found in CELLS.items():
+        for cell in found:
+            if cell.method.name == "greedy" and cell.speed_baseline and cell.speed_baseline.name == "beam":
+                assert cell.fidelity.reason and cell.fidelity_baseline.name == "beam"
+            if name == "l2s-fig2":
+                assert cell.fidelity.reason
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
 def test_published_numbers_stand_beside_rows_at_paper(name):
-    loaded = recipe.load(name, REGISTRY)
-    numbers = published.of(loaded)
-    found = cells.expand(loaded, "paper", REGISTRY)
-    beside = {numbers.lookup(c.row, c.column, metric) for c in found for metric in (*loaded.metrics, "speedup")}
-    assert not loaded.published or beside - {None}
+    numbers = published.of(RECIPES[name])
+    places = published.places(CELLS[name, "paper"]).values()
+    metrics = {*RECIPES[name].metrics, "speedup", "latency_s"}
+    assert any(numbers.lookup(*labels, metric) for labels in places for metric in metrics)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
+def test_a_published_cell_that_a_recipe_names_exists(name):
+    labels = {(n.row, n.column) for n in published.of(RECIPES[name]).numbers}
+    named = [cell for cell in CELLS[name, "paper"] if cell.published != (cell.row, cell.column)]
+    assert not [cell.published for cell in named if cell.published not in labels]

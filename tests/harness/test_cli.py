@@ -21,7 +21,14 @@ cells:
   - {row: uniform, method: toy-uniform}
   - {row: unigram, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}
 claims:
-  - {text: counting helps, source: nowhere, row: unigram, metric: perplexity, is: below, than: {row: uniform}}
+  - text: counting helps
+    source: nowhere
+    of: {method: toy-unigram}
+    metric: perplexity
+    is: below
+    than: {method: toy-uniform}
+targets:
+  - {text: a perplexity of 1, of: {method: toy-unigram}, metric: perplexity, is: at most, than: 1}
 """
 
 

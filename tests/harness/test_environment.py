@@ -64,7 +64,6 @@ def test_nothing_changed_between_two_quiet_captures(quiet):
         (("threads", "OMP_NUM_THREADS"), "7", "OMP_NUM_THREADS None -> 7"),
         (("cores", "usable"), 999, "usable"),
         (("libraries", "torch"), "0.1", "-> 0.1"),
-        (("load",), [1e4, 1, 1], "load average"),
         (("memory", "available"), GIB, "available memory fell from 12.0 to 1.0 GiB"),
         (("gpu_processes",), [{"pid": 1, "name": "train", "memory_mib": 1.0}], "other processes on the GPU: train"),
         (("gpu_processes",), None, "cannot be seen"),

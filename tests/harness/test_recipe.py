@@ -63,6 +63,80 @@ def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it
         cells.expand(recipe.parse(text.replace("threads", "thread"), "toy.yaml"), "small", toys)
 
 
+def test_overrides_do_not_reach_what_a_cell_states_of_its_task(toys):
+    text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, task: {tokens: 500}}")
+    assert text != TEXT
+    uniform, other, _ = cells.expand(recipe.parse(text, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+    assert (uniform.task.params["tokens"], other.task.params["tokens"]) == (500, 77)
+    every = text.replace("    sweep:", "    task: {tokens: 600}\n    sweep:")
+    with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
+        cells.expand(recipe.parse(every, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+
+
+def test_mini_runs_one_process_on_one_thread_unless_the_recipe_says_more(toys):
+    bare = TEXT.replace(", timing: {processes: 2}", "")
+    assert bare != TEXT
+
+    def shapes(text, scale, **overrides):
+        timing = cells.expand(recipe.parse(text, "toy.yaml"), scale, toys, overrides)[0].timing
+        return timing.processes, timing.pairs, timing.threads, timing.fits
+
+    assert shapes(bare, "mini") == (1, 3, 1, 1)
+    assert shapes(bare, "small") == shapes(bare, "paper") == (10, 3, None, 1)
+    stated = bare + "timing: {threads: 2, fits: 3}\n"
+    assert shapes(stated, "small") == (10, 3, 2, 3)
+    assert shapes(stated, "mini") == (1, 3, 2, 1)  # one process cannot have three fits
+    assert shapes(stated, "mini", **{"timing.processes": 6, "timing.threads": 4}) == (6, 3, 4, 3)
+
+
+def test_a_cell_says_which_published_cell_it_stands_beside(toys):
+    first = cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1]
+    assert first.published == (first.row, first.column)
+    text = TEXT.replace("    sweep:", "    published: {row: Paper's, column: 'PTB, {fault}'}\n    sweep:")
+    text += "names: {none: sound}\npublished_names: {none: whole}\n"
+    first = cells.expand(recipe.parse(text, "toy.yaml"), "mini", toys)[1]
+    assert (first.row, first.column, first.published) == ("unigram", "pause=0", ("Paper's", "PTB, whole"))
+
+
+def test_a_recipe_that_states_no_fidelity_leaves_it_to_the_contract_and_a_stated_one_says_why(toys):
+    assert cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1].fidelity is None
+    stated = TEXT + "fidelity: {metric: perplexity_difference, is: at most, bound: 5, reason: a toy}\n"
+    assert cells.expand(recipe.parse(stated, "toy.yaml"), "mini", toys)[1].fidelity.reason == "a toy"
+
+
+CLAIM = """
+claims:
+  - {text: it is fast, source: s, of: {method: toy-unigram, params: {pause: 0}}, metric: speedup, is: above, than: 1}
+"""
+
+
+def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toys):
+    cells.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys)
+    for old, new, words in (
+        ("{pause: 0}", "{pause: 0.7}", r"'it is fast': no cell runs toy-unigram \(pause=0.7\); the nearest is unigram"),
+        (", params: {pause: 0}", "", "toy-unigram names 2 cells"),
+        ("than: 1", "than: {method: toy-bigram}", "no cell runs toy-bigram"),
+    ):
+        broken = recipe.parse(TEXT + CLAIM.replace(old, new), "toy.yaml")
+        with pytest.raises(RequestError, match=words):
+            cells.expand(broken, "mini", toys)
+        cells.expand(broken.model_copy(update={"claims": []}), "mini", toys)
+    elsewhere = recipe.parse(
+        TEXT + CLAIM.replace("{pause: 0}", "{pause: 7}").replace("than: 1", "than: 1, scales: [paper]"), "t"
+    )
+    cells.expand(elsewhere, "mini", toys)
+    cells.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": 7})
+
+
+def test_yaml_in_which_one_key_replaces_another_is_refused():
+    merged = TEXT.replace("  - {row: uniform,", "  - &first {row: uniform,") + "  - {<<: *first, row: again}\n"
+    for text in (merged, TEXT + "title: another\n"):
+        with pytest.raises(RequestError, match="is given twice, here or by a merge"):
+            recipe.parse(text, "toy.yaml")
+    added = recipe.parse(merged.replace("row: again", "column: again"), "toy.yaml")
+    assert (added.cells[-1].row, added.cells[-1].column) == ("uniform", "again")
+
+
 def test_an_override_of_what_every_cell_states_is_refused(toys):
     with pytest.raises(RequestError, match=r"method\.pause: every cell of toy states it itself"):
         cells.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": 2.0})
@@ -130,10 +204,10 @@ paper: none
 source: none
 task: {name: toy-text}
 names: {none: sound, error: broken}
-scales: {small: {labels: {lm: "GPT2 (tiny)"}}, mini: {labels: {lm: GPT2}}}
+timing: {threads: 2}
 cells:
   - row: "unigram, {fault}"
-    column: "{lm} / {tokens} tokens"
+    column: "threads={threads} / {tokens} tokens"
     method: toy-unigram
     sweep: {fault: [none, error], task.tokens: [100, 200]}
     speed_baseline: {method: toy-unigram, params: {pause: 0.1}, same: [fault]}
@@ -143,7 +217,7 @@ cells:
 def test_a_sweep_reaches_the_task_and_a_baseline_takes_over_what_it_says_it_shares(toys):
     found = cells.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys)
     assert [cell.name for cell in found] == [
-        f"unigram, {fault} / GPT2 (tiny) / {tokens} tokens" for fault in ("sound", "broken") for tokens in (100, 200)
+        f"unigram, {fault} / threads=2 / {tokens} tokens" for fault in ("sound", "broken") for tokens in (100, 200)
     ]
     assert [cell.task.params["tokens"] for cell in found] == [100, 200, 100, 200]
     assert [cell.speed_baseline.params["fault"] for cell in found] == ["none", "none", "error", "error"]

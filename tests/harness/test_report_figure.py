@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from harness.cells import Cell, Named
 from harness.errors import RequestError
-from harness.recipe import parse
+from harness.recipe import Timing, parse
 from harness.report import bars, figure
 from harness.report.published import Number, Published
 from harness.store import new_row
@@ -35,6 +36,18 @@ def curves():
     return [row("OS3", f"{retriever} / k={k}", k, speedup=speedup) for retriever, k, speedup in cells]
 
 
+def planned(rows):
+    """The rows' cells, which stand beside the paper's of the same label without what is in parentheses."""
+    return [
+        Cell(
+            recipe="demo", row=r["row"], column=r["column"], scale="small", kind="pair", method=Named("m"),
+            task=Named("t"), speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True,
+            seed=1, published=(r["row"], re.sub(r" \([^()]*\)", "", r["column"])),
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
 def published(column, value):
     return Number("f.csv", "Figure 5", "OS3", column, "speedup", value, float(value), "x", "")
 
@@ -51,11 +64,13 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
 
 
-def test_the_papers_points_bear_their_own_name_and_the_colour_of_their_curve_whatever_remarks_it_has(tmp_path):
+def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
     found = figure.published_curves(numbers, "k", "speedup", frozenset({"EDR", "ADR"}))
     assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
-    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path)[0].read_text()
+    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path, cells=planned(curves()))[
+        0
+    ].read_text()
     assert "OS3, ADR, published" in svg and "OS3, ADR (300k entries), published" not in svg
     legend = svg[svg.index('<g id="legend_1">') :]
     colours = re.findall(r"stroke: (#[0-9a-f]{6})", legend)

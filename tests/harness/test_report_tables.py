@@ -2,13 +2,15 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from harness import environment
-from harness.recipe import parse
+from harness.cells import Cell, Named
+from harness.recipe import Timing, parse
 from harness.report import figure, formats, render, tables
 from harness.report.claims import verdicts
 from harness.report.published import Number, Published
@@ -26,9 +28,31 @@ figure: {x: foss, y: perplexity}
 scales: {small: {note: WikiText-2}}
 cells: [{row: LM, method: lm}]
 claims:
-  - {text: kNN-LM is better, source: section 4, row: kNN-LM, metric: perplexity, is: below, than: {row: LM}}
+  - text: kNN-LM is better
+    source: section 4
+    of: {method: knnlm, params: {foss: 0}}
+    metric: perplexity
+    is: below
+    than: {method: lm}
+targets:
+  - {text: kNN-LM is far better, of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 10}
 """
 CELLS = [("LM", ""), ("kNN-LM", "FoSS=0"), ("kNN-LM", "FoSS=0.5"), ("RetoMaton", "FoSS=0")]
+
+
+def planned(labels=CELLS):
+    """Cells of these labels; those whose column says FoSS stand beside the paper's of WikiText-103."""
+    return [
+        Cell(
+            recipe="demo", row=row, column=column, scale="small", kind="pair",
+            method=Named({"LM": "lm", "kNN-LM": "knnlm"}.get(row, row), {"foss": float(column[5:])} if column else {}),
+            task=Named("wikitext-perplexity"), speed_baseline=None, fidelity_baseline=None, fidelity=None,
+            timing=Timing(), timed=True, seed=1, published=(row, f"WikiText-103 / {column}"),
+        )
+        for row, column in labels
+    ]  # fmt: skip
+
+
 MACHINE = environment.capture()
 OTHER = {**MACHINE, "cpu": {"model": "Another CPU"}}
 
@@ -50,7 +74,9 @@ def row(labels, perplexity, foss=None, speedup=None, machine=MACHINE, scale="sma
     return new_row(**(
         {
             "recipe": "demo", "row": labels[0], "column": labels[1], "scale": scale, "task": "wikitext-perplexity",
-            "method": "lm" if labels[0] == "LM" else "knnlm", "metrics": values, "intervals": intervals,
+            "method": "lm" if labels[0] == "LM" else "knnlm",
+            "params": {"method": {} if foss is None else {"foss": foss}, "task": {}},
+            "fidelity": {"holds": True}, "metrics": values, "intervals": intervals,
             "timing": timing,
             "counters": {} if foss is None else {"foss": foss}, "speed_baseline": baseline, "seed": 1, "device": "cpu",
             "environment": {"before": machine, "after": machine}, "facts": {"corpus": "wikitext-2", "tokens": 245569},
@@ -65,6 +91,8 @@ def rows():
 
 def build(given=None, numbers=(), scale="small", **options):
     given = rows() if given is None else given
+    measured = {(one["row"], one["column"]) for one in given}
+    options.setdefault("cells", planned([labels for labels in CELLS if labels in measured]))
     return tables.build(parse(RECIPE, "demo.yaml"), scale, given, Published(numbers), **options)
 
 
@@ -75,7 +103,7 @@ def text(table, width=200) -> str:
 
 
 def test_one_line_per_cell_with_intervals_speedup_and_times():
-    table = build(cells=CELLS)
+    table = build(cells=planned())
     assert table.header == ["row", "column", "perplexity", "foss", "speedup vs LM", "decision", "wall-clock", "fit"]
     lines = table.sections[0].lines
     assert [tuple(line[:2]) for line in lines] == CELLS
@@ -121,7 +149,7 @@ def test_published_numbers_stand_beside_measured_ones_without_ratio_on_other_dat
 
 
 def test_ratios_where_they_mean_something_and_units_converted():
-    half = published(metric="foss", value="50", unit="%", column="FoSS=0.5")
+    half = published(metric="foss", value="50", unit="%", column="WikiText-103 / FoSS=0.5")
     table = build(numbers=[half, published(metric="speedup", value="2")])
     lines = table.sections[0].lines
     assert lines[2][table.header.index("foss") + 1] == "0.5"  # 50 %, and no ratio on other data
@@ -137,8 +165,23 @@ def test_speedups_over_settings_are_summed_up_by_geometric_mean_and_worst():
     wiki = row(("kNN-LM", "wiki"), 85.0, speedup=0.25, params=tasks[1])
     sentence = "kNN-LM, speedup over 2 settings: geometric mean 1, worst 0.25 (wiki)."
     assert sentence in build([law, wiki]).notes
+    for decision in ("no claim", "exploratory"):
+        unsound = row(("kNN-LM", "news"), 85.0, speedup=9.0, params={"method": {}, "task": {"domain": "news"}})
+        unsound["timing"]["decision"] = decision
+        assert sentence in build([law, wiki, unsound]).notes  # a row that supports no claim has no part in the mean
     sweep = build([law, wiki | {"params": tasks[0]}])  # one setting twice: alternatives, not settings
     assert not any("geometric" in note for note in sweep.notes)
+
+
+def test_a_row_stands_beside_the_published_cell_that_its_cell_names():
+    numbers = [published("Ours", "GPT2", value="2", metric="speedup"), published(value="16.650")]
+    given = [row(("kNN-LM", "2x128 transformer"), 85.0, 0.0, 1.8)]
+    cells = [replace(planned()[1], column="2x128 transformer", published=("Ours", "GPT2"))]
+    table = build(given, numbers, cells=cells)
+    line = table.sections[0].lines[0]
+    assert line[1] == "2x128 transformer" and line[table.header.index("speedup vs lm") + 1] == "2 (×0.9)"
+    assert any("Figure 3, Ours, GPT2" in note for note in table.notes)
+    assert "paper" not in build(given, numbers, cells=[]).header  # nothing is guessed from labels
 
 
 def test_a_bound_is_not_shown_as_a_plain_number():
@@ -167,16 +210,16 @@ def test_other_scales_are_left_out_and_other_machines_shown_apart():
     table = build(given)
     assert [len(section.lines) for section in table.sections] == [3, 1]
     assert "Another CPU" in table.sections[1].heading and table.sections[1].lines[0][2].startswith("50.0")
-    chosen = build(given, machine=environment.machine_id(OTHER), cells=CELLS[:1])
+    chosen = build(given, machine=environment.machine_id(OTHER), cells=planned(CELLS[:1]))
     assert chosen.sections[0].lines[0][2].startswith("50.0") and len(chosen.sections[1].lines) == 3
-    nothing = build([row(CELLS[0], 50.0, machine=OTHER)], machine=environment.machine_id(MACHINE), cells=CELLS)
+    nothing = build([row(CELLS[0], 50.0, machine=OTHER)], machine=environment.machine_id(MACHINE), cells=planned())
     assert [line[2] for line in nothing.sections[0].lines] == ["not run"] * 4  # another machine's row finishes no cell
 
 
 def test_baselines_are_named_as_the_table_names_them():
     given = rows()
     given[2]["speed_baseline"] = {"method": "knnlm", "params": {"foss": 0.0}}
-    given[2]["params"]["method"] = {"foss": 0.5}
+    given[1]["params"]["method"], given[2]["params"]["method"] = {}, {"foss": 0.5}
     position = build(given).header.index("vs")
     assert [line[position] for line in build(given).sections[0].lines] == ["–", "LM", "knnlm (foss=0.0)"]
     given[1]["params"]["method"] = {"foss": 0.0}
@@ -185,7 +228,7 @@ def test_baselines_are_named_as_the_table_names_them():
 
 @pytest.mark.parametrize("width", [80, 90, 100, 160])
 def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
-    shown = text(build(numbers=[published()], cells=CELLS), width)
+    shown = text(build(numbers=[published()], cells=planned()), width)
     assert all(len(line) <= width for line in shown.splitlines())
     assert "85.0" in shown and "16.650" in shown and "[84.00, 86.00]" in shown
     assert ("Not enough room for" in shown) == (width < 110)
@@ -193,9 +236,14 @@ def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(widt
 
 def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
     recipe = parse(RECIPE, "demo.yaml")
-    table = build(numbers=[published()], verdicts=verdicts(recipe, rows()[:2], "small"))
+    judged = verdicts(recipe, "small", planned(), rows()[:2])
+    table = build(numbers=[published()], verdicts=judged)
     markdown, comma = render.write(table, tmp_path / "new" / "folder")
     page = markdown.read_text()
+    claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
+    assert "kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
+    shown = text(table)
+    assert shown.index("Claims of the paper") < shown.index("kNN-LM is better") < shown.index("Targets of this bench")
     assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page and "| holds | kNN-LM is better" in page
     records = list(csv.DictReader(comma.open()))
     assert len(records) == 3 and float(records[1]["perplexity_low"]) == 84.0 and records[1]["decision"] == "faster"
@@ -239,7 +287,7 @@ def test_a_recipe_without_named_metrics_shows_the_first_few():
 
 
 def test_an_empty_run_is_still_a_table():
-    table = build([], cells=CELLS)
+    table = build([], cells=planned())
     assert [line[2] for line in table.sections[0].lines] == ["not run"] * 4
     assert "Nothing has been measured yet." in text(table)
 

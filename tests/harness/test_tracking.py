@@ -11,8 +11,8 @@ import pytest
 from harness import environment
 from harness.cli import main
 from harness.errors import RequestError
-from harness.recipe import Recipe, parse
-from harness.report import claims as report
+from harness.recipe import Claim, Recipe, parse
+from harness.report.claims import Verdict, Verdicts
 from harness.store import Row, RowStore, new_row
 from harness.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
 from tests.harness.rows import with_samples
@@ -29,7 +29,7 @@ def recipe() -> Recipe:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("results") / "runs"
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measu
     assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
 
 
-def test_a_run_and_its_resumption_are_tracked_from_the_command_line(tracker, toys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # artifacts of a store given by its address lie in the working folder
+def test_a_run_and_its_resumption_are_tracked_from_the_command_line(tracker, root, toys, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     text = """
 name: tracked-toy
 title: a toy
@@ -142,12 +142,14 @@ source: none
 task: {name: toy-text}
 timing: {processes: 1, pairs: 1}
 cells: [{row: uniform, method: toy-uniform}, {row: unigram, method: toy-unigram, speed_baseline: toy-uniform}]
-claims: [{text: it counts, source: nowhere, row: unigram, metric: perplexity, is: below, than: {row: uniform}}]
+claims:
+  - {text: it counts, source: s, of: {method: toy-unigram}, metric: perplexity, is: below, than: {method: toy-uniform}}
 """
-    (tmp_path / "tracked-toy.yaml").write_text(text)
+    file = tmp_path / "tracked-toy.yaml"
+    file.write_text(text)
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
-            main(["reproduce", "tracked-toy.yaml", "--results", "results", "--tracking", tracker.uri])
+            main(["reproduce", str(file), "--results", str(root.parent)])
         assert end.value.code == 0
     experiment = tracker.client.get_experiment_by_name("tracked-toy").experiment_id
     runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
@@ -162,28 +164,24 @@ claims: [{text: it counts, source: nowhere, row: unigram, metric: perplexity, is
         assert "verdicts.json" in [f.path for f in tracker.client.list_artifacts(parent.info.run_id)]
 
 
-def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, tmp_path):
-    claims = """
-claims:
-  - {text: it is fast, source: section 4, row: kNN-LM, metric: speedup, is: above, than: 1}
-  - {text: it is good, source: section 5, row: kNN-LM, metric: perplexity, is: below, than: 1}
-  - {text: it is small, source: section 6, row: another, metric: bytes, is: below, than: 1}
-"""
-    judged = parse(f"name: demo\ntitle: t\npaper: p\nsource: s\ntask: {{name: toy}}\n{CELLS}\n{claims}", "demo.yaml")
-    verdicts = report.verdicts(judged, [row(scale="small")], "small")
-    with tracker.invocation(judged, "small", "cpu", tmp_path) as invocation:
+def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path):
+    def verdict(text, outcome):
+        condition = {"text": text, "source": "section 4", "of": {"method": "knnlm"}, "metric": "bleu", "is": "below"}
+        return Verdict(Claim.model_validate({**condition, "than": 1}), "mini", outcome, f"{text}, in numbers")
+
+    verdicts = Verdicts([verdict("a", "holds"), verdict("b", "not settled"), verdict("c", "holds")])
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
         invocation.verdicts(verdicts)
     parent = parent_of(tracker, "small")
-    assert {name: value for name, value in parent.data.metrics.items() if name.startswith("claims.")} == {
-        "claims.holds": 1, "claims.does_not_hold": 0, "claims.no_difference_shown": 0,
-        "claims.not_settled": 1, "claims.not_tested": 1,
-    }  # fmt: skip
+    counted = {"holds": 2, "does_not_hold": 0, "no_difference_shown": 0, "not_settled": 1, "not_tested": 0}
+    assert parent.data.metrics == {f"claims.{name}": number for name, number in counted.items()}
     table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
-    assert table["columns"] == ["outcome", "claim", "source", "detail", "settled by"]
-    assert [line[:2] for line in table["data"]] == [
-        ["holds", "it is fast"], ["not settled", "it is good"], ["not tested", "it is small"],
-    ]  # fmt: skip
-    assert [line[3] for line in table["data"]] == [verdict.detail for verdict in verdicts]
+    assert table["columns"] == ["kind", "outcome", "text", "source", "detail", "settled by"]
+    assert table["data"][1] == ["claim", "not settled", "b", "section 4", "b, in numbers", ""]
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+        invocation.verdicts(Verdicts(targets=[verdict("d", "does not hold")]))
+    metrics = parent_of(tracker, "small").data.metrics
+    assert len(metrics) == 5 and metrics["targets.does_not_hold"] == 1
 
 
 def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
@@ -207,7 +205,7 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
         for name in ("second", "third"):
             invocation.row(row(name))
         invocation.finished(row("fourth"))
-        invocation.verdicts([])
+        invocation.verdicts(Verdicts())
         invocation.files([tmp_path])
     assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
     warning = capsys.readouterr().err
@@ -237,7 +235,7 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
         "import sys; from pathlib import Path; from harness.tracking import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
         "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
-        "    i.row({}); i.finished({}); i.verdicts([]); i.files([])\n"
+        "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
         "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from transformers import AutoTokenizer
 
+from harness import sources
 from harness.artifacts import Cache
 from harness.progress import Progress
-from tasks import correction
 from tasks.correction import ArticleText, GrammarText, correction_pairs, spoiled, trained_corrector
 from tasks.metrics import m2
 from tasks.models.encoder_decoder_sizes import SIZES
@@ -74,7 +74,7 @@ def test_targets_are_the_clean_sentences_and_ids_end_as_the_model_expects(tmp_pa
     }
 
 
-def test_pairs_of_other_error_rules_or_ids_are_other_pairs(tmp_path, subwords_folder, monkeypatch):
+def test_pairs_of_other_error_rules_or_ids_are_other_pairs(tmp_path, subwords_folder):
     cache = Cache(tmp_path)
     clean = ArticleText(Articles())
     other = tmp_path / "other"
@@ -84,8 +84,8 @@ def test_pairs_of_other_error_rules_or_ids_are_other_pairs(tmp_path, subwords_fo
     content = {**clean.content(cache), "seed": 0}
     first = list(correction_pairs(clean, "train", subwords_folder, content, cache, QUIET))
     assert list(correction_pairs(clean, "train", other, content, cache, QUIET)) != first
-    monkeypatch.setattr(correction, "source_digest", lambda paths: "other rules")
-    assert clean.content(cache) != {name: value for name, value in content.items() if name != "seed"}
+    assert content["code"] == sources.built_by(ArticleText)
+    assert {"tasks.corruption.rules", "tasks.corruption.tokens"} <= set(sources.closure("tasks.correction"))
 
 
 def test_a_corrector_of_other_text_or_seed_is_another_model(tmp_path, tiny_size):

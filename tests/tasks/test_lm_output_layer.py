@@ -17,7 +17,7 @@ from harness.settings import Context, SoftmaxSetting
 from tasks.lm_output_layer import LmOutputLayer
 from tasks.models import language
 from tasks.models.from_scratch import trained_tokenizer
-from tasks.sources import open_source
+from tasks.sources.kinds import open_source
 
 SMALL = {"source": "folder", "dataset": "wiki", "contexts": 600, "evaluation": 300, "timed": 40}
 

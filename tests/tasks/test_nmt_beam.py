@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from harness import sources
 from harness.contracts import TopK
 from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks import nmt_beam, sentences, translation_arrays
-from tasks.models import translation_lstm, translation_sizes
+from tasks import nmt_beam, translation_arrays
+from tasks.models import translation_lstm
 from tasks.models.translation_sizes import SIZES, Size
 from tasks.nmt_beam import NmtBeam
 from tasks.pool import PASSES
@@ -212,15 +213,6 @@ def test_a_search_by_another_model_than_that_of_the_contexts_is_refused(prepare,
         task.evaluate(setting, Exact(setting.layer))
 
 
-@pytest.mark.parametrize("module", [sentences, translation_sizes])
-def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, home, monkeypatch, module):
-    prepare()
-    before = built(home, "translation-contexts")
-    monkeypatch.setattr(module, "FORMAT", 99)
-    prepare()
-    assert len(built(home, "translation-contexts")) == len(before) + 1
-
-
 def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypatch):
     prepare()
     monkeypatch.setattr(translation_arrays, "write_translations", None)  # would fail if it were asked for
@@ -229,15 +221,13 @@ def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypa
     assert not np.array_equal(other, prepare()[1].timed)
 
 
-def test_the_search_is_repeated_on_another_device_or_by_other_code(prepare, home, monkeypatch):
+def test_the_search_is_repeated_on_another_device_or_by_other_code(prepare, home):
     prepare()
-    before = built(home, "translation-search")
-    monkeypatch.setattr(nmt_beam, "source_digest", lambda paths: "other")
-    prepare()
-    assert len(built(home, "translation-search")) == len(before) + 1
-    keys = [json.loads((folder / "key.json").read_text())["key"] for folder in before]
-    assert {key["device"] for key in keys} == {"cpu"}
-    assert all(path.is_file() for path in nmt_beam._SEARCHING)
+    records = [json.loads((folder / "key.json").read_text()) for folder in built(home, "translation-search")]
+    assert {record["key"]["device"] for record in records} == {"cpu"}
+    assert {record["code"] for record in records} == {sources.built_by(NmtBeam)}
+    searching = {"tasks.models.beam_search", "tasks.models.translation_decoding", "tasks.translation_arrays"}
+    assert searching <= set(sources.closure("tasks.nmt_beam"))
 
 
 def test_the_search_runs_on_the_device_of_the_setting(prepare, monkeypatch):

@@ -15,8 +15,8 @@ from harness.contracts import TopK
 from harness.drivers import context
 from harness.errors import RequestError
 from harness.progress import Progress
-from tasks import words
-from tasks.models import lstm, lstm_sizes
+from tasks.models import lstm
+from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import exact_log_probs
 from tasks.ptb_next_word import PtbNextWord
 
@@ -34,7 +34,7 @@ def write(root, name, prefix=""):
 
 @pytest.fixture
 def prepare(tmp_path, monkeypatch):
-    monkeypatch.setitem(lstm.SIZES, "tiny", TINY)
+    monkeypatch.setitem(SIZES, "tiny", TINY)
 
     def prepared(seed=0, **parameters):
         monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
@@ -117,15 +117,6 @@ def test_other_weights_in_a_given_folder_are_another_model(prepare, tmp_path):
     (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:100])
     with pytest.raises(RequestError, match="is not an LSTM trained here"):
         prepare(model=str(copy))
-
-
-@pytest.mark.parametrize("module", [words, lstm_sizes])
-def test_contexts_are_made_anew_when_tokenisation_or_model_change(prepare, tmp_path, monkeypatch, module):
-    write(tmp_path / "data", "ptb", "ptb.")
-    prepare()
-    monkeypatch.setattr(module, "FORMAT", 99)
-    prepare()
-    assert len(list((tmp_path / "cache" / "next-word-contexts").glob("*/key.json"))) == 2
 
 
 def test_a_text_that_is_too_short_is_refused(prepare, tmp_path):
@@ -263,7 +254,7 @@ def test_contexts_are_asked_in_batches_of_the_size_given(prepare, tmp_path):
 def test_a_model_of_another_size_is_another_setting(prepare, tmp_path, monkeypatch):
     write(tmp_path / "data", "ptb", "ptb.")
     first = prepare()
-    monkeypatch.setitem(lstm.SIZES, "tiny", replace(TINY, width=8))
+    monkeypatch.setitem(SIZES, "tiny", replace(TINY, width=8))
     assert first.layer.weight.shape[1] == 16
     assert prepare().layer.weight.shape[1] == 8
 

@@ -152,11 +152,11 @@ def test_the_model_is_trained_on_the_text_that_is_named(root, context, monkeypat
     from tasks.models import causal
     from tasks.models.from_scratch import Size
 
-    size = Size(vocabulary=300, layers=1, width=64, window=32, batch=1, steps=1, learning_rate=1e-3)
+    size = Size(vocabulary=300, layers=1, width=64, window=48, batch=1, steps=1, learning_rate=1e-3)
     monkeypatch.setattr(causal, "SERVING_SIZES", {"one-step": size})
     setting = qa(root, model="train:one-step", training="text").prepare(context, QUIET)
     assert setting.facts["model"] == "train:one-step on text"
-    assert setting.model.window == 32
+    assert setting.model.window == 48
     assert qa(root, model="train:one-step").prepare(context, QUIET).model.hash != setting.model.hash
 
 
@@ -187,8 +187,11 @@ def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
         with pytest.raises(RequestError, match="no question in natural-questions"):
             qa(root).prepare(empty, QUIET)
     else:
-        with pytest.raises(RequestError, match="prompt_tokens=1000; lower them"):
-            knnlm(root, prompt_tokens=1000).prepare(context, QUIET)
+        (tmp_path / "short").mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / "short" / f"{split}.jsonl").write_text('{"text": "a b"}\n')
+        with pytest.raises(RequestError, match="prompt_tokens=12; lower them"):
+            knnlm(root, dataset="short").prepare(empty, QUIET)
 
 
 def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, cache_home):
@@ -243,7 +246,8 @@ def test_damaged_questions_are_one_line(tmp_path, row):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"passage_words": 0}, {"limit": -1}, {"evaluation": 0}, {"window": 0}, {"passage_stride": 101}]
+    "parameters",
+    [{"passage_words": 0}, {"limit": 0}, {"padding": -1}, {"evaluation": 0}, {"window": 0}, {"passage_stride": 101}],
 )
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):
@@ -268,8 +272,9 @@ def test_knnlm_prompts_are_held_out_text(root, context):
     assert (
         setting.hashes["validation"] != knnlm(root, validation_tokens=50).prepare(context, QUIET).hashes["validation"]
     )
-    with pytest.raises(RequestError, match="prompt_tokens=0"):
-        KnnLmServing(prompt_tokens=0)
+    for name in ("prompt_tokens", "limit"):
+        with pytest.raises(RequestError, match=f"{name}=0 is not at least 1"):
+            KnnLmServing(**{name: 0})
 
 
 def test_further_data_sets_are_reference_text_too(root, context):
@@ -313,6 +318,13 @@ def test_metrics_of_answers(by_time):
     assert "speculation_accuracy" not in serving_metrics([Decoded([1])])
 
 
+def test_what_is_right_without_retrieval_is_counted_over_tokens():
+    counted = [Decoded([1] * n, Trace(counters={"unaided": u})) for n, u in ((4, 3.0), (16, 1.0))]
+    assert serving_metrics(counted)["right_without_retrieval"].value == pytest.approx(4 / 20)
+    assert serving_metrics([Decoded([1, 2], Trace(counters={"unaided": 0.0}))])["right_without_retrieval"].value == 0
+    assert "right_without_retrieval" not in serving_metrics([answer(3.0, 4.0, {})])
+
+
 def test_a_service_that_never_speculates_shows_it():
     metrics = serving_metrics([answer(0.0, 0.0, {}, (0.0, 0.0), 2.0)])
     assert metrics["sequential_share"].value == 1 and metrics["mean_stride"].value == 0
@@ -343,3 +355,23 @@ def test_items_are_drawn_by_seed():
     assert drawn(items, 5, 1) == drawn(items, 5, 1) != drawn(items, 5, 2)
     assert sorted(drawn(items, 99, 1)) == items
     assert np.unique(drawn(items, 20, 3)).size == 20
+
+
+def test_what_is_for_tuning_is_never_drawn_from_a_large_set():
+    order = np.random.default_rng(4).permutation(300).tolist()
+    assert drawn(range(300), 20, 4) == order[100:120]
+    assert sorted(drawn(range(300), 999, 4)) == sorted(order[100:])
+    assert drawn(range(299), 20, 4) == np.random.default_rng(4).permutation(299)[:20].tolist()
+
+
+def test_requests_beyond_the_window_are_refused_before_anything_is_built(root, context, monkeypatch):
+    def built(*_, **__):
+        raise AssertionError("built for requests that cannot be served")
+
+    monkeypatch.setattr("tasks.knnlm_serving.streams", built)
+    with pytest.raises(
+        RequestError, match=r"^knnlm-serving: a prompt of 12 tokens and limit=53 exceed .* window of 64"
+    ):
+        knnlm(root, limit=53).prepare(context, QUIET)
+    with pytest.raises(RequestError, match=r"^qa-latency: a prompt of \d+ tokens and limit=60 exceed .* window of 64"):
+        qa(root, limit=60).prepare(context, QUIET)

@@ -21,8 +21,8 @@ from harness.registry import Registry
 from harness.settings import Context, TokenScoringSetting
 from tasks.models.from_scratch import trained_tokenizer
 from tasks.pool import PASSES
-from tasks.sources import open_source
 from tasks.sources.articles import count_words
+from tasks.sources.kinds import open_source
 from tasks.wikitext_perplexity import WikitextPerplexity
 
 QUIET = Progress(quiet=True)

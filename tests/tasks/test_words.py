@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.artifacts import Cache
-from tasks.sources import open_source
+from tasks.sources.kinds import open_source
 from tasks.words import encode, encoded_split, vocabulary, words
 
 

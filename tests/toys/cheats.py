@@ -56,8 +56,8 @@ class Forgetful(Exact):
 
 @method("toy-certain", contract="token-scoring", baseline="toy-uniform", summary="log-probabilities of +2")
 class Certain(Uniform):
-    def __init__(self, *, value: float = 2.0) -> None:
-        self.value = value
+    def __init__(self, *, value: str = "2.0") -> None:
+        self.value = float(value)
 
     def score(self, model, streams, phases, shared=None):
         scores = super().score(model, streams, phases, shared)

@@ -32,8 +32,6 @@ LONGEST = 256  # tokens that a trained encoder reads
 class Encoder(ABC):
     """Turns text into vectors float32 that are compared by inner product."""
 
-    unit: bool  # whether all have length 1 (or 0)
-
     @abstractmethod
     def query(self, text: str) -> NDArray[np.float32]:
         """Vector [d] of a query; zeros where nothing in it is known."""
@@ -46,8 +44,6 @@ class Encoder(ABC):
 class LatentSemantic(Encoder):
     """An opened `lsa` encoder. Profile: a query of 32 words costs 30 microseconds, against a millisecond through
     scikit-learn's transformers, so the weights are multiplied here."""
-
-    unit = True
 
     def __init__(self, folder: Path) -> None:
         terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
@@ -71,8 +67,6 @@ class LatentSemantic(Encoder):
 class Pretrained(Encoder):
     """A transformers encoder by hub id or folder, on the CPU: DPR's pooled output, else the mean of the last hidden
     states."""
-
-    unit = False
 
     def __init__(self, place: str) -> None:
         """Raises `RequestError` when there is no such model."""
@@ -144,19 +138,21 @@ def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, samp
 
 
 def encode_passages(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float16]:
-    """Vectors float16 [N, d] of all passages, all of one length (a word not known apart): those of an encoder that does
-    not give unit vectors get a column that fills them up to the longest, where a query has 0. The nearest is then the
-    one with the largest inner product."""
+    """Vectors float16 [N, d + 1] of all passages, all of one length: the last column fills each up to the longest,
+    where a query has 0. The nearest is then the one with the largest inner product (Bachrach et al., 2014, section 3).
+    lsa's vectors need it, too: their lengths are 1 but for rounding, and 0 where a passage has no known word. Raises
+    `RequestError` for a vector that float16 cannot hold."""
     progress = Progress()
     parts = []
     for start in range(0, len(texts), CHUNK):
         parts.append(encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
         progress.update("passage vectors", min(start + CHUNK, len(texts)), len(texts), "passages")
-    if encoder.unit:
-        return np.concatenate(parts)
     squares = [np.square(part, dtype=np.float64).sum(1) for part in parts]
-    largest = max(float(square.max()) for square in squares)
-    filled = (np.sqrt(largest - square).astype(np.float16) for square in squares)
+    # a length that float16 holds: what fills up a vector of zeros, the largest fill there is, is then not rounded
+    length = np.nextafter(np.float16(max(float(square.max()) for square in squares) ** 0.5), np.float16(np.inf))
+    if not np.isfinite(length):
+        raise RequestError("a passage's vector exceeds float16 or holds NaN; choose another encoder")
+    filled = (np.sqrt(np.float64(length) ** 2 - square).astype(np.float16) for square in squares)
     return np.concatenate([np.column_stack([part, fill]) for part, fill in zip(parts, filled, strict=True)])
 
 

@@ -8,7 +8,7 @@
 
 A batched product may round otherwise than a single one, so whatever a search found is ranked again by a score that
 depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
-inner products do: lsa's have unit length, a trained encoder's all get the same length by one more column.
+inner products do: all passages have the same length by one more column (`encode_passages`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import numpy as np
 from harness.contracts import Artifacts
 from harness.errors import RequestError
 from methods.knnlm.datastore import Datastore
-from methods.knnlm.distances import exact_distances, ranked
+from methods.knnlm.distances import ranked, unrounded_distances
 from methods.knnlm.flat import FlatIndex
 from methods.knnlm.index import Backend, IndexOptions, NeighborIndex, build_index, index_key, open_index
+from methods.knnlm.ranges import within
 from methods.knnlm.threads import Workers
 from methods.ralmspec.retrieval.encoders import (
     LONGEST,
@@ -91,9 +92,11 @@ class RetrieverOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("dimension", "sample", "links", "ef"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name}={getattr(self, name)} is not at least 1")
+        for name, least, most in (
+            ("dimension", 1, np.inf), ("sample", 1, np.inf), ("k1", 0, np.inf), ("b", 0, 1), ("memory_gb", 0, np.inf),
+        ):  # fmt: skip
+            within(name, getattr(self, name), least, most)
+        IndexOptions(links=self.links, ef=self.ef, seed=self.seed)
         if self.query_encoder and "lsa" in (self.encoder, self.query_encoder):
             raise RequestError(
                 f"encoder={self.encoder} and query_encoder={self.query_encoder} give vectors of different spaces; "
@@ -118,8 +121,7 @@ class DenseRetriever(Retriever):
         self.alone = single_threaded(index)
 
     def encode(self, text: str) -> NDArray[np.float32]:
-        vector = self.encoder.query(text)
-        return vector if self.encoder.unit else np.append(vector, np.float32(0))
+        return np.append(self.encoder.query(text), np.float32(0))
 
     def search(self, queries: Sequence[Any], k: int, aside: bool = False) -> list[NDArray[np.int64]]:
         vectors = np.stack(queries)
@@ -132,7 +134,7 @@ class DenseRetriever(Retriever):
         """A graph search visits more nodes for a larger k, so that it could find another best passage for it. All
         searches ask for `beam` passages; where k exceeds it, a second search only adds behind them."""
         reached = index.search(vectors, self.beam)[1]
-        found = [ids[ids >= 0][:k] for ids in ranked(exact_distances(self.store, vectors, reached), reached)[1]]
+        found = [ids[ids >= 0][:k] for ids in ranked(unrounded_distances(self.store, vectors, reached), reached)[1]]
         if k <= self.beam:
             return found
         more = index.search(vectors, k)[1]
@@ -142,8 +144,8 @@ class DenseRetriever(Retriever):
         ]
 
     def score(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        distances: NDArray[np.float64] = exact_distances(self.store, query[None], ids[None])[0].astype(np.float64)
-        return -distances
+        scores: NDArray[np.float64] = -unrounded_distances(self.store, query[None], ids[None])[0]
+        return scores
 
 
 def single_threaded(index: NeighborIndex) -> NeighborIndex:

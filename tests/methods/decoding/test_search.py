@@ -69,6 +69,70 @@ def test_prompt_lookup_is_lossless(tiny, kind):
     assert outputs(TransformersPromptLookup(), model, sources) == outputs(Greedy(), model, sources)
 
 
+def spied(model, method, sources, limit=12):
+    """What a method answers, and the forward calls counted from outside, at the output layer's input."""
+    calls = []
+    handle = model.module.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
+    answers = method.decode(model, sources, limit, NoPhases())
+    handle.remove()
+    return answers, len(calls)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_greedy_peer_reports_one_forward_call_a_token(tiny, kind, seed):
+    model = tiny.make(kind, seed)
+    for source in some_sources(seed):
+        [answer], calls = spied(model, TransformersGreedy(), [source])
+        assert answer.trace.iterations == calls == len(answer.ids)
+        assert answer.trace.accepted == []
+
+
+def test_outputs_of_a_batch_report_the_calls_of_the_batch(tiny):
+    model = tiny.copier(1, 0.5)
+    sources = [[*source, 2] for source in some_sources(1, count=8)]
+    answers, calls = spied(model, TransformersGreedy(), sources, 20)
+    lengths = [len(answer.ids) for answer in answers]
+    assert len(set(lengths)) > 3
+    assert {answer.trace.iterations for answer in answers} == {calls} == {max(lengths)}
+    answers, calls = spied(model, TransformersBeam(beam=3), sources, 20)
+    assert {answer.trace.iterations for answer in answers} == {calls}
+    assert calls >= max(len(answer.ids) for answer in answers)  # beams that lost may have been longer
+
+
+def test_prompt_lookup_reports_fewer_calls_than_tokens_where_its_drafts_hold(tiny):
+    model = tiny.make("gpt2", 1, ending=0.0)
+    model.eos_ids = ()
+    prompts = [[7] * 8, [5, 6, 7, 8] * 3]
+    answers, calls = spied(model, TransformersPromptLookup(tokens=4), prompts, 20)
+    assert sum(answer.trace.iterations for answer in answers) == calls < sum(len(answer.ids) for answer in answers)
+    for answer in answers:
+        assert len(answer.trace.accepted) == answer.trace.iterations
+        assert sum(answer.trace.accepted) == len(answer.ids) == 20
+        assert min(answer.trace.accepted) >= 1
+    assert max(count for answer in answers for count in answer.trace.accepted) > 1
+
+
+@pytest.mark.parametrize("kind", ["marian", "t5", "gpt2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_accepted_tokens_of_prompt_lookup_are_the_outputs(tiny, kind, seed):
+    model = tiny.make(kind, seed)
+    answers, calls = spied(model, TransformersPromptLookup(), some_sources(seed))
+    assert sum(answer.trace.iterations for answer in answers) == calls
+    for answer in answers:
+        assert len(answer.trace.accepted) == answer.trace.iterations
+        assert sum(answer.trace.accepted) == len(answer.ids)
+
+
+def test_counting_leaves_no_hooks_and_nothing_of_what_was_not_run(tiny):
+    model = tiny.make("marian", 0)
+    for method in (TransformersGreedy(), TransformersPromptLookup()):
+        [answer] = method.decode(model, [[3]], 0, NoPhases())
+        assert (answer.ids, answer.trace.iterations) == ([], 0)
+        method.decode(model, [[3]], 4, NoPhases())
+    assert not any(module._forward_hooks for module in model.module.modules())
+
+
 def test_the_models_own_generation_configuration_stays_as_it_was(tiny):
     model = tiny.make("bart", 0)
     before = model.module.generation_config.to_dict()

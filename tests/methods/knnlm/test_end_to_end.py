@@ -20,7 +20,7 @@ from harness.display import Display
 from harness.registry import Registry
 from harness.runner import Runner
 from tasks.models.from_scratch import trained_tokenizer
-from tasks.sources import open_source
+from tasks.sources.kinds import open_source
 
 RECIPE = """
 name: small-knnlm

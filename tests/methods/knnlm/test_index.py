@@ -18,7 +18,7 @@ from methods.knnlm import flat, tiled
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.flat import FlatIndex
-from methods.knnlm.index import IndexOptions, build_index, open_index
+from methods.knnlm.index import IndexOptions, build_index, needs_build, open_index
 from methods.knnlm.tiled import TiledIndex
 
 from .conftest import store_of
@@ -142,6 +142,26 @@ def test_indexes_of_one_file_hold_its_keys_once_and_of_a_refilled_folder_their_o
     new = FlatIndex(store_of(tmp_path, second))
     assert new.search(second[:4].astype(np.float32), 1)[1][:, 0].tolist() == [0, 1, 2, 3]
     assert old.search(first[:4].astype(np.float32), 1)[1][:, 0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", ["flat", "faiss-flat", "hnsw", "ivf-sq8", "tiled"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_query_that_is_not_finite_is_refused_by_its_row(tmp_path, backend, bad):
+    """It is near to nothing: exact search left the ids of its row as it found them in memory."""
+    store = store_of(tmp_path / "store", np.random.default_rng(0).normal(size=(200, 4)))
+    if backend == "tiled":
+        index = TiledIndex(store, "cpu")
+    else:
+        options = IndexOptions(backend)
+        if needs_build(options):
+            build_index(tmp_path, store, options)
+        index = open_index(store, options, tmp_path)
+    queries = np.ones((5, 4), np.float32)
+    queries[3, 1] = bad
+    with pytest.raises(RequestError, match="row 3 of 5 queries is not finite"):
+        index.search(queries, 2)
+    with pytest.raises(RequestError, match="row 0 of 1 queries is not finite"):
+        exact_distances(store, queries[3:4], np.zeros((1, 2), np.int64))
 
 
 def test_no_queries_give_no_rows(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from harness.artifacts import Cache, CellArtifacts, SharedResults
 from harness.errors import RequestError
 from harness.phases import NoPhases, PhaseTimer
 from methods.knnlm.lm import Lm
-from methods.knnlm.positions import searched
+from methods.knnlm.positions import full_batches, searched
 from methods.knnlm.scorer import KnnLm
 
 from .conftest import text
@@ -123,9 +125,11 @@ class _Counted:
         self.bytes = index.bytes
         self.load = index.load
         self.queries = 0
+        self.calls: list[int] = []
 
     def search(self, queries, k):
         self.queries += len(queries)
+        self.calls.append(len(queries))
         return self.index.search(queries, k)
 
 
@@ -185,8 +189,144 @@ def test_batches_of_queries_do_not_change_answers(model, fitted):
 
 def test_the_phases_of_a_timed_pass_are_named(model, fitted):
     phases = PhaseTimer()
-    fitted(**FIXED, index="ivf-sq8", nlist=2).score(model, EVALUATION, phases)
+    fitted(**FIXED, index="ivf-sq8", nlist=2, batch=50).score(model, EVALUATION, phases)
     assert {"lm", "search", "distance", "interpolate"} == set(phases.seconds)
+
+
+class _Slow:
+    """An index whose searches take a while, to see where the time is booked."""
+
+    def __init__(self, index) -> None:
+        self.index, self.bytes, self.load, self.seconds = index, index.bytes, index.load, 0.0
+
+    def search(self, queries, k):
+        started = time.perf_counter()
+        time.sleep(0.02)
+        answer = self.index.search(queries, k)
+        self.seconds += time.perf_counter() - started
+        return answer
+
+
+@pytest.mark.parametrize("batch", [10, 1024])
+def test_the_time_of_a_search_is_booked_as_search(model, fitted, batch):
+    method, phases = fitted(**FIXED, foss=0.5, batch=batch), PhaseTimer()
+    method._retriever.index = index = _Slow(method._retriever.index)
+    method.score(model, EVALUATION, phases)
+    assert index.seconds >= 0.02 * math.ceil(70 / batch)
+    assert phases.seconds["search"] >= index.seconds
+
+
+@pytest.mark.parametrize("foss", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize("batch", [1, 7, 10, 64])
+def test_searches_are_full_batches_over_windows_and_streams(model, fitted, foss, batch):
+    """Windows of the model predict 16 tokens and then 8 each: no search may be as small as those are."""
+    method = fitted(**FIXED, foss=foss, batch=batch)
+    method._retriever.index = index = _Counted(method._retriever.index)
+    answers = method.score(model, EVALUATION, NO_PHASES)
+    searches = int(sum(answer.counters["searches"] for answer in answers))
+    assert index.calls == [batch] * (searches // batch) + [searches % batch] * (searches % batch > 0)
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 12))
+def test_full_batches_hold_less_than_a_batch_and_one_part(lengths, size):
+    edges = np.cumsum([0, *lengths])
+    given_out = 0
+
+    def parts():
+        nonlocal given_out
+        for low, high in itertools.pairwise(edges.tolist()):
+            given_out = high
+            yield np.arange(low, high), np.arange(low, high, dtype=np.float32)[:, None]
+
+    seen: list[int] = []
+    for places, queries in full_batches(parts(), size):
+        assert given_out - len(seen) < size + max(lengths)
+        assert len(places) == size or len(seen) + len(places) == edges[-1]
+        assert places.tolist() == queries[:, 0].tolist()
+        seen += places.tolist()
+    assert seen == list(range(edges[-1]))
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=5), st.floats(0, 1), st.integers(0, 5), st.integers(1, 90),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_batch_and_any_grouping_of_streams_gives_what_single_searches_give(
+    model, tmp_path_factory, lengths, foss, seed, batch, cuts
+):
+    """Against the mixture position by position: one window encoded, one query searched, one probability mixed."""
+    method = KnnLm(**FIXED, foss=foss, seed=seed, batch=batch)
+    method.fit(model, REFERENCE, VALIDATION, CellArtifacts(Cache(tmp_path_factory.mktemp("cache"))))
+    streams = [text(seed + number, length)[0] for number, length in enumerate(lengths)]
+    expected = []
+    for stream in streams:
+        mask, place = searched(stream, foss, seed), 0
+        expected.append([])
+        for block in model.encode(stream, key="last_ffn_input"):
+            columns = (block.keys.numpy(), block.targets.tolist(), block.log_prob.tolist())
+            for query, target, log_lm in zip(*columns, strict=True):
+                p = math.exp(log_lm)
+                if mask[place]:
+                    near, ids = method._retriever.index.search(query[None], 16)
+                    weights = np.exp((near[0, 0] - near[0]) / 20.0)
+                    agree = weights[method._retriever.store.values[ids[0]] == target].sum() / weights.sum()
+                    p = 0.3 * agree + 0.7 * p
+                expected[-1].append(math.log(p))
+                place += 1
+    groups: list[list[np.ndarray]] = [[]]
+    for stream, cut in zip(streams, [False, *cuts], strict=False):
+        groups.append([stream]) if cut else groups[-1].append(stream)
+    answers = [answer for group in groups for answer in method.score(model, group, NO_PHASES)]
+    for answer, stream, one in zip(answers, streams, expected, strict=True):
+        np.testing.assert_allclose(answer.log_probs, one, rtol=0, atol=1e-6)
+        assert answer.counters == {"tokens": max(len(stream) - 1, 0), "searches": searched(stream, foss, seed).sum()}
+
+
+def test_no_streams_and_streams_without_predictions_are_scored(model, fitted):
+    method = fitted(**FIXED)
+    assert method.score(model, [], NO_PHASES) == []
+    answers = method.score(model, [text(1, 1)[0], text(2, 5)[0], text(3, 1)[0]], NO_PHASES)
+    assert [len(answer.log_probs) for answer in answers] == [0, 4, 0]
+
+
+def test_the_weights_and_neighbours_in_use_are_counters(fitted):
+    given_ = fitted(**FIXED).counters()
+    assert (given_["k"], given_["lambda"], given_["temperature"]) == (16, 0.3, 20.0)
+    assert fitted(**FIXED | {"k": 1024}).counters()["k"] == 267  # all there are
+    tuned = fitted(k=16).counters()
+    assert tuned["k"] == 16 and 0 < tuned["lambda"] < 1 and tuned["temperature"] > 0
+
+
+class _Agreeing:
+    """All neighbours hold what the LM is sure of."""
+
+    bytes = 0
+
+    def load(self) -> None:
+        pass
+
+    def search(self, queries, k):
+        rng = np.random.default_rng(0)
+        return np.sort(rng.random((len(queries), k), np.float32) * 50, 1), np.zeros((len(queries), k), np.int64)
+
+
+@pytest.mark.parametrize("lambda_", [0.1, 0.3, 0.7, 0.9])
+def test_log_probabilities_never_exceed_zero(model, fitted, lambda_, monkeypatch):
+    method = fitted(**FIXED | {"lambda_": lambda_})
+    method._retriever.index = _Agreeing()
+    value = int(method._retriever.store.values[0])
+    real = model.encode
+
+    def sure(stream, **options):
+        for block in real(stream, **options):
+            block.log_prob = block.log_prob * 0
+            yield block
+
+    monkeypatch.setattr(model, "encode", sure)
+    [answer] = method.score(model, [np.full(300, value)], NO_PHASES)
+    np.testing.assert_allclose(answer.log_probs, 0, rtol=0, atol=1e-12)
+    assert answer.log_probs.max() <= 0
 
 
 CHILD = """
@@ -232,9 +372,21 @@ def test_tuning_without_validation_text_is_refused(model, artifacts):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"k": 0}, "k=0 is not between"),
-        ({"foss": 1.5}, "foss=1.5 is not between 0 and 1"),
-        ({"lambda_": -0.1}, "lambda=-0.1"),
+        ({"k": 0}, "k=0 is not at least 1"),
+        ({"foss": 1.5}, "foss=1.5 is not at most 1"),
+        ({"foss": np.nan}, "foss=nan is not a finite number"),
+        ({"lambda_": -0.1}, "lambda=-0.1 is not at least 0"),
+        ({"lambda_": np.nan}, "lambda=nan is not a finite number"),
+        ({"temperature": np.nan}, "temperature=nan is not a finite number"),
+        ({"temperature": np.inf}, "temperature=inf is not a finite number"),
+        ({"memory_gb": np.nan}, "memory_gb=nan is not a finite number"),
+        ({"memory_gb": -1.0}, "memory_gb=-1.0 is not at least 0"),
+        ({"index": "hnsw", "links": 1}, "links=1 is not at least 2"),  # faiss would end the process
+        ({"index": "hnsw", "ef": 0}, "ef=0 is not at least 1"),
+        ({"index": "ivf-sq8", "nprobe": 0}, "nprobe=0 is not at least 1"),
+        ({"index": "ivf-sq8", "seed": 2**31 - 1}, "seed=2147483647 is not at most 2147483646"),
+        ({"seed": -1}, "seed=-1 is not at least 0"),
+        ({"batch": 0}, "batch=0 is not at least 1"),
         ({"temperature": 0.0}, "temperature=0.0 is not above 0"),
     ],
 )

@@ -10,7 +10,6 @@ import numpy as np
 
 from harness.phases import NoPhases
 from methods.ralmspec import speculation
-from methods.ralmspec.record import Record
 from methods.ralmspec.scheduler import Strides
 from methods.ralmspec.speculation import Process, Step, follow, speculate
 
@@ -117,25 +116,17 @@ class Underway:
         return self.answer
 
 
-def serve(
-    monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any
-) -> tuple[float, Record]:
-    """Seconds of one request, and its record; without `strides`, of the baseline."""
+def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any) -> float:
+    """Seconds of one request; without `strides`, of the baseline."""
     clock = Clock()
     monkeypatch.setattr(speculation, "perf_counter", clock)
     process = Simulated(clock, right, **machine)
     if strides is None:
-        record = follow(process, NoPhases())
-        return clock.now, record
-    record = speculate(process, strides, NoPhases(), Thread(process) if aside else None)  # type: ignore[arg-type]
-    return clock.now, record
+        follow(process, NoPhases())
+    else:
+        speculate(process, strides, NoPhases(), Thread(process) if aside else None)  # type: ignore[arg-type]
+    return clock.now
 
 
-def simulate(monkeypatch, strides: Strides | None, right: np.ndarray, aside: bool = False, **machine: Any) -> float:
-    """Seconds of one request; without `strides`, of the baseline."""
-    return serve(monkeypatch, strides, right, aside, **machine)[0]
-
-
-DEAR = {"a": 1.0, "b0": 18.0, "slope": 1.0, "slower": 1.0, "redo": False}
 LINEAR = {"a": 1.0, "b0": 0.0, "slope": 1.0, "slower": 1.0, "redo": False}  # batches are no faster than single searches
 BESIDE = {"a": 1.0, "b0": 3.0, "slope": 0.0, "slower": 1.0, "redo": False}

@@ -61,6 +61,8 @@ def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
         (AsynchronousSaving, {"prefetch": 0}, "prefetch=0"),
         (AsynchronousSaving, {"interval": 0}, "interval=0"),
         (RetrieverLatency, {"batch": 0}, "batch=0"),
+        (RetrieverLatency, {"repeats": 1}, "repeats=1"),
+        (RetrieverLatency, {"query_words": 0}, "query_words=0"),
         (RetrieverLatency, {"ef": 0}, "ef=0"),
     ],
 )

@@ -106,6 +106,26 @@ def test_speculation_saves_searches_and_is_corrected(artifacts_root):
     assert total["rollbacks"] > 0
 
 
+@pytest.mark.parametrize("lambda_", [0.02, 0.5, 1.0])
+def test_unaided_tokens_are_those_that_the_model_alone_would_say_behind_the_same_context(artifacts_root, lambda_):
+    model, said = MODELS[0], {}
+    for cls, parameters in (
+        (KnnSequential, {}),
+        (KnnSpeculative, {"scheduler": "fixed", "stride": 5, "nearest": 2}),
+        (KnnSpeculative, {"scheduler": "os3", "asynchronous": True}),
+    ):
+        method = fitted(cls, model, artifacts_root, k=1, lambda_=lambda_, **parameters)
+        for number, prompt in enumerate(PROMPTS):
+            answer = method.generate(model, prompt, 40, NoPhases())
+            whole = torch.tensor([[*prompt, *answer.ids]])
+            with torch.no_grad():
+                alone = model.module(input_ids=whole).logits[0, len(prompt) - 1 : -1].argmax(-1).tolist()
+            said[number] = sum(a == b for a, b in zip(alone, answer.ids, strict=True))
+            assert answer.trace.counters["unaided"] == said[number]
+    total = sum(said.values()) / sum(len(method.generate(model, p, 40, NoPhases()).ids) for p in PROMPTS)
+    assert total == 1 if lambda_ == 0.02 else total < 0.7
+
+
 def test_the_cache_learns_more_neighbours_than_are_mixed(artifacts_root, monkeypatch):
     learnt = []
     searched = LocalityCache.searched
@@ -177,15 +197,15 @@ def test_asynchronous_verification_runs_beside_generation(artifacts_root, monkey
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_error_of_the_search_reaches_the_caller_and_leaves_no_thread(artifacts_root, monkeypatch, asynchronous):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=8, asynchronous=asynchronous, scheduler="fixed")
-    calls = []
+    calls, search = [], Retriever.search
 
-    def search(self, queries, phases):
+    def failing(self, queries, phases):
         calls.append(len(queries))
         if len(calls) > 1:
             raise OSError("the index is gone")
-        return type(self)._search(self, queries, phases)
+        return search(self, queries, phases)
 
-    monkeypatch.setattr("methods.knnlm.retrieval.Retriever.search", search)
+    monkeypatch.setattr(Retriever, "search", failing)
     before = threading.active_count()
     with pytest.raises(OSError, match="the index is gone"):
         method.generate(MODELS[0], PROMPTS[0], 20, NoPhases())
@@ -213,7 +233,7 @@ def test_the_best_token_is_that_of_the_full_mixture(seed, k, lambda_):
     found = Neighbors(np.sort(rng.random(k)).astype(np.float32), rng.integers(0, 30, k))
     knn = knn_distribution(found.distances[None], values[found.ids][None], 0.7, 9)[0] if k else np.exp(log_lm)
     mixed = lambda_ * knn + (1 - lambda_) * np.exp(log_lm)
-    best = Mixture(values, lambda_, 0.7).best(log_lm, found)
+    best = Mixture(values, lambda_, 0.7).best(log_lm, int(log_lm.argmax()), found)
     assert mixed[best] == pytest.approx(mixed.max())
 
 
@@ -223,6 +243,12 @@ def test_bad_requests_are_refused(artifacts_root):
         KnnSequential(**FIXED).fit(model, [], [], CellArtifacts(artifacts_root))
     with pytest.raises(RequestError, match="not passages of text"):
         KnnSequential(**FIXED).fit(model, ["a passage"], [], CellArtifacts(artifacts_root))
+    for parameters in ({"lambda_": np.nan}, {"temperature": np.inf}, {"links": 1}, {"ef": 0}, {"memory_gb": np.nan}):
+        with pytest.raises(RequestError, match="is not"):
+            KnnSequential(**parameters)
+    for parameters in ({"stride": -1}, {"window": 0}, {"gamma_max": np.nan}, {"following": -1}, {"searches": 0}):
+        with pytest.raises(RequestError, match="is not"):
+            KnnSpeculative(**parameters)
     with pytest.raises(RequestError, match="nearest=0"):
         KnnSpeculative(nearest=0)
     with pytest.raises(RequestError, match="nearest=65 exceeds the 64 neighbours"):

@@ -13,7 +13,6 @@ from harness.artifacts import CellArtifacts
 from harness.drivers import DRIVERS
 from harness.errors import RequestError
 from harness.phases import NoPhases, PhaseTimer
-from methods.ralmspec.experience import line
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
 
@@ -305,43 +304,3 @@ def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):
         counters, by_time, _ = figures(**parameters)
         assert set(counters) == {"tokens", "iterations", "passages"} and counters["iterations"] == 0
         assert {"searches", "rollbacks", "generation_s", "retrieval_s", "steps"} <= set(by_time)
-
-
-def test_the_formula_allows_the_best_stride_of_each_request(artifacts_root, model):
-    method = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, stride=3)
-    assert method.allowed_speedup() is None  # nothing was served
-    prompts = [PROMPTS[0], *PROMPTS]  # the first one since the opening does not count
-    records = []
-    serve = method.service.serve
-    method.service.serve = lambda *request: records.append(serve(*request)) or records[-1]
-    for prompt in prompts:
-        method.generate(model, prompt, 40, NoPhases())
-    records = records[1:]
-    total = method.service.served.total
-    assert total.sequential == total.firsts == 3 and total.strides == []
-    single = sum(r.single_s for r in records) / 3
-    plain = sum(r.step_s[0] for r in records) / sum(r.steps[0] for r in records)
-    a = plain + sum(r.guess_s for r in records) / sum(r.steps[0] for r in records)
-    points = {1: (3, single)} | {
-        s: (n, total.verification_s[s, False] / n) for (s, _), n in total.rounds.items() if s > 1
-    }
-    if ones := total.rounds[1, False]:
-        points[1] = (3 + ones, (3 * single + total.verification_s[1, False]) / (3 + ones))
-    b, slope = line(points)
-    pooled = (total.matched + 1) / (total.verified + 1)
-    ours = theirs = 0.0
-    for record in records:
-        gamma = (record.matched + 2 * pooled) / (record.verified + 2)
-        steps = record.verified
-        rates = [(s * a + b + slope * s) / sum(gamma**i for i in range(s)) for s in range(1, steps + 1)]
-        first = record.sequential_s + record.single_s
-        ours += first + steps * min(plain + single, *rates)
-        theirs += first + steps * (plain + single)
-    assert method.allowed_speedup() == pytest.approx(theirs / ours)
-    never = fitted(RalmSpec, model, make_passages(1, 40), artifacts_root, stride=0)
-    never.generate(model, PROMPTS[0], 40, NoPhases())
-    unseen = never.service.served.total  # no guess was looked at: gamma is 1 at most
-    steps = unseen.sequential - 1
-    ours, theirs = (unseen.first_s + steps * (unseen.step(False) + unseen.single / s) for s in (steps, 1))
-    assert never.allowed_speedup() == pytest.approx(theirs / ours)
-    assert fitted(RalmSeq, model, make_passages(1, 40), artifacts_root).allowed_speedup() is None

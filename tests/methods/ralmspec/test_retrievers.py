@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
 from methods.ralmspec.retrieval.bm25 import Bm25Retriever
-from methods.ralmspec.retrieval.encoders import Pretrained, identity
+from methods.ralmspec.retrieval.encoders import LatentSemantic, Pretrained, encode_passages, identity
 from methods.ralmspec.retrieval.passages import PassageCache
 from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
 
@@ -22,7 +22,7 @@ words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
 
 
 def opened(root, kind, passages=PASSAGES, **options):
-    settings = RetrieverOptions(retriever=kind, dimension=16, **options)
+    settings = RetrieverOptions(**{"retriever": kind, "dimension": 16} | options)
     artifacts = CellArtifacts(root)
     build_retriever(passages, passages_hash(passages), artifacts, settings)
     return open_retriever(artifacts, settings)
@@ -37,6 +37,14 @@ def retrievers(artifacts_root):
 def sparse(artifacts_root):
     """Over many passages, a graph of few links that is searched with a narrow beam."""
     return {kind: opened(artifacts_root, kind, make_passages(5, 1500, 100), links=4, ef=8) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def wordless(artifacts_root):
+    """Dense retrievers over passages of which some have no word that the encoder knows, and its vectors of them."""
+    texts = ["§ 7.", *PASSAGES[:100], "§ 8.", *PASSAGES[100:200]]
+    made = {kind: opened(artifacts_root, kind, texts, dimension=60) for kind in ("exact", "hnsw")}
+    return {kind: (retriever, retriever.encoder.passages(texts)) for kind, retriever in made.items()}
 
 
 @settings(deadline=None, max_examples=40)
@@ -86,6 +94,20 @@ def test_the_best_passage_does_not_depend_on_how_many_are_asked_for(sparse, kind
     few, many = retriever.search([query], 1)[0], retriever.search([query], k)[0]
     np.testing.assert_array_equal(few, many[:1])
     assert len(set(many.tolist())) == len(many)
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
+@settings(deadline=None, max_examples=40)
+@given(text=words, k=st.sampled_from([1, 5]))
+def test_dense_search_ranks_by_inner_product_also_beside_passages_without_a_known_word(wordless, kind, text, k):
+    """Their vectors are zero: by plain distance they come before all whose cosine is below 0.5."""
+    retriever, vectors = wordless[kind]
+    products = vectors @ retriever.encoder.query(text)
+    (found,) = retriever.search([retriever.encode(text)], k)
+    np.testing.assert_allclose(products[found], np.sort(products)[::-1][:k], atol=5e-4)  # rounded to float16
+    cache = PassageCache(retriever)
+    cache.insert([np.arange(len(vectors))])
+    np.testing.assert_allclose(products[cache.best(retriever.encode(text))], products.max(), atol=5e-4)
 
 
 def test_of_equal_passages_the_first_is_found(retrievers):
@@ -144,6 +166,17 @@ def test_bm25_is_compiled_when_it_is_opened(artifacts_root):
     assert all(kernel.signatures for kernel in [*bm25._KERNELS.values(), bm25._score])
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"links": 1}, {"ef": 0}, {"k1": np.nan}, {"k1": -1.0}, {"b": 1.1}, {"b": np.nan}, {"memory_gb": np.inf},
+     {"dimension": 0}, {"sample": 0}, {"seed": -1}],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused(parameters):
+    ((name, value),) = parameters.items()
+    with pytest.raises(RequestError, match=f"^{name}={value} is not "):
+        RetrieverOptions(**parameters)
+
+
 def test_two_encoders_of_different_spaces_are_refused():
     for parameters in ({"query_encoder": "x"}, {"encoder": "x", "query_encoder": "lsa"}):
         with pytest.raises(RequestError, match="vectors of different spaces"):
@@ -154,6 +187,18 @@ def test_the_latent_encoder_finds_the_passage_with_the_same_words(artifacts_root
     retriever = opened(artifacts_root, "exact")
     found = [int(retriever.search([retriever.encode(text)], 1)[0][0]) for text in PASSAGES[:200]]
     assert np.mean([PASSAGES[f] == text for f, text in zip(found, PASSAGES, strict=False)]) > 0.9
+
+
+def test_vectors_that_float16_cannot_hold_are_refused():
+    class Huge(LatentSemantic):
+        def __init__(self):
+            pass
+
+        def passages(self, texts):
+            return np.full((len(texts), 2), 1e6, np.float32)
+
+    with pytest.raises(RequestError, match="exceeds float16"), np.errstate(over="ignore"):
+        encode_passages(Huge(), ["a passage"])
 
 
 def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_path):

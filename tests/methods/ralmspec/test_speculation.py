@@ -12,7 +12,7 @@ import pytest
 from harness.phases import NoPhases
 from methods.ralmspec import speculation
 from methods.ralmspec.experience import Experience
-from methods.ralmspec.scheduler import OS3, Fixed
+from methods.ralmspec.scheduler import OS3, Fixed, expected_matches, pipelined
 from methods.ralmspec.speculation import speculate
 
 from .simulated import BESIDE, LINEAR, Clock, Simulated, Thread, simulate
@@ -109,3 +109,14 @@ def test_a_slow_first_flight_is_forgiven(monkeypatch, gamma, cold, machine):
     (smooth, often), (hiccup, flown) = seconds(1.0), seconds(cold)
     assert often > 30 and flown > 0.7 * often
     assert hiccup < 1.05 * smooth
+
+
+@pytest.mark.parametrize("redo", [False, True])
+@pytest.mark.parametrize("b", [0.3, 3.0])
+def test_the_formula_of_overlapping_rounds_is_what_they_take(monkeypatch, redo, b):
+    right = np.random.default_rng(7).random(4000) < 0.8
+    machine = BESIDE | {"b0": b, "redo": redo}
+    for s in (1, 3, 6):
+        taken = simulate(monkeypatch, Fixed(s, True), right, True, **machine)
+        expected = len(right) * pipelined(1.01, b, 0.8, s) / expected_matches(0.8, s)
+        assert taken == pytest.approx(expected, rel=0.15), s

@@ -51,21 +51,20 @@ def test_subwords_know_every_text_and_end_it(subwords_folder):
 def test_training_learns_once_and_leaves_a_model_folder(tmp_path, tiny_size, pairs, subwords_folder):
     cache = Cache(tmp_path)
     size = replace(tiny_size, steps=40)
-    content = {"text": "three sentences"}
-    folder = trained_encoder_decoder(size, pairs, pairs, subwords_folder, content, cache, progress=QUIET)
+    folder = trained_encoder_decoder(size, pairs, pairs, subwords_folder, cache, progress=QUIET)
     record = json.loads((folder / "training.json").read_text())
     first, last = record["evaluations"][0][1], record["evaluations"][-1][1]
     assert last < 0.7 * first
     assert record["initial_weights"] == COPIER
     assert not (folder / "training.pt").exists()
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    assert trained_encoder_decoder(size, pairs, pairs, subwords_folder, content, cache, progress=QUIET) == folder
+    assert trained_encoder_decoder(size, pairs, pairs, subwords_folder, cache, progress=QUIET) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
     module = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert module.generation_config.decoder_start_token_id == module.config.pad_token_id
 
     further = trained_encoder_decoder(
-        replace(size, steps=10), pairs, pairs, folder, content, cache, start=folder, progress=QUIET
+        replace(size, steps=10), pairs, pairs, folder, cache, start=folder, progress=QUIET
     )
     assert further != folder
     record = json.loads((further / "training.json").read_text())
@@ -82,7 +81,7 @@ def test_another_tokenizer_or_precision_makes_another_model(tmp_path, tiny_size,
     tokenizer.save_pretrained(other)
 
     def made(tokenizer_folder):
-        return trained_encoder_decoder(size, pairs, pairs, tokenizer_folder, {}, cache, progress=QUIET)
+        return trained_encoder_decoder(size, pairs, pairs, tokenizer_folder, cache, progress=QUIET)
 
     first = made(subwords_folder)
     assert made(other) != first
@@ -106,5 +105,5 @@ def test_a_model_that_goes_on_drops_out_as_its_new_size_says(copier_folder, tiny
 def test_pairs_that_are_all_too_long_are_refused(tmp_path, tiny_size, pairs, subwords_folder):
     with pytest.raises(RequestError, match="no training pair fits"):
         trained_encoder_decoder(
-            replace(tiny_size, longest=3), pairs, pairs, subwords_folder, {}, Cache(tmp_path), progress=QUIET
+            replace(tiny_size, longest=3), pairs, pairs, subwords_folder, Cache(tmp_path), progress=QUIET
         )

@@ -16,6 +16,7 @@ from harness.progress import Progress
 from tasks.models import from_scratch
 from tasks.models.from_scratch import Size, trained_model, trained_tokenizer, training_windows
 from tasks.models.language import CausalLM
+from tasks.models.language_sizes import SIZES
 from tasks.sources import Source, Split
 
 TINY = {"tiny": Size(vocabulary=280, layers=1, width=16, window=16, batch=4, steps=60, learning_rate=1e-2)}
@@ -124,7 +125,7 @@ def test_training_windows_depend_on_seed_and_step_alone_and_cover_an_epoch() -> 
 
 def test_an_unknown_size_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"did you mean 'train:mini'"):
-        trained_model("miny", Counting(), Cache(tmp_path))
+        trained_model("miny", Counting(), Cache(tmp_path), sizes=SIZES)
 
 
 def test_too_little_text_is_named_with_the_size(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def test_a_size_states_nothing_that_it_has_not_so_that_new_fields_leave_trained_
 
 def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
     with pytest.raises(RequestError, match="did you mean 'ptb-small'"):
-        lstm.trained_lstm("ptb-smal", TYPES, text(4000), text(400), Cache(tmp_path))
+        lstm.trained_lstm("ptb-smal", TYPES, text(4000), text(400), Cache(tmp_path), sizes=SIZES)
     with pytest.raises(RequestError, match="too few to train"):
-        lstm.trained_lstm("mini", TYPES, text(100), text(400), Cache(tmp_path))
+        lstm.trained_lstm("mini", TYPES, text(100), text(400), Cache(tmp_path), sizes=SIZES)
     with pytest.raises(RequestError, match="is not an LSTM trained here"):
         lstm.load_lstm(tmp_path)

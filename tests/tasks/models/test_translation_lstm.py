@@ -17,7 +17,8 @@ from harness.progress import Progress
 from tasks.models import translation_lstm as lstm
 from tasks.models.beam_search import Search
 from tasks.models.translation_decoding import full_softmax, translate
-from tasks.models.translation_sizes import Size
+from tasks.models.translation_size import Size
+from tasks.models.translation_sizes import SIZES
 from tasks.sentences import END, MARKS
 
 WORDS = 12
@@ -197,9 +198,9 @@ def test_a_search_keeps_to_one_thread_and_gives_the_others_back(model):
 
 def test_what_cannot_be_trained_or_loaded_is_refused(tmp_path):
     with pytest.raises(RequestError, match="did you mean 'nmt-500'"):
-        lstm.trained_translator("nmt-50", TYPES, TYPES, reversals(5), reversals(5), Cache(tmp_path))
+        lstm.trained_translator("nmt-50", TYPES, TYPES, reversals(5), reversals(5), Cache(tmp_path), sizes=SIZES)
     with pytest.raises(RequestError, match="no pairs to train"):
-        lstm.trained_translator("mini", TYPES, TYPES, [], reversals(5), Cache(tmp_path))
+        lstm.trained_translator("mini", TYPES, TYPES, [], reversals(5), Cache(tmp_path), sizes=SIZES)
     with pytest.raises(RequestError, match="is not a translator trained here"):
         lstm.load_translator(tmp_path)
     whole = lstm.trained_translator(

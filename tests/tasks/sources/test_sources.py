@@ -10,9 +10,10 @@ import pytest
 
 from harness.artifacts import Cache
 from harness.errors import RequestError
-from tasks.sources import SPLITS, content_hash, open_source, split_hash, split_of
+from tasks.sources import SPLITS, content_hash, split_hash, split_of
 from tasks.sources.articles import articles, count_words
 from tasks.sources.embedded import EmbeddedDocumentation, gather, unique
+from tasks.sources.kinds import open_source
 
 WIKI = [" ", " = Cats = ", " ", " Cats <unk> . ", " ", " = = Food = = ", " ", " = 2 = ", " They eat . "]
 WIKI += [" ", " = Dogs = ", " ", " Bark . "]
