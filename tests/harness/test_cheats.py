@@ -44,8 +44,8 @@ def against(method, baseline):
 
 def test_a_method_that_remembers_answers_gains_nothing_and_is_found_out(toys, tmp_path):
     row = run(toys, tmp_path, "toy-successors", against("toy-remembers", "toy-slow"))
-    assert row["metrics"]["speedup"] < 1.5  # no item comes twice in a pair
     assert row["timing"]["repeat"] > 5
+    assert row["metrics"]["speedup"] < row["timing"]["repeat"] / 2  # no item comes twice in a pair
     assert row["timing"]["decision"] == "no claim" and "remember" in row["timing"]["reason"]
 
 
