@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from harness.metrics import Metric
+
 Contract = Literal["token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation"]
 CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation")
 
@@ -191,15 +193,24 @@ class Method(ABC):
     """Base of all methods. Parameters are keyword-only arguments of `__init__`, annotated and with defaults.
 
     A parameter whose name is a Python keyword ends in an underscore (`lambda_` is `lambda` in recipes).
+    measures: what its counters and derived figures are, where tables should show more than their names.
     """
 
     contract: ClassVar[Contract]
+    measures: ClassVar[tuple[Metric, ...]] = ()
 
     def open(self, subject: Any, artifacts: Artifacts) -> None:  # noqa: B027 - most baselines have nothing to open
         """Make ready to answer in a process that did not run `fit`. `subject` is the model or output layer."""
 
     def counters(self) -> dict[str, float]:
         """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
+        return {}
+
+    def derived(self, process: Mapping[str, Any]) -> dict[str, float]:
+        """Figures that follow from the sample of one timing process; the row's metric is their median over processes.
+
+        process: its `pairs` (`harness.timing.ProcessSample`) and the `phases` of `method` and `speed_baseline`.
+        """
         return {}
 
     @property

@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness.statistics import interval_over_processes
 from harness.timing import Summary, decide, of_row
 
 if TYPE_CHECKING:
@@ -88,7 +90,8 @@ def _derived(row: Row) -> tuple[dict[str, float | None], dict[str, list[float] |
         "timed_items": summary.timed, "outliers": summary.outliers, "decision": summary.decision,
         "reason": summary.reason,
     }  # fmt: skip
-    return metrics, intervals, evidence
+    figures, ends = _figures(timing["processes"])
+    return figures | metrics, ends | intervals, evidence
 
 
 def _metrics(summary: Summary, limit: float | None) -> dict[str, float | None]:
@@ -120,3 +123,13 @@ def _equal(said: Any, follows: Any) -> bool:
     if isinstance(follows, Sequence) and not isinstance(follows, str):
         return isinstance(said, list) and len(said) == len(follows) and all(map(_equal, said, follows))
     return bool(said == follows)
+
+
+def _figures(processes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """What the method derives from each process's sample (`Method.derived`): medians over processes, where every one
+    has it, and their intervals."""
+    every = [process.get("derived") or {} for process in processes]
+    values = {name: [one[name] for one in every] for name in every[0] if all(name in one for one in every)}
+    intervals = {name: interval_over_processes(of_each) for name, of_each in values.items()}
+    medians = {name: median(of_each) for name, of_each in values.items()}
+    return medians, {name: list(ends) for name, ends in intervals.items() if ends is not None}

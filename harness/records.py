@@ -37,7 +37,7 @@ class Demanded(Protocol):
 
 
 def record_quality(cell: Cell, row: Row, fits: Sequence[Mapping[str, Any]], demands: Sequence[Demanded]) -> None:
-    """Metrics, counters, series and examples of a cell's fits, and whether the demanded fidelity holds.
+    """Metrics, counters, what they are, series and examples of a cell's fits, and whether the demanded fidelity holds.
 
     Of several fits a metric is the median, and its interval reaches from the lowest to the highest end of theirs.
     Series and examples are the first fit's.
@@ -54,6 +54,7 @@ def record_quality(cell: Cell, row: Row, fits: Sequence[Mapping[str, Any]], dema
     }
     row["counters"] = {name: _median([fit["counters"].get(name) for fit in fits]) for name in first["counters"]}
     row["counters"]["fits"] = len(fits)
+    row["described"] = first["described"]
     row["series"], row["examples"] = first["series"], first["examples"]
     row["fidelity"] = _fidelity(cell, row["metrics"], demands)
 

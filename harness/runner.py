@@ -25,6 +25,7 @@ from harness.display import Display
 from harness.drivers import DRIVERS, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
+from harness.own_metrics import of
 from harness.records import fidelity_of_timed, record_quality, record_timing
 from harness.registry import Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
@@ -150,6 +151,7 @@ class Runner:
             row["metrics"] = outcome.response["metrics"]
             row["intervals"] = outcome.response["intervals"]
             row["counters"] = outcome.response["counters"]
+            row["described"] = outcome.response["described"]
         return outcome
 
     def _run_pair(self, cell: Cell, row: Row) -> Outcome:
@@ -181,7 +183,7 @@ class Runner:
                 "memory": process == done,
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
-            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell, cell.timing.threads)
+            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
                 return outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
@@ -217,14 +219,15 @@ class Runner:
             found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
         files = [self._answers(cell, f"time{response['process']}") for response in responses]
         found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
-        measured = [value for name, value in row["metrics"].items() if name not in ("fit_s", "fit_memory_mib")]
-        if not any(value is not None and isfinite(value) for value in measured):
+        if not _qualities(row):
             found.append("no quality was measured")
         if changes:
             found.append(f"the environment changed during the run: {'; '.join(changes)}")
         return found
 
-    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, threads: int | None = None) -> Outcome:
+    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
+        # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
+        threads = cell.timing.threads if mode == "time" or cell.scale == "mini" else None
         return self.executor.run(
             mode, request, self.folder / "logs", label,
             timeout=cell.timing.timeout, threads=threads, report=self.display.report,
@@ -277,11 +280,20 @@ def _headline(row: Row) -> str:
     if row["status"] != "ok":
         error = row["error"] or {}
         return f"{row['status']}: {error.get('message', '')}"
-    metrics = row["metrics"] or {}
-    parts = [f"{n} {metrics[n]:.4g}" for n in list(metrics)[:2] if n not in ("fit_s", "speedup", "wall_clock_s")]
+    metrics = row["metrics"]
+    parts = [f"{name} {value:.4g}" for name, value in list(_qualities(row).items())[:2]]
     if "speedup" in metrics:
         parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
     return ", ".join(parts)
+
+
+def _qualities(row: Row) -> dict[str, float]:
+    """Finite metrics of the row that say how good its answers are."""
+    return {
+        name: value
+        for name, value in row["metrics"].items()
+        if value is not None and isfinite(value) and of(row, name).kind == "quality"
+    }
 
 
 def _named(method: Named | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.contracts import GenerationModel, LanguageModel, OutputLayer
+from harness.metrics import Metric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,8 +117,11 @@ class RetrievalSetting(Setting):
 
 class Task(ABC):
     """Base of all tasks. Parameters are keyword-only arguments of `__init__`, as for methods; the decorator names the
-    contract, which decides what setting `prepare` returns and what answers `metrics` gets."""
+    contract, which decides what setting `prepare` returns and what answers `metrics` gets.
 
+    measures: what its metrics are, where tables should show more than their names."""
+
+    measures: ClassVar[tuple[Metric, ...]] = ()
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {}  # parameters whose default depends on the scale
 
     @abstractmethod

@@ -31,7 +31,7 @@ from harness.errors import RequestError
 # The parameters, data and seeds that come through it stand in an artifact's key. `harness.training` is none of these.
 FRAME = frozenset(
     f"harness.{name}"
-    for name in ("artifacts", "contracts", "errors", "phases", "progress", "registry", "settings", "sources")
+    for name in ("artifacts", "contracts", "errors", "metrics", "phases", "progress", "registry", "settings", "sources")
 )
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?=(?::\w+)?\Z)")
 

@@ -27,7 +27,7 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 MIGRATIONS: Mapping[int, Migration] = {
     1: lambda row: {**row, "series": {}, "examples": []},
-    2: migrations.restated,
+    2: lambda row: {**migrations.restated(row), "described": {}},
 }
 """Schema n -> the function that turns a row of schema n into one of schema n + 1."""
 
@@ -51,6 +51,7 @@ class Row(TypedDict):
     metrics: dict[str, float | None]  # None: not a finite number
     intervals: dict[str, list[float]]  # metric -> [low, high], 95%
     counters: dict[str, float | None]
+    described: dict[str, dict[str, Any]]  # metric or counter -> label, unit, ...: what task and method declare
     series: dict[str, list[float | None]]  # figures of each item, or along the items
     examples: list[dict[str, str]]  # worked examples: label -> text
     timing: dict[str, Any] | None  # processes and objections; what follows of them (`harness.evidence`); disturbed
@@ -67,7 +68,7 @@ class Row(TypedDict):
 
 _EMPTY: dict[str, Callable[[], Any]] = {
     "schema": lambda: SCHEMA, "column": str, "params": lambda: {"method": {}, "task": {}}, "status": lambda: "ok",
-    "metrics": dict, "intervals": dict, "counters": dict, "series": dict, "examples": list,
+    "metrics": dict, "intervals": dict, "counters": dict, "described": dict, "series": dict, "examples": list,
     "facts": dict, "hashes": dict, "code": dict,
     "environment": lambda: {"before": {}, "after": {}},
 }  # fmt: skip

@@ -31,6 +31,7 @@ from harness.drawing import passes
 from harness.drivers import DRIVERS, Driver, Essence, context, quality
 from harness.errors import HarnessError
 from harness.memory import peak_of, peak_resident
+from harness.metrics import described
 from harness.phases import NoPhases, PhaseTimer
 from harness.progress import Progress
 from harness.quiet import Watch
@@ -131,6 +132,7 @@ def fit(request: Request) -> Response:
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
         "counters": cell.driver.counters(answers) | costs | _limit(cell, costs, manifests),
+        "described": described(*cell.task.measures, *method.measures),
         "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
         "examples": cell.task.examples(cell.setting, method, answers),
         "timing_counters": cell.driver.timing_counters(answers),
@@ -199,7 +201,8 @@ def timed(request: Request) -> Response:
         answer["memory_mib"] = {
             role: peak_of(partial(one.run, first), request["device"]) for role, one in sides.items()
         }
-    return measured.sample.as_dict() | answer
+    record = measured.sample.as_dict() | answer
+    return record | {"derived": methods["method"].derived(record)}
 
 
 def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
@@ -237,7 +240,8 @@ def _hash(essence: Essence) -> str:
 
 def analysis(request: Request) -> Response:
     cell = _Cell(request)
-    run = construct(cell.registry.resolve("analysis", request["method"]["name"]), request["method"]["params"])
+    target = cell.registry.resolve("analysis", request["method"]["name"])
+    run = construct(target, request["method"]["params"])
     artifacts = CellArtifacts(cell.cache, salt=cell.salt)
     metrics: dict[str, Measure] = run(cell.setting, artifacts, cell.progress)
     return {
@@ -246,6 +250,7 @@ def analysis(request: Request) -> Response:
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
         "counters": dict(artifacts.values),
+        "described": described(*getattr(target, "measures", ())),
     }
 
 

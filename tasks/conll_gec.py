@@ -9,11 +9,12 @@ from typing import Any
 
 from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure
 from tasks.correction import GrammarText, spoiled
-from tasks.editing import EditingTask, Items, Tokens
+from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics import m2
 from tasks.sources.files import find_file
 
@@ -27,6 +28,13 @@ TESTS = {
 @dataclass(kw_only=True, eq=False)
 class ConllGec(EditingTask):
     """Parameters: those of `EditingTask`, and test: `conll13`, `conll14` or the path of an M2 file."""
+
+    measures = (
+        Metric("precision", better="higher"),
+        Metric("recall", better="higher"),
+        Metric("f0.5", "F0.5", better="higher"),
+        EDIT_RATIO,
+    )
 
     test: str = "conll13"
 

@@ -20,6 +20,7 @@ from harness import statistics
 from harness.artifacts import Cache, digest
 from harness.contracts import Decoded
 from harness.errors import CellFailedError, RequestError, unknown
+from harness.metrics import Metric
 from harness.settings import Context, DecodingSetting, Measure, Scale, Task
 from tasks.correction import ArticleText, CleanText, GrammarText, trained_corrector
 from tasks.metrics.edit_ratio import edit_ratios
@@ -36,6 +37,7 @@ TRAINED = "train:"  # a model parameter that begins so names a size to train her
 CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"
 _READABLE = range(8, 31)  # tokens of a source that a worked example may have
 _LEAST = 10  # sentences; fewer give no interval
+EDIT_RATIO = Metric("edit_ratio")
 
 
 @dataclass(frozen=True, slots=True)

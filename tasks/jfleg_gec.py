@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.artifacts import Cache
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure
 from tasks.correction import GrammarText, spoiled
-from tasks.editing import EditingTask, Items, Tokens
+from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics.gleu import gleu
 from tasks.sources.files import aligned_lines
 
@@ -20,6 +21,8 @@ from tasks.sources.files import aligned_lines
 @dataclass(kw_only=True, eq=False)
 class JflegGec(EditingTask):
     """Parameters: those of `EditingTask`, and split: `test` or `dev` of JFLEG."""
+
+    measures = (Metric("gleu", "GLEU", better="higher"), EDIT_RATIO)
 
     split: Literal["test", "dev"] = "test"
 

@@ -13,7 +13,7 @@ from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
-from tasks.serving import check_window, drawn, number_of, serving_metrics
+from tasks.serving import MEASURES, check_window, drawn, number_of, serving_metrics
 from tasks.sources.kinds import Kind, open_source
 from tasks.streams import Selection, joined, streams
 
@@ -39,6 +39,7 @@ class KnnLmServing(Task):
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
+    measures = MEASURES
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
         "mini": {"evaluation": 12, "timed": 3, "limit": 64, "prompt_tokens": 32, "validation_tokens": 2048},
         "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small"},

@@ -16,9 +16,10 @@ import numpy as np
 from harness import statistics
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.settings import Measure, SoftmaxSetting, Task
-from tasks.metrics.accuracy import accuracy
+from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.curves import as_facts, validation_curve
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ class NextWords(Task):
     and time that instead of the top-k (L2S, Table 5); it goes with a batch of 1 only."""
 
     contract = "softmax-screening"
+    measures = (
+        *MEASURES,
+        Metric("model_perplexity", "perplexity of the model", better="lower"),
+        Metric("coverage", better="higher"),
+        Metric("perplexity", better="lower"),
+    )
 
     def __init__(
         self, *, contexts: int, evaluation: int, timed: int, k: int, batch: int, perplexity: bool, seed: int

@@ -24,10 +24,11 @@ from harness import statistics
 from harness.artifacts import Cache
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError, unknown
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, SoftmaxSetting, Task
-from tasks.metrics.accuracy import accuracy
+from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.beam_search import Clock, Hypothesis, Search
 from tasks.models.checkpoints import check_weights, content
 from tasks.models.curves import as_facts, validation_curve
@@ -70,6 +71,16 @@ class NmtBeam(Task):
     """
 
     contract = "softmax-screening"
+    measures = (
+        *MEASURES,
+        Metric("bleu", "BLEU", better="higher"),
+        Metric("chrf", "chrF", better="higher"),
+        Metric("bleu_difference", "BLEU difference", better="higher"),
+        Metric("same_translations", better="higher"),
+        Metric("quality_softmax_s", "softmax in the quality pass", "s", "lower", "time"),
+        Metric("quality_lstm_s", "LSTM in the quality pass", "s", "lower", "time"),
+        Metric("quality_contexts", "contexts of the quality pass", kind="counter"),
+    )
     scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
         "mini": {"source": "generated", "model": "mini", "timed": 500},
         "small": {"model": "nmt-500"},

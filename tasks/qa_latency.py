@@ -14,7 +14,7 @@ from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
-from tasks.serving import check_window, drawn, number_of, serving_metrics
+from tasks.serving import MEASURES, check_window, drawn, number_of, serving_metrics
 from tasks.sources import Source
 from tasks.sources.kinds import Kind, open_source
 from tasks.sources.passages import passages, whole
@@ -45,6 +45,7 @@ class QaLatency(Task):
     """
 
     contract: ClassVar[Contract] = "retrieval-generation"
+    measures = MEASURES
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
         "mini": {"evaluation": 12, "timed": 3, "limit": 48, "question_tokens": 16},
         "small": {

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.contracts import Decoded
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.settings import Measure
 from harness.statistics import block_bootstrap, mean_interval
 
@@ -16,6 +17,17 @@ T = TypeVar("T")
 
 RESERVED = 100  # items of a large set that are never reported
 LARGE = 300  # items of a set that can spare them
+MEASURES = (
+    Metric("generation_s", "generation", "s", "lower", "time"),
+    Metric("retrieval_s", "retrieval", "s", "lower", "time"),
+    Metric("retrieval_share", "retrieval's share of time", kind="counter"),
+    Metric("output_tokens", kind="counter"),
+    Metric("sequential_share", "share of sequential steps", kind="counter"),
+    Metric("rollbacks", better="lower", kind="counter"),
+    Metric("mean_stride", kind="counter"),
+    Metric("speculation_accuracy", better="higher", kind="counter"),
+    Metric("right_without_retrieval", "right without any retrieval", kind="counter"),
+)
 
 
 def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:

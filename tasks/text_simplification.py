@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.artifacts import Cache
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, DecodingSetting, Measure
 from tasks.correction import GrammarText
-from tasks.editing import EditingTask, Items, Tokens
+from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics.bleu import bleu_of_tokens, signature_of_tokens
 from tasks.metrics.sari import sari
 from tasks.models.encoder_decoder_sizes import SIZES
@@ -28,6 +29,15 @@ class TextSimplification(EditingTask):
     corrector of that size (trained on `text`) trained further on both corpora's training parts. source: `generated`
     takes sentences and their simplifications from seeded rules instead.
     """
+
+    measures = (
+        Metric("sari", "SARI", better="higher"),
+        Metric("sari_keep", "SARI keep", better="higher"),
+        Metric("sari_delete", "SARI delete", better="higher"),
+        Metric("sari_add", "SARI add", better="higher"),
+        Metric("bleu", "BLEU", better="higher"),
+        EDIT_RATIO,
+    )
 
     corpus: Corpus = "asset"
 

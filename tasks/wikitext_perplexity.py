@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from harness.artifacts import Cache
 from harness.contracts import Contract, TokenScores
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.progress import Progress
 from harness.registry import task
 from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
@@ -43,6 +44,11 @@ class WikitextPerplexity(Task):
     """
 
     contract: ClassVar[Contract] = "token-scoring"
+    measures = (
+        Metric("perplexity", "perplexity (token)", better="lower"),
+        Metric("word_perplexity", "perplexity (word)", better="lower"),
+        Metric("nll", "negative log-likelihood", "nats", better="lower"),
+    )
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "train:mini"},
         "small": {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.metrics import Metric
 from harness.report.selection import interval_of, value_of
 from harness.store import Row
 
@@ -37,7 +38,7 @@ def measured(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, list[Bar]]:
     return found
 
 
-def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str, machine: str) -> Figure:
+def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[Metric], title: str, machine: str) -> Figure:
     """A panel for each column, with an axis of its own: retrievers differ by orders of magnitude."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str
         floors = [0.0] * len(bars)
         for place, part in enumerate(parts):
             heights = [bar.values[place] for bar in bars]
-            panel.bar(range(len(bars)), heights, bottom=floors, width=0.6, color=f"C{place}", label=label(part))
+            panel.bar(range(len(bars)), heights, bottom=floors, width=0.6, color=f"C{place}", label=part.label)
             floors = [floor + height for floor, height in zip(floors, heights, strict=True)]
             shift = 0.12 * (place - (len(parts) - 1) / 2)  # whiskers of thin parts would cover one another
             for at, (bar, top) in enumerate(zip(bars, floors, strict=True)):
@@ -64,15 +65,11 @@ def figure(groups: Mapping[str, Sequence[Bar]], parts: Sequence[str], title: str
         panel.set_title(column, fontsize="medium")
         panel.set_ylim(bottom=0)
         panel.grid(axis="y", alpha=0.3)
-    panels[0].set_ylabel("s" if all(part.endswith("_s") for part in parts) else "")
+    units = {part.unit for part in parts}
+    panels[0].set_ylabel(units.pop() if len(units) == 1 else "")
     panels[0].legend(*(reversed(found) for found in panels[0].get_legend_handles_labels()), frameon=False)
     drawn.suptitle(textwrap.fill(title, 32 * max(2, across)), fontsize="medium")
     known = any(interval for bars in groups.values() for bar in bars for interval in bar.intervals)
     note = "whiskers: 95% interval of the part that ends there; " if known else ""
     drawn.supxlabel(textwrap.fill(note + machine, 40 * max(2, across)), fontsize="x-small", color="0.4")
     return drawn
-
-
-def label(part: str) -> str:
-    """`retrieval_s` -> `retrieval`."""
-    return part.removesuffix("_s").replace("_", " ")

@@ -16,6 +16,8 @@ from typing import Literal
 from harness.cells import Cell
 from harness.errors import RequestError
 from harness.matching import describe, differences, find
+from harness.metrics import Metric
+from harness.own_metrics import of
 from harness.recipe import CellOf, Claim, Comparison, Recipe
 from harness.report.formats import number, with_interval
 from harness.report.selection import by_machine, interval_of, value_of
@@ -24,7 +26,6 @@ from harness.store import Row
 
 Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
 Interval = tuple[float, float]
-SPEEDS = ("speedup", "share_of_limit")  # metrics of which a claim needs a decision of `harness.timing`
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class _Judge:
         self.claim = claim
         self.cells = cells
         self.rows = {row["cell"]: row for row in rows}
+        self.metric = Metric(claim.metric)
 
     def verdict(self) -> Verdict:
         try:
@@ -104,10 +106,11 @@ class _Judge:
                 "not tested", f"stands at scale {' and '.join(claim.scales)} only", self._command_at(claim.scales)
             )
         row = self._row(claim.of)
+        self.metric = of(row, claim.metric)
         other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
         value = self._value(row)
         for each in (row, other):
-            if claim.metric in SPEEDS and each is not None:
+            if self.metric.kind == "speed" and each is not None:
                 self._speed_may_be_judged(each)
         if other is not None:
             self._rows_may_be_compared(row, other)
@@ -121,9 +124,9 @@ class _Judge:
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
-        if outcome == "holds" and claim.metric in SPEEDS and other is None and claim.judged != "upper end":
+        if outcome == "holds" and self.metric.kind == "speed" and other is None and claim.judged != "upper end":
             limit = (value_of(row, "limit") or 1.0) if claim.metric == "share_of_limit" else 1.0
-            outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit)
+            outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit, self.metric.equal)
         return outcome, detail
 
     def _row(self, wanted: CellOf) -> Row:
@@ -161,7 +164,7 @@ class _Judge:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
         interval = interval_of(row, self.claim.metric)
         if interval is None:
-            name, timed = self.claim.metric, self.claim.metric in SPEEDS or self.claim.metric.endswith("_s")
+            name, timed = self.claim.metric, self.metric.kind in ("speed", "time")
             if row["metrics"].get(name) is None and not timed:
                 return value, value
             few = "too few processes or pairs" if timed else "too few items"
@@ -185,7 +188,7 @@ class _Judge:
             raise _UndecidedError("not settled", message, self._larger_sample())
 
     def _rows_may_be_compared(self, row: Row, other: Row) -> None:
-        if self.claim.metric in SPEEDS and row["speed_baseline"] != other["speed_baseline"]:
+        if self.metric.kind == "speed" and row["speed_baseline"] != other["speed_baseline"]:
             raise _UndecidedError("not tested", "the two speedups are against different baselines", None)
         stale = [n for n in ("data", "model") if row["hashes"].get(n) != other["hashes"].get(n)]
         if stale and (row["task"], row["params"]["task"]) == (other["task"], other["params"]["task"]):
@@ -240,11 +243,12 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
     return "holds" if holds else "does not hold" if fails else "no difference shown"
 
 
-def _allowed_by_decision(row: Row, comparison: Comparison, bound: float) -> Outcome:
-    """A speedup beyond 1 counts only when the timing's own decision, which knows the noise floor, says so."""
+def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:
+    """A speed beyond `equal`, such as a speedup beyond 1, counts only when the timing's own decision, which knows the
+    noise floor, says so."""
     decision = (row["timing"] or {}).get("decision")
-    if comparison in ("above", "at least") and bound >= 1 and decision != "faster":
+    if comparison in ("above", "at least") and bound >= equal and decision != "faster":
         return "no difference shown"
-    if comparison in ("below", "at most") and bound <= 1 and decision != "slower":
+    if comparison in ("below", "at most") and bound <= equal and decision != "slower":
         return "no difference shown"
     return "holds"

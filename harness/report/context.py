@@ -47,8 +47,13 @@ def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparab
         lines.append("[low, high] is the 95% interval.")
     if any(row["speed_baseline"] for row in rows):
         lines.append(
-            "speedup = time of the baseline / time of the method, on the same items in the same run; above 1 is "
-            "faster. wall-clock is the median of one timed pass ± its median absolute deviation."
+            "speedup = the baseline's time / the method's on the same items, the median over processes; above 1 is "
+            "faster."
+        )
+    if any(row["timing"] for row in rows):
+        lines.append(
+            "time per item: median over processes, from the same passes. items: timed over all processes, each of "
+            "which draws its own."
         )
     if used:
         where = f"({setting})" if setting else "for the setting named last"
@@ -60,7 +65,7 @@ def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparab
     for row in rows:
         if row["status"] != "ok":
             lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
-    return lines + _across_settings(rows) + _reasons(rows)
+    return lines + _disturbed(rows) + _across_settings(rows) + _reasons(rows)
 
 
 def _across_settings(rows: Sequence[Row]) -> list[str]:
@@ -95,6 +100,15 @@ def machine_line(rows: Sequence[Row]) -> str:
     return describe(before) if before else "an unknown machine"
 
 
+def _disturbed(rows: Sequence[Row]) -> list[str]:
+    """What disturbed the timing of which cells, one line for each distinct text."""
+    cells: dict[str, list[str]] = {}
+    for row in rows:
+        if said := (row["timing"] or {}).get("disturbed"):
+            cells.setdefault(said, []).append(row["cell"])
+    return [f"Disturbed: {said} ({'; '.join(names)})." for said, names in cells.items()]
+
+
 def _reasons(rows: Sequence[Row]) -> list[str]:
     """Why cells got no claim, one line for each distinct reason."""
     cells: dict[tuple[str, str], list[str]] = {}
@@ -119,11 +133,15 @@ def _each(rows: Sequence[Row], key: str) -> str:
 
 def _samples(rows: Sequence[Row]) -> str:
     shapes = dict.fromkeys(
-        (len(processes), min((len(p["pairs"]) for p in processes), default=0))
+        (len(processes), min((len(p["pairs"]) for p in processes), default=0), int(row["counters"].get("fits") or 1))
         for row in rows
         if row["timing"] and (processes := row["timing"].get("processes"))
     )
-    return " or ".join(f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" for n, m in shapes) or "not timed"
+    named = (
+        f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" + (f" over {fits} fits" if fits > 1 else "")
+        for n, m, fits in shapes
+    )
+    return " or ".join(named) or "not timed"
 
 
 def _code(rows: Sequence[Row]) -> str:

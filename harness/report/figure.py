@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cells import Cell
 from harness.errors import MachineError
+from harness.metrics import Metric
+from harness.own_metrics import among
 from harness.recipe import Recipe
 from harness.report import bars
 from harness.report.context import machine_line
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 MARKERS = "os^Dv<>P*X"
 LEGEND = 8  # curves named within the axes; more are named beside them
 DECADES = 100  # an x axis over so large a ratio is logarithmic
-UNITS = {"speedup": "×", "foss": "fraction of saved searches"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
     assert recipe.figure is not None
     groups = bars.measured(rows, recipe.figure.parts)
     title = f"{recipe.name}, scale {scale}: {recipe.title}"
-    return bars.figure(groups, recipe.figure.parts, title, machine_line(rows)) if groups else None
+    parts = [among(rows, part) for part in recipe.figure.parts]
+    return bars.figure(groups, parts, title, machine_line(rows)) if groups else None
 
 
 def _curves(
@@ -82,9 +84,10 @@ def _curves(
         name = _name(row["row"], row["column"], parts)
         if name in curves and row["cell"] in beside:
             measured.setdefault(_name(*beside[row["cell"]], theirs), name)
-    same_axes = comparable(y, scale in recipe.data_of_paper)
-    papers = published_curves(published, x, y, theirs)
-    return _draw(recipe, scale, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
+    axes = among(rows, x), among(rows, y)
+    same_axes = comparable(axes[1], scale in recipe.data_of_paper)
+    papers = published_curves(published, *axes, theirs)
+    return _draw(recipe, scale, axes, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
@@ -106,7 +109,7 @@ def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
     return {row["cell"]: value for row, value in found if value is not None}
 
 
-def published_curves(published: Published, x: str, y: str, parts: frozenset[str] = frozenset()) -> Curves:
+def published_curves(published: Published, x: Metric, y: Metric, parts: frozenset[str] = frozenset()) -> Curves:
     """The paper's points by row label and those of the column's parts that tell measured curves apart: numbers of y
     whose column says `x=VALUE`, or for which x is published too."""
     curves: Curves = {}
@@ -114,7 +117,7 @@ def published_curves(published: Published, x: str, y: str, parts: frozenset[str]
         value = number.as_measured(y)
         if value is None:
             continue
-        at = _in_label(number.column, x)
+        at = _in_label(number.column, x.name)
         if at is None:
             beside = published.lookup(number.row, number.column, x)
             at = beside.as_measured(x) if beside else None
@@ -160,14 +163,13 @@ def _in_label(column: str, name: str) -> float | None:
 
 
 def _draw(
-    recipe: Recipe, scale: Scale, curves: Curves, references: dict[str, float], papers: Curves,
-    measured: dict[str, str], same_axes: bool, machine: str,
+    recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], curves: Curves, references: dict[str, float],
+    papers: Curves, measured: dict[str, str], same_axes: bool, machine: str,
 ) -> Figure:  # fmt: skip
     """One panel; two beside each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    assert recipe.figure is not None
     apart = bool(papers) and not same_axes
     figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -183,8 +185,8 @@ def _draw(
     entries = max(len(curves), len(papers)) if apart else len(curves) + len(papers)
     xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
     for panel in panels:
-        panel.set_xlabel(_axis(recipe.figure.x))
-        panel.set_ylabel(_axis(recipe.figure.y))
+        panel.set_xlabel(axes[0].axis)
+        panel.set_ylabel(axes[1].axis)
         if xs[0] > 0 and xs[-1] / xs[0] >= DECADES:
             panel.set_xscale("log")
             panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
@@ -219,13 +221,6 @@ def _curve(axes: Axes, place: int, label: str, points: list[Point], *, measured:
     above = [p.high - p.y if p.high is not None else 0.0 for p in points]
     intervals = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
     axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=label)
-
-
-def _axis(name: str) -> str:
-    ending = next((unit for unit in ("ms", "s") if name.endswith(f"_{unit}")), "")
-    unit = UNITS.get(name, ending)
-    label = name.removesuffix(f"_{ending}").replace("_", " ")
-    return f"{label} ({unit})" if unit else label
 
 
 def _save(figure: Figure, path: Path) -> Path:

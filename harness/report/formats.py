@@ -34,6 +34,14 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return f"{value:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
 
 
+def timespan(seconds: float | None, interval: tuple[float, float] | None) -> str:
+    """`12.3 [11.9, 12.8] ms`; without an interval as `duration`."""
+    if seconds is None or interval is None or not all(map(math.isfinite, (seconds, *interval))):
+        return duration(seconds)
+    unit, size = _unit(seconds)
+    return f"{with_interval(seconds / size, (interval[0] / size, interval[1] / size))} {unit}"
+
+
 def duration(seconds: float | None) -> str:
     """`12.3 ms`, `4.56 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds is None or not math.isfinite(seconds):
@@ -42,7 +50,10 @@ def duration(seconds: float | None) -> str:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size or unit == "µs":
-            return f"{number(seconds / size, 3)} {unit}"
-    return NOTHING
+    unit, size = _unit(seconds)
+    return f"{number(seconds / size, 3)} {unit}"
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """The largest of s, ms and µs that is at most so long."""
+    return next((found for found in (("s", 1.0), ("ms", 1e-3)) if seconds >= found[1]), ("µs", 1e-6))

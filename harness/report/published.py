@@ -12,11 +12,13 @@ from pathlib import Path
 
 from harness.cells import Cell
 from harness.errors import RequestError, unknown
+from harness.metrics import Metric
 from harness.recipe import Recipe
 
 COLUMNS = ("table", "row", "column", "metric", "value", "unit", "note")
 
-# A name's ending says in which unit the number is; the factor leads to the base unit (seconds, bytes, a fraction).
+# A published name's ending says in which unit the number is; the factor leads to the base unit (seconds, bytes, a
+# fraction).
 _ENDINGS = {
     "_ms": 1e-3, "_us": 1e-6, "_s": 1.0, "_hours": 3600.0, "_days": 86400.0, "_pct": 0.01, "percent": 0.01,
     "_mib": 2.0**20, "_bytes": 1.0,
@@ -26,6 +28,8 @@ _UNITS = {
     "%": 0.01, "k bytes/entry": 1e3, "M tokens": 1e6, "B tokens": 1e9, "T tokens": 1e12,
     "GB": 1e9, "TB": 1e12, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
 }  # fmt: skip
+# A unit that a metric of ours declares -> the ending of its name that says the same, where the name ends so.
+_OURS = {"s": "_s", "ms": "_ms", "µs": "_us", "h": "_hours", "bytes": "_bytes", "MiB": "_mib", "%": "_pct"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +46,18 @@ class Number:
     unit: str
     note: str
 
-    def as_measured(self, metric: str) -> float | None:
-        """The value in the unit of our metric of this name (81 % of `foss` -> 0.81, 12 of `latency_ms` -> 0.012 of
-        `latency_s`); None when the two are different quantities."""
+    def as_measured(self, metric: Metric) -> float | None:
+        """The value in the unit of our metric (81 % of `foss` -> 0.81, 12 of `latency_ms` -> 0.012 of `latency_s` in
+        seconds); None when the two are different quantities. A metric of no declared unit has that of its name."""
         stem, factor = _split(self.metric)
-        wanted, per_unit = _split(metric)
-        if stem != wanted:
+        if not metric.unit and metric.name == self.metric and factor is not None:
+            return self.value
+        ending = _OURS.get(metric.unit, "")
+        if stem != metric.name.removesuffix(ending):
             return None
         if factor is None:
             factor = _UNITS.get(self.unit, 1.0)
-        if per_unit is None:
-            per_unit = 1.0
+        per_unit = _ENDINGS.get(ending, 1.0)
         return self.value if factor == per_unit else self.value * factor / per_unit
 
 
@@ -62,7 +67,7 @@ class Published:
     def __init__(self, numbers: Sequence[Number]) -> None:
         self.numbers = list(numbers)
 
-    def lookup(self, row: str, column: str, metric: str) -> Number | None:
+    def lookup(self, row: str, column: str, metric: Metric) -> Number | None:
         """The number of the published cell with exactly these labels; None when there is none, or when two tables
         print different ones."""
         found = [n for n in self.numbers if (n.row, n.column) == (row, column) and n.as_measured(metric) is not None]
@@ -74,10 +79,10 @@ def places(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
     return {cell.name: cell.published or (cell.row, cell.column) for cell in cells}
 
 
-def comparable(metric: str, data_of_paper: bool) -> bool:
-    """Whether measured / published means something: for speedups and precision@k always (they are relative to the
-    exact computation), for other metrics only on the paper's data."""
-    return data_of_paper or metric == "speedup" or metric.startswith("precision_at_")
+def comparable(metric: Metric, data_of_paper: bool) -> bool:
+    """Whether measured / published means something: always for what is relative to the exact computation (speedups,
+    precision@k), for other metrics only on the paper's data."""
+    return data_of_paper or metric.relative
 
 
 def published_folder() -> Path:

@@ -13,8 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.artifacts import write_atomically
+from harness.own_metrics import own
 from harness.report.claims import Outcome, Verdicts
-from harness.report.tables import SETTING, Example, Table
+from harness.report.tables import BASELINE_LATENCY, HOT, LATENCY, SETTING, Example, Table
 
 COLOURS: dict[Outcome, str] = {
     "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
@@ -23,7 +24,10 @@ COLOURS: dict[Outcome, str] = {
 CELL_COLOURS = {
     "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
 }  # fmt: skip
-DISPENSABLE = (SETTING, "fit", "wall-clock", "vs")  # left out of a narrow terminal, in this order
+# left out of a narrow terminal, in this order
+DISPENSABLE = (
+    SETTING, "fit", "items", own(BASELINE_LATENCY).label, own(HOT).label, own(LATENCY).label, "vs",
+)  # fmt: skip
 WORDS = ("row", "column", "vs", "decision", SETTING)  # columns of text: to the left, broken between words
 CLAIMS, TARGETS = "Claims of the paper", "Targets of this bench"
 PUBLISHED_HEADER = ["row", "column", "metric", "value", "source"]
@@ -125,7 +129,9 @@ def _columns_that_fit(table: Table, width: int) -> tuple[list[int], list[str], b
     dropped = []
     for name in [*DISPENSABLE, *reversed(metrics)]:
         if sum(needs[i] for i in kept) > width and name in table.header and not name.startswith("speedup"):
-            kept.remove(table.header.index(name))
+            place = table.header.index(name)
+            with_paper = table.header[place + 1 : place + 2] == ["paper"]
+            kept = [i for i in kept if i != place and not (with_paper and i == place + 1)]
             dropped.append(name)
     return kept, dropped, True
 

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.cells import Cell
+from harness.own_metrics import OWN, among, of
 from harness.recipe import Recipe
 from harness.report.claims import Verdicts
 from harness.report.context import facts, machine_line, notes
-from harness.report.formats import NOTHING, duration, number, with_interval
+from harness.report.formats import NOTHING, duration, number, timespan, with_interval
 from harness.report.published import Number, Published, comparable, places
 from harness.report.selection import by_machine, interval_of, machine_of, value_of
 from harness.settings import Scale
 from harness.store import Row
 
-TIMES = ("speedup", "wall_clock_s", "baseline_wall_clock_s", "fit_s")  # they have columns of their own
-ON_REQUEST = ("latency_s", "latency_std_s", "memory_mib", "baseline_memory_mib", "fit_memory_mib", "share_of_limit")
+SPEEDUP, HOT, LATENCY, BASELINE_LATENCY, FIT = (
+    "speedup", "hot_loop_speedup", "latency_s", "baseline_latency_s", "fit_s",
+)  # fmt: skip
+COLUMNS = (SPEEDUP, HOT, LATENCY, BASELINE_LATENCY, FIT)  # metrics with columns of their own
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own
@@ -85,7 +88,7 @@ def build(
         facts=facts(recipe, scale, ours),
         header=layout.header,
         sections=[Section("", first), *others],
-        notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper),
+        notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper) + layout.directions(),
         published_only=layout.unmatched(),
         verdicts=verdicts or Verdicts(),
         examples=_examples(ours),
@@ -102,7 +105,9 @@ class _Layout:
         self.published = published
         self.data_of_paper = scale in recipe.data_of_paper
         good = [row for row in rows if row["status"] == "ok"]
-        self.names = [name for name in recipe.metrics or _default_columns(good) if name not in TIMES]
+        self.names = [name for name in recipe.metrics or _default_columns(good) if name not in COLUMNS]
+        self.numbers = (*self.names, SPEEDUP, LATENCY)  # beside which published ones may stand
+        self.metrics = {name: among(good, name) for name in (*self.names, *COLUMNS)}
         self.cells: dict[tuple[str, str, str], list[Row]] = {}
         for row in good:
             self.cells.setdefault(
@@ -112,16 +117,17 @@ class _Layout:
         self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
         self.compared = bool(self.one_baseline or baselines)
         self.timed = any(row["timing"] for row in good)
-        self.fitted = any(row["metrics"].get("fit_s") is not None for row in good)
-        numbers = [*self.names, "speedup"]
+        self.hot, self.paired, self.fitted = (
+            any(row["metrics"].get(name) is not None for row in good) for name in (HOT, BASELINE_LATENCY, FIT)
+        )
         beside = places(cells)
         self.beside = {
             (row["cell"], name): found
             for row in good
             if row["cell"] in beside
             if all(row["facts"].get(fact) == value for fact, value in recipe.published_where.items())
-            for name in numbers
-            if value_of(row, name) is not None and (found := published.lookup(*beside[row["cell"]], name))
+            for name in self.numbers
+            if value_of(row, name) is not None and (found := published.lookup(*beside[row["cell"]], self.metrics[name]))
         }
         self.with_paper = {name for _, name in self.beside}
         self.used = list(dict.fromkeys(self.beside.values()))
@@ -132,15 +138,31 @@ class _Layout:
     def _header(self) -> list[str]:
         names = ["row", "column"]
         for name in self.names:
-            names += [name, *(["paper"] if name in self.with_paper else [])]
+            names += [self._heading(name), *self._paper_heading(name)]
         if self.compared:
             names += [f"speedup vs {self.one_baseline}" if self.one_baseline else "speedup"]
-            names += ["paper"] if "speedup" in self.with_paper else []
+            names += self._paper_heading(SPEEDUP)
+            names += [self.metrics[HOT].label] if self.hot else []
             names += ["decision"] if self.one_baseline else ["vs", "decision"]
-        names += ["wall-clock"] if self.timed else []
-        names += ["fit"] if self.fitted else []
+        if self.timed:
+            names += [self.metrics[LATENCY].label, *self._paper_heading(LATENCY)]
+            names += [self.metrics[BASELINE_LATENCY].label] if self.paired else []
+            names += ["items"]
+        names += [self.metrics[FIT].label] if self.fitted else []
         names += [SETTING] if self.beside and not self.one_setting else []
         return names if len(names) > 2 else [*names, "status"]
+
+    def _heading(self, name: str) -> str:
+        """Of a metric its label, unit and direction; of a parameter (`method.k`) its name."""
+        parameter = _parameter(name)
+        return parameter[1] if parameter else self.metrics[name].heading
+
+    def _paper_heading(self, name: str) -> list[str]:
+        return ["paper"] if name in self.with_paper else []
+
+    def directions(self) -> list[str]:
+        """What the arrows in the header mean, where there are any."""
+        return ["↑: higher is better, ↓: lower."] if any(h.endswith(("↑", "↓")) for h in self.header) else []
 
     def line(self, row: Row) -> list[str]:
         if row["status"] != "ok":
@@ -150,10 +172,14 @@ class _Layout:
             cells += [_measured(row, name), *self._paper(row, name)]
         if self.compared:
             decision = (row["timing"] or {}).get("decision") or NOTHING
-            cells += [_measured(row, "speedup"), *self._paper(row, "speedup")]
+            cells += [_measured(row, SPEEDUP), *self._paper(row, SPEEDUP)]
+            cells += [_measured(row, HOT)] if self.hot else []
             cells += [decision] if self.one_baseline else [self._baseline(row) or NOTHING, decision]
-        cells += [_wall_clock(row)] if self.timed else []
-        cells += [duration(row["metrics"].get("fit_s"))] if self.fitted else []
+        if self.timed:
+            cells += [_measured(row, LATENCY), *self._paper(row, LATENCY)]
+            cells += [_measured(row, BASELINE_LATENCY)] if self.paired else []
+            cells += [_items(row)]
+        cells += [_measured(row, FIT)] if self.fitted else []
         cells += [self._settings(row)] if self.beside and not self.one_setting else []
         return cells if len(cells) > 2 else [*cells, row["status"]]
 
@@ -182,18 +208,20 @@ class _Layout:
         found = self.beside.get((row["cell"], name))
         if found is None:
             return [NOTHING]
-        value = found.as_measured(name)
-        shown = found.text if value == found.value else number(value)
+        value = found.as_measured(self.metrics[name])
+        seconds = self.metrics[name].unit == "s"
+        shown = duration(value) if seconds else found.text if value == found.value else number(value)
         ratio = self._ratio(row, name, found)
         return [shown + (f" (×{number(ratio, 3)})" if ratio is not None else "")]
 
     def _ratio(self, row: Row, name: str, found: Number) -> float | None:
-        measured, value = value_of(row, name), found.as_measured(name)
-        return measured / value if comparable(name, self.data_of_paper) and measured is not None and value else None
+        metric = of(row, name)
+        measured, value = value_of(row, name), found.as_measured(metric)
+        return measured / value if comparable(metric, self.data_of_paper) and measured is not None and value else None
 
     def _settings(self, row: Row) -> str:
         """Table and labels of the published numbers beside a row, as far as its own labels are others."""
-        found = [n for name in [*self.names, "speedup"] if (n := self.beside.get((row["cell"], name)))]
+        found = [n for name in self.numbers if (n := self.beside.get((row["cell"], name)))]
         return "; ".join(dict.fromkeys(_where(n, row) for n in found))
 
     def unmatched(self) -> list[list[str]]:
@@ -214,12 +242,13 @@ class _Layout:
             "decision": timing.get("decision"), "reason": timing.get("reason"),
             "error": (row["error"] or {}).get("message"),
         }  # fmt: skip
+        record |= {name: _measured(row, name) for name in self.names if _parameter(name)}
         for name, value in {**row["metrics"], **row["counters"]}.items():
             record[name] = value
             if interval := interval_of(row, name):
                 record[f"{name}_low"], record[f"{name}_high"] = interval
             if found := self.beside.get((row["cell"], name)):
-                record[f"{name}_published"] = found.as_measured(name)
+                record[f"{name}_published"] = found.as_measured(of(row, name))
                 record[f"{name}_published_setting"] = f"{found.table}: {found.row}, {found.column}"
                 record[f"{name}_ratio"] = self._ratio(row, name, found)
         return record
@@ -232,17 +261,25 @@ def _where(number: Number, row: Row) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def _parameter(name: str) -> tuple[str, str] | None:
+    """`method.k` -> (`method`, `k`); None for the name of a metric."""
+    side, dot, parameter = name.partition(".")
+    return (side, parameter) if dot and side in ("method", "task") else None
+
+
 def _measured(row: Row, name: str) -> str:
-    value, interval = value_of(row, name), interval_of(row, name)
-    if name.endswith("_s") and interval is None:
-        return duration(value)
-    return with_interval(value, interval)
+    """A metric or counter with its interval, or a parameter as text."""
+    if (parameter := _parameter(name)) is not None:
+        return str(row["params"][parameter[0]].get(parameter[1], NOTHING))
+    shown = timespan if of(row, name).unit == "s" else with_interval
+    return shown(value_of(row, name), interval_of(row, name))
 
 
-def _wall_clock(row: Row) -> str:
-    spread = (row["timing"] or {}).get("spread_method")
-    shown = duration(row["metrics"].get("wall_clock_s"))
-    return shown if spread is None or shown == NOTHING else f"{shown} ± {duration(spread)}"
+def _items(row: Row) -> str:
+    """Items that were timed over all processes, and how many different ones, where some were timed twice."""
+    timing = row["timing"] or {}
+    timed, different = timing.get("timed_items"), timing.get("items")
+    return number(timed) + (f" ({number(different)} different)" if different not in (None, timed) else "")
 
 
 def _examples(rows: Sequence[Row]) -> list[Example]:
@@ -263,7 +300,11 @@ def _in_order(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
 
 
 def _default_columns(rows: Sequence[Row]) -> list[str]:
-    """The first few quality metrics and deterministic counters, in the order in which rows hold them."""
-    metrics = dict.fromkeys(n for row in rows for n in row["metrics"] if n not in (*TIMES, *ON_REQUEST))
-    counters = dict.fromkeys(n for row in rows for n in row["counters"] if not n.endswith("_mb") and n not in metrics)
+    """The first few metrics, but for times, speeds and memory of the harness's own, and the first few counters, but for
+    memory, in the order in which rows hold them."""
+    own = {metric.name for metric in OWN if metric.kind in ("time", "speed", "memory")}
+    metrics = dict.fromkeys(n for row in rows for n in row["metrics"] if n not in own)
+    counters = dict.fromkeys(
+        n for row in rows for n in row["counters"] if of(row, n).kind != "memory" and n not in metrics
+    )
     return [*list(metrics)[:SHOWN_METRICS], *list(counters)[:SHOWN_COUNTERS]]

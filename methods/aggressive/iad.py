@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from harness.contracts import Decoded, GenerationModel, Phases
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.registry import method
 from methods.aggressive.near_ties import first_difference
 from methods.aggressive.suffix import SuffixMatch
@@ -90,6 +91,10 @@ class Iad(Decoder):
     runs at the speed of greedy decoding but for its first batch.
     """
 
+    measures = (
+        Metric("drafted", "drafted tokens", kind="counter"),
+        Metric("near_ties", better="lower", kind="counter"),
+    )
     uneven: ClassVar[bool] = True
 
     def __init__(self, *, block: int | None = None, realign: bool = False) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.errors import RequestError
+from harness.metrics import Metric
 from harness.phases import NoPhases
 from harness.progress import Progress
 from harness.registry import method
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
     Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
 
 ROWS = 512  # positions mixed at once whose neighbours were found before
+COUNTERS = (
+    Metric("k", kind="counter"),
+    Metric("lambda", kind="counter"),
+    Metric("temperature", kind="counter"),
+    Metric("entries", kind="counter"),
+    Metric("datastore_bytes", "datastore", "bytes", "lower", "memory"),
+    Metric("index_bytes", "index", "bytes", "lower", "memory"),
+)
 
 
 @method(
@@ -51,6 +60,11 @@ class KnnLm(TokenScoring):
         batch x (4 d + 45 k) bytes, d the width of the keys. device: of the search; `model` is the model's own.
     memory_gb: bound of the keys that exact search holds in memory.
     """
+
+    measures = (
+        *COUNTERS,
+        Metric("saved_share", "saved time / (FoSS × share of search)", "", "higher", "speed", equal=0.0),
+    )
 
     def __init__(
         self,
@@ -160,6 +174,19 @@ class KnnLm(TokenScoring):
             "lambda": lambda_,
             "temperature": temperature,
         }
+
+    def derived(self, process: Mapping[str, Any]) -> dict[str, float]:
+        """`saved_share`: the share of time saved over FoSS x the share that searches take of the baseline's time, 1
+        where each search left out saves all that it costs. None without FoSS, or against what does not search.
+
+        Source: Alon et al., 2022, Appendix C, Figure 14 (saved time against FoSS).
+        """
+        seconds = process["phases"].get("speed_baseline", {}).get("seconds", {})
+        searching = sum(seconds.get(phase, 0.0) for phase in ("search", "distance"))
+        if not (self.foss and searching):
+            return {}
+        baseline, ours = (sum(sum(pair[side]) for pair in process["pairs"]) for side in ("baseline_ns", "method_ns"))
+        return {"saved_share": (1 - ours / baseline) / (self.foss * searching / sum(seconds.values()))}
 
     def _searched(
         self,

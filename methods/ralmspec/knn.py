@@ -17,7 +17,7 @@ from harness.registry import method
 from methods.knnlm.index import Backend, needs_build
 from methods.knnlm.ranges import within
 from methods.knnlm.retrieval import Distance, Retriever
-from methods.knnlm.scorer import KnnLm
+from methods.knnlm.scorer import COUNTERS, KnnLm
 from methods.ralmspec.neighbors import KnnGeneration, Mixture
 from methods.ralmspec.retrieval.retrievers import read_through, single_threaded
 from methods.ralmspec.service import Scheduling, Service
@@ -52,6 +52,8 @@ class KnnSequential(Serving):
     A search finds at least 64 neighbours, of which the k nearest are mixed: with the baseline as with speculation, so
     that both rank what a graph search reached alike.
     """
+
+    measures = COUNTERS
 
     k: int = 1024
     key: KeyKind = "last_ffn_input"

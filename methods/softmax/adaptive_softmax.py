@@ -22,7 +22,7 @@ from harness.errors import RequestError
 from harness.progress import Progress
 from harness.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import SAMPLE, by_frequency
+from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 
@@ -45,6 +45,8 @@ class AdaptiveSoftmax(SoftmaxScreening):
     Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity; of `fit`: a head that
     leaves no word for the tails.
     """
+
+    measures = COUNTERS
 
     def __init__(self, *, head: int = 1500, tails: int = 2, divisor: int = 4, contexts: int = 20_000) -> None:
         if min(head, tails, divisor, contexts) < 1:

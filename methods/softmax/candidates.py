@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.metrics import Metric
 from methods.softmax.completion import Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 
@@ -15,10 +16,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
+COUNTERS = (  # multiply-adds are the harness's own, for it divides by them
+    Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
+    Metric("extra_bytes", "memory beyond the layer", "bytes", "lower", "memory"),
+)
 
 
 class CandidateSets(SoftmaxScreening):
     """Answers from the exact logits of a candidate set; a subclass says which words those are."""
+
+    measures = COUNTERS
 
     _layer: OutputLayer
 

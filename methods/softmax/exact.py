@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.registry import method
+from methods.softmax.candidates import COUNTERS
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ TOGETHER = 256  # contexts of one matrix-matrix product in `topk_many`
 @method("exact", contract="softmax-screening", summary="full product and partial selection: the exact softmax layer")
 class Exact(SoftmaxScreening):
     """Exact top-k. Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity."""
+
+    measures = COUNTERS
 
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
         from methods.softmax import kernels

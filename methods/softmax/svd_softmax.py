@@ -17,7 +17,7 @@ from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
 from harness.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import saved_counters
+from methods.softmax.candidates import COUNTERS, saved_counters
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 
@@ -36,6 +36,8 @@ class SvdSoftmax(SoftmaxScreening):
 
     Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity; of `fit`: a width above d.
     """
+
+    measures = COUNTERS
 
     def __init__(self, *, width: int = 24, refined: int = 200) -> None:
         if width < 1 or refined < 1:

@@ -9,10 +9,13 @@ import numpy as np
 
 from harness import statistics
 from harness.contracts import TopK
+from harness.metrics import Metric
 from harness.settings import Measure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+MEASURES = (Metric("accuracy_at_*", "accuracy@*", better="higher"),)
 
 
 def accuracy(answers: Sequence[TopK], targets: NDArray[np.int64], k: int) -> dict[str, Measure]:

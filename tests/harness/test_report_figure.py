@@ -6,6 +6,8 @@ import pytest
 
 from harness.cells import Cell, Named
 from harness.errors import RequestError
+from harness.metrics import Metric, described
+from harness.own_metrics import own
 from harness.recipe import Timing, parse
 from harness.report import bars, figure
 from harness.report.published import Number, Published
@@ -66,7 +68,7 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
 
 def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
-    found = figure.published_curves(numbers, "k", "speedup", frozenset({"EDR", "ADR"}))
+    found = figure.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))
     assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
     svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path, cells=planned(curves()))[
         0
@@ -90,7 +92,8 @@ def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
         "EDR": [("Baseline", (1.0, 9.0)), ("OS3", (1.5, 2.0))],
         "SR": [("Baseline", (1.0, 0.5))],
     }
-    panel = bars.figure(found, ["generation_s", "retrieval_s"], "a demo", "a machine").axes[0]
+    parts = [Metric("generation_s", "generation", "s"), Metric("retrieval_s", "retrieval", "s")]
+    panel = bars.figure(found, parts, "a demo", "a machine").axes[0]
     assert [(patch.get_y(), patch.get_height()) for patch in panel.patches] == [
         (0, 1.0),
         (0, 1.5),
@@ -117,3 +120,14 @@ def test_both_kinds_are_drawn(recipe, tmp_path):
 def test_a_figure_that_cannot_be_drawn_is_refused(old, new, message):
     with pytest.raises(RequestError, match=message):
         parse(RECIPE.replace(old, new), "demo.yaml")
+
+
+def test_axes_and_legends_say_what_the_rows_say_of_their_metrics(tmp_path):
+    declared = described(Metric("generation_s", "reading", "s"), Metric("retrieval_s", "looking up", "s"))
+    rows = [row("OS3", f"EDR / k={k}", k, speedup=2.0, generation_s=1.0, retrieval_s=1.0) for k in (1, 1024)]
+    for one in rows:
+        one["described"] = declared
+    (svg, _) = figure.draw(parse(STACKED, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert "<!-- reading -->" in svg.read_text() and "<!-- s -->" in svg.read_text()
+    (svg, _) = figure.draw(parse(RECIPE, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert "<!-- speedup (×) -->" in svg.read_text() and "<!-- k -->" in svg.read_text()

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import RequestError
+from harness.metrics import Metric
+from harness.own_metrics import own
 from harness.report import published
 
 HEADER = "table,row,column,metric,value,unit,note\n"
@@ -29,8 +31,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_labels_match_exactly_and_nothing_is_guessed(folder):
     numbers = published.load(["paper/t.csv"], folder)
-    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0", "perplexity").text == "16.650"
-    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0.5", "perplexity").value == 17.0
+    perplexity = Metric("perplexity")
+    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0", perplexity).text == "16.650"
+    assert numbers.lookup("kNN-LM", "WikiText-103 / FoSS=0.5", perplexity).value == 17.0
     for row, column, metric in (
         ("kNN-LM", "", "perplexity"),
         ("kNN-LM", "FoSS=0", "perplexity"),  # the end of a label is not the label
@@ -39,19 +42,22 @@ def test_labels_match_exactly_and_nothing_is_guessed(folder):
         ("LM", "WikiText-103 / FoSS=0", "perplexity"),
         ("RetoMaton", "some / FoSS=1", "perplexity"),  # two tables print different numbers: neither is taken
     ):
-        assert numbers.lookup(row, column, metric) is None
+        assert numbers.lookup(row, column, Metric(metric)) is None
 
 
 @pytest.mark.parametrize(
     ("row", "column", "metric", "value"),
     [
-        ("RetoMaton", "WikiText-103", "foss", 0.81),
-        ("count", "Pile", "latency_s", 0.012),
-        ("count", "Pile", "latency_ms", 12.0),
-        ("count", "Pile", "latency_us", 12_000.0),
-        ("index", "Pile", "storage_bytes", 2 * 2**40),
-        ("index", "Pile", "agreement_pct", 47.0),
-        ("index", "Pile", "agreement", 0.47),
+        ("RetoMaton", "WikiText-103", own("foss"), 0.81),
+        ("count", "Pile", own("latency_s"), 0.012),
+        ("count", "Pile", Metric("latency_ms", unit="ms"), 12.0),
+        ("count", "Pile", Metric("latency_ms"), 12.0),  # without a unit, the number of this name as it is
+        ("count", "Pile", Metric("latency_us", unit="µs"), 12_000.0),
+        ("count", "Pile", Metric("latency", unit="ms"), 12.0),  # the unit is declared, whatever the name ends in
+        ("index", "Pile", Metric("storage_bytes", unit="bytes"), 2 * 2**40),
+        ("index", "Pile", Metric("storage", unit="MiB"), 2 * 2**20),
+        ("index", "Pile", Metric("agreement_pct", unit="%"), 47.0),
+        ("index", "Pile", Metric("agreement"), 0.47),
     ],
 )
 def test_units_are_converted_to_those_of_our_metric(folder, row, column, metric, value):
@@ -59,9 +65,11 @@ def test_units_are_converted_to_those_of_our_metric(folder, row, column, metric,
     assert found.as_measured(metric) == pytest.approx(value, rel=1e-12)
 
 
-def test_ratios_of_qualities_need_the_papers_data():
-    assert published.comparable("speedup", False) and published.comparable("precision_at_5", False)
-    assert not published.comparable("perplexity", False) and published.comparable("perplexity", True)
+def test_ratios_of_what_is_not_relative_to_the_exact_computation_need_the_papers_data():
+    assert published.comparable(own("speedup"), False) and published.comparable(own("precision_at_5"), False)
+    perplexity, agreement = Metric("perplexity"), Metric("agreement", relative=True)
+    assert not published.comparable(perplexity, False) and published.comparable(perplexity, True)
+    assert published.comparable(agreement, False)
 
 
 def test_a_missing_file_names_the_nearest(folder):
@@ -88,4 +96,6 @@ def test_every_file_of_the_repository_loads_and_says_what_it_printed():
     files = sorted(f.relative_to(root).as_posix() for f in root.rglob("*.csv"))
     numbers = published.load(files).numbers
     assert len(files) > 30 and len(numbers) > 1000
-    assert all(float(n.text) == n.value == n.as_measured(n.metric) or n.unit in published._UNITS for n in numbers)
+    assert all(
+        float(n.text) == n.value == n.as_measured(Metric(n.metric)) or n.unit in published._UNITS for n in numbers
+    )

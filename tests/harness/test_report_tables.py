@@ -10,6 +10,8 @@ from rich.console import Console
 
 from harness import environment
 from harness.cells import Cell, Named
+from harness.metrics import Metric, described
+from harness.own_metrics import own
 from harness.recipe import Timing, parse
 from harness.report import figure, formats, render, tables
 from harness.report.claims import verdicts
@@ -63,11 +65,14 @@ def published(row="kNN-LM", column="WikiText-103 / FoSS=0", metric="perplexity",
 
 def row(labels, perplexity, foss=None, speedup=None, machine=MACHINE, scale="small", **known):
     values = {"perplexity": perplexity, "fit_s": 21.0}
-    timing = {"processes": [{"pairs": [1, 2, 3]}] * 10, "decision": None, "reason": "", "spread_method": 0.05}
+    timing = {
+        "processes": [{"pairs": [1, 2, 3]}] * 10, "decision": None, "reason": "", "timed_items": 120, "items": 120,
+    }  # fmt: skip
     intervals = {"perplexity": [perplexity - 1, perplexity + 1]}
     baseline = None
-    values["wall_clock_s"] = 2.5
+    values["latency_s"] = 0.25
     if speedup:
+        values["baseline_latency_s"] = 0.25 * speedup
         values["speedup"], intervals["speedup"] = speedup, [speedup - 0.1, speedup + 0.1]
         timing |= {"decision": "faster", "reason": "above the noise floor"}
         baseline = {"method": "lm", "params": {}}
@@ -104,11 +109,17 @@ def text(table, width=200) -> str:
 
 def test_one_line_per_cell_with_intervals_speedup_and_times():
     table = build(cells=planned())
-    assert table.header == ["row", "column", "perplexity", "foss", "speedup vs LM", "decision", "wall-clock", "fit"]
+    assert table.header == [
+        "row", "column", "perplexity", "saved searches (FoSS)", "speedup vs LM", "decision", "time per item",
+        "baseline's time per item", "items", "fit",
+    ]  # fmt: skip
     lines = table.sections[0].lines
     assert [tuple(line[:2]) for line in lines] == CELLS
-    assert lines[1][2:] == ["85.00 [84.00, 86.00]", "0", "1.800 [1.700, 1.900]", "faster", "2.5 s ± 50 ms", "21 s"]
-    assert lines[3][2:] == ["not run", *["–"] * 5]
+    assert lines[1][2:] == [
+        "85.00 [84.00, 86.00]", "0", "1.800 [1.700, 1.900]", "faster", "250 ms", "450 ms", "120", "21 s",
+    ]  # fmt: skip
+    assert lines[0][-4:] == ["250 ms", "–", "120", "21 s"]  # it was timed, and against nothing
+    assert lines[3][2:] == ["not run", *["–"] * 7]
     assert all(len(line) == len(table.header) for line in lines)
 
 
@@ -152,7 +163,7 @@ def test_ratios_where_they_mean_something_and_units_converted():
     half = published(metric="foss", value="50", unit="%", column="WikiText-103 / FoSS=0.5")
     table = build(numbers=[half, published(metric="speedup", value="2")])
     lines = table.sections[0].lines
-    assert lines[2][table.header.index("foss") + 1] == "0.5"  # 50 %, and no ratio on other data
+    assert lines[2][table.header.index(own("foss").heading) + 1] == "0.5"  # 50 %, and no ratio on other data
     assert lines[1][table.header.index("speedup vs LM") + 1] == "2 (×0.9)"
     at_paper = [row(CELLS[1], 83.25, 0.0, scale="paper")]
     table = build(at_paper, [published()], "paper")
@@ -192,7 +203,7 @@ def test_a_bound_is_not_shown_as_a_plain_number():
 def test_failed_cells_show_their_status_and_reason():
     failed = row(CELLS[1], 1.0, status="killed", error={"message": "out of memory", "log": ""})
     table = build([*rows(), failed])
-    assert table.sections[0].lines[1] == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 5]
+    assert table.sections[0].lines[1] == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 7]
     assert "kNN-LM / FoSS=0: killed, out of memory" in table.notes
     only = build([failed])
     assert only.sections[0].lines[0][2] == "KILLED" and len(only.header) == len(only.sections[0].lines[0])
@@ -283,7 +294,7 @@ def test_worked_examples_of_the_same_matter_stand_together():
 def test_a_recipe_without_named_metrics_shows_the_first_few():
     recipe = parse(RECIPE.replace("metrics: [perplexity, foss]\n", ""), "demo.yaml")
     table = tables.build(recipe, "small", rows(), Published([]))
-    assert table.header[2:4] == ["perplexity", "foss"]
+    assert table.header[2:4] == ["perplexity", "saved searches (FoSS)"]  # no time and no memory of the harness's own
 
 
 def test_an_empty_run_is_still_a_table():
@@ -328,8 +339,9 @@ def test_curves_take_measured_points_with_intervals_and_published_ones_by_label(
         published(), published(column="at the best"), published("L2S", "PTB", "speedup", "10.6"),
         published("L2S", "PTB", "precision_at_1", "0.998"),
     ])  # fmt: skip
-    assert figure.published_curves(numbers, "foss", "perplexity") == {"kNN-LM": [figure.Point(0.0, 16.65)]}
-    assert figure.published_curves(numbers, "speedup", "precision_at_1") == {"L2S": [figure.Point(10.6, 0.998)]}
+    assert figure.published_curves(numbers, own("foss"), own("perplexity")) == {"kNN-LM": [figure.Point(0.0, 16.65)]}
+    found = figure.published_curves(numbers, own("speedup"), own("precision_at_1"))
+    assert found == {"L2S": [figure.Point(10.6, 0.998)]}
 
 
 def test_the_figure_is_the_same_bytes_for_the_same_rows(tmp_path):
@@ -353,3 +365,84 @@ def test_of_baselines_that_differ_in_their_timing_the_one_in_the_same_column_is_
     vs = table.header.index("vs")
     named = [line[vs] for section in table.sections for line in section.lines if line[0] == "kNN-LM"]
     assert named == [f"LM / {column}" for column in threads]
+
+
+# ------------------------------------------------------------ what a table says of its numbers and times
+
+
+def declared(given, *measures):
+    for one in given:
+        one["described"] = described(*measures)
+    return given
+
+
+def test_the_header_has_what_rows_say_of_their_metrics_and_an_undeclared_one_stands_plainly():
+    assert build().header[2] == "perplexity" and not any("↑" in note for note in build().notes)
+    for label, unit, head in (("surprise", "", "surprise ↓"), ("", "bits", "perplexity (bits) ↓")):
+        table = build(declared(rows(), Metric("perplexity", label, unit, "lower")))
+        assert table.header[2] == head
+        assert "↑: higher is better, ↓: lower." in table.notes
+
+
+def test_seconds_are_times_by_their_unit_and_not_by_their_name():
+    named = build(declared(rows(), Metric("perplexity", "waiting", "s")))
+    assert named.header[2] == "waiting" and named.sections[0].lines[0][2] == "92.00 [91.00, 93.00] s"
+    given = rows()
+    for one in given:
+        one["metrics"]["perplexity"], one["intervals"]["perplexity"] = 0.0123, [0.0119, 0.0127]
+    named = build(declared(given, Metric("perplexity", "waiting", "s")))
+    assert named.sections[0].lines[0][2] == "12.300 [11.900, 12.700] ms"
+    plain = [row(CELLS[0], 92.0, metrics={"pages_s": 0.012})]
+    recipe = parse(RECIPE.replace("[perplexity, foss]", "[pages_s]"), "demo.yaml")
+    table = tables.build(recipe, "small", plain, Published([]))
+    assert table.header[2] == "pages_s" and table.sections[0].lines[0][2] == "0.012"  # pages, for all the table knows
+
+
+def test_items_that_were_timed_twice_are_counted_apart():
+    given = rows()
+    given[1]["timing"] |= {"timed_items": 120, "items": 96}
+    given[2]["timing"] |= {"timed_items": 90_000, "items": None}  # too many in a pass to name each
+    table = build(given)
+    position = table.header.index("items")
+    assert [line[position] for line in table.sections[0].lines] == ["120", "120 (96 different)", "90,000"]
+
+
+def test_the_hot_loop_stands_next_to_the_speedup_where_any_row_has_it():
+    given = rows()
+    given[1]["metrics"]["hot_loop_speedup"], given[1]["intervals"]["hot_loop_speedup"] = 3.6, [3.5, 3.7]
+    table = build(given)
+    position = table.header.index("speedup vs LM") + 1
+    assert table.header[position] == "hot loop"
+    assert [line[position] for line in table.sections[0].lines] == ["–", "3.600 [3.500, 3.700]", "–"]
+    assert "hot loop" not in build().header
+
+
+def test_fits_and_disturbances_are_named_below_and_above():
+    given = rows()
+    given[1]["counters"]["fits"] = given[2]["counters"]["fits"] = 3
+    text = "other processes took 0.20 of a core"
+    given[0]["timing"]["disturbed"] = given[1]["timing"]["disturbed"] = text
+    given[2]["timing"]["disturbed"] = "the host withheld 0.30 of a core"
+    table = build(given)
+    assert any("10 processes × 3 pairs or 10 processes × 3 pairs over 3 fits" in fact for fact in table.facts)
+    assert f"Disturbed: {text} (LM; kNN-LM / FoSS=0)." in table.notes
+    assert "Disturbed: the host withheld 0.30 of a core (kNN-LM / FoSS=0.5)." in table.notes
+    assert not any("fit" in fact for fact in build().facts) and not any("Disturbed" in n for n in build().notes)
+
+
+def test_a_recipe_may_name_parameters_as_columns(tmp_path):
+    recipe = parse(RECIPE.replace("[perplexity, foss]", "[perplexity, method.distance, task.batch]"), "demo.yaml")
+    given = [row(CELLS[0], 92.0), row(CELLS[1], 85.0, params={"method": {"distance": "exact"}, "task": {"batch": 8}})]
+    table = tables.build(recipe, "small", given, Published([]))
+    assert table.header[3:5] == ["distance", "batch"]
+    assert [line[3:5] for line in table.sections[0].lines] == [["–", "–"], ["exact", "8"]]
+    assert list(csv.DictReader(io.StringIO(render.as_csv(table))))[1]["method.distance"] == "exact"
+
+
+def test_a_published_time_stands_beside_the_time_per_item_in_its_unit():
+    table = build(numbers=[published(metric="latency_ms", value="125", unit="ms")])
+    position = table.header.index("time per item")
+    assert table.header[position + 1] == "paper"
+    assert [line[position + 1] for line in table.sections[0].lines] == ["–", "125 ms", "–"]
+    dropped = text(table, 60)
+    assert "time per item" in dropped.split("Not enough room for")[1] and "125 ms" not in dropped
