@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from harness import parameters
 from harness.artifacts import digest
+from harness.comparing import is_timed
 from harness.errors import RequestError, unknown
 from harness.matching import find
 from harness.recipe import CellOf, CellSpec, Fidelity, Recipe, Reference, ScaleSpec, TaskSpec, Timing
@@ -147,7 +148,8 @@ class _Expansion:
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
                 fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
-                timed=spec.timed, seed=self.recipe.seed, published=published,
+                timed=spec.timed and (kind == "method" or is_timed(self.registry.resolve(kind, method.name))),
+                seed=self.recipe.seed, published=published,
             )  # fmt: skip
 
     def _labels(

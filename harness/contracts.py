@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.metrics import Metric
+from harness.ratios import Ratio
 
 Contract = Literal["token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation"]
 CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation")
@@ -193,7 +194,7 @@ class Method(ABC):
     """Base of all methods. Parameters are keyword-only arguments of `__init__`, annotated and with defaults.
 
     A parameter whose name is a Python keyword ends in an underscore (`lambda_` is `lambda` in recipes).
-    measures: what its counters and derived figures are, where tables should show more than their names.
+    measures: what its counters and ratios are, where tables should show more than their names.
     """
 
     contract: ClassVar[Contract]
@@ -206,11 +207,9 @@ class Method(ABC):
         """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
         return {}
 
-    def derived(self, process: Mapping[str, Any]) -> dict[str, float]:
-        """Figures that follow from the sample of one timing process; the row's metric is their median over processes.
-
-        process: its `pairs` (`harness.timing.ProcessSample`) and the `phases` of `method` and `speed_baseline`.
-        """
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Metrics that follow from the samples of a timing process; the row has their median over processes."""
         return {}
 
     @property
@@ -328,7 +327,10 @@ class RetrievalGeneration(Method):
 
     @abstractmethod
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
-        """Continue one prompt (ids) by at most `limit` tokens."""
+        """Continue one prompt (ids) by at most `limit` tokens.
+
+        Phases: `retrieve` while it waits for what is searched, `encode` while it makes a query of text.
+        """
 
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -20,6 +20,7 @@ from harness.artifacts import default_cache
 from harness.contracts import Artifacts, Decoded, Phases, Shared, TokenScores, TopK
 from harness.errors import RequestError
 from harness.phases import NoPhases
+from harness.ratios import Ratio
 from harness.settings import Context, Measure, Scale
 
 if TYPE_CHECKING:
@@ -51,10 +52,12 @@ class Driver(ABC):
     """One contract's way from a method and a setting to answers and fidelity.
 
     demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
-    counts. consecutive: a timed pass holds neighbours of the pool, because in use they follow each other.
+    counts. ratios: metrics of the timed calls beside the speedup. consecutive: a timed pass holds neighbours of the
+    pool, because in use they follow each other.
     """
 
     demands: ClassVar[tuple[Demand, ...]]
+    ratios: ClassVar[Mapping[str, Ratio]] = {}
     consecutive: ClassVar[bool] = False
 
     @abstractmethod
@@ -338,7 +341,14 @@ class DecodingDriver(Driver):
 
 
 class RetrievalDriver(DecodingDriver):
-    """As for sequence decoding, one prompt at a time."""
+    """As for sequence decoding, one prompt at a time. `baseline_retrieval_share`: of the time of the speed baseline's
+    calls, what retrieval took with the encoding of queries."""
+
+    ratios: ClassVar[Mapping[str, Ratio]] = {
+        "baseline_retrieval_share": Ratio(
+            {"speed_baseline.retrieve": 1, "speed_baseline.encode": 1}, per={"baseline": 1}
+        )
+    }
 
     def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
         method.fit(setting.model, setting.knowledge, setting.validation, artifacts)
@@ -356,6 +366,7 @@ DRIVERS: dict[str, Driver] = {
     "sequence-decoding": DecodingDriver(),
     "retrieval-generation": RetrievalDriver(),
 }
+SEQUENCES = DRIVERS["sequence-decoding"]  # compares the answers of a timed analysis, which are sequences of ids
 
 
 def quality(driver: Driver, method: Any, setting: Any, shared: Shared | None) -> Any:

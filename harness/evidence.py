@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness import ratios
 from harness.statistics import interval_over_processes
 from harness.timing import Summary, decide, of_row
 
@@ -77,21 +78,33 @@ def _derived(row: Row) -> tuple[dict[str, float | None], dict[str, list[float] |
     """Metrics, intervals, and the keys of `timing` that follow from a row's samples; None for what does not."""
     timing: Mapping[str, Any] = row["timing"] or {}
     summary = decide(of_row(timing["processes"]), exploratory=row["scale"] == "mini", objections=timing["objections"])
+    if row["speed_baseline"] is None:  # an analysis, which names its ratios
+        summary.speedup = summary.interval = None
     limit = row["counters"].get("limit")
-    metrics = _metrics(summary, limit)
     interval, hot = summary.interval, summary.hot_interval
+    metrics = _metrics(summary, limit)
     intervals = {
         "speedup": list(interval) if interval else None,
         "share_of_limit": [end / limit for end in interval] if interval and limit else None,
         "hot_loop_speedup": list(hot) if hot else None,
     }
+    for name, ratio in (timing.get("ratios") or {}).items():
+        metrics[name], intervals[name] = _over_processes([ratios.value(ratio, one) for one in timing["processes"]])
     evidence = {
         "noise_floor": summary.noise_floor, "repeat": summary.repeat, "items": summary.items,
         "timed_items": summary.timed, "outliers": summary.outliers, "decision": summary.decision,
         "reason": summary.reason,
     }  # fmt: skip
-    figures, ends = _figures(timing["processes"])
-    return figures | metrics, ends | intervals, evidence
+    return metrics, intervals, evidence
+
+
+def _over_processes(values: Sequence[float | None]) -> tuple[float | None, list[float] | None]:
+    """The median of a ratio, one value a process, and the interval of exactly that; None where a process has none."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    interval = interval_over_processes(known)
+    return median(known), list(interval) if interval else None
 
 
 def _metrics(summary: Summary, limit: float | None) -> dict[str, float | None]:
@@ -123,13 +136,3 @@ def _equal(said: Any, follows: Any) -> bool:
     if isinstance(follows, Sequence) and not isinstance(follows, str):
         return isinstance(said, list) and len(said) == len(follows) and all(map(_equal, said, follows))
     return bool(said == follows)
-
-
-def _figures(processes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """What the method derives from each process's sample (`Method.derived`): medians over processes, where every one
-    has it, and their intervals."""
-    every = [process.get("derived") or {} for process in processes]
-    values = {name: [one[name] for one in every] for name in every[0] if all(name in one for one in every)}
-    intervals = {name: interval_over_processes(of_each) for name, of_each in values.items()}
-    medians = {name: median(of_each) for name, of_each in values.items()}
-    return medians, {name: list(ends) for name, ends in intervals.items() if ends is not None}

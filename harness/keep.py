@@ -192,8 +192,9 @@ def _replace(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _enough(row: Row) -> bool:
-    """Whether a row has samples for a claim; rows that state no speedup need none."""
-    if row["speed_baseline"] is None or row["metrics"].get("speedup") is None:
+    """Whether a row has samples for a claim; rows that compare no times need none."""
+    paired = row["speed_baseline"] is not None and row["metrics"].get("speedup") is not None
+    if not paired and (row["timing"] or {}).get("decision") is None:
         return True
     processes, pairs = shape(row)
     return any(processes >= n and pairs >= m for n, m in LEAST)

@@ -59,8 +59,11 @@ def record_quality(cell: Cell, row: Row, fits: Sequence[Mapping[str, Any]], dema
     row["fidelity"] = _fidelity(cell, row["metrics"], demands)
 
 
-def record_timing(cell: Cell, row: Row, responses: Sequence[dict[str, Any]], objections: Sequence[str]) -> None:
-    """Samples of a cell's timing processes and what follows from them, into its row."""
+def record_timing(
+    row: Row, responses: Sequence[dict[str, Any]], objections: Sequence[str], ratios: Mapping[str, Any]
+) -> None:
+    """Samples of a cell's timing processes and what follows from them, into its row. ratios: `harness.ratios.Ratio` of
+    metrics beside the speedup, as dictionaries."""
     memory = responses[0]["memory_mib"]
     if memory.get("method") is not None:
         row["metrics"]["memory_mib"] = memory["method"]
@@ -69,6 +72,7 @@ def record_timing(cell: Cell, row: Row, responses: Sequence[dict[str, Any]], obj
     row["timing"] = {
         "processes": list(responses),
         "objections": list(objections),
+        "ratios": dict(ratios),
         "disturbed": disturbance(response["quiet"] for response in responses),
     }
     state(row)

@@ -30,6 +30,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from harness.comparing import is_timed
 from harness.errors import RequestError, unknown
 
 Kind = Literal["method", "task", "analysis", "command"]
@@ -115,7 +116,8 @@ class Registry:
         actual = getattr(found, "contract", None)
         if kind == "method" and actual != entry.contract:
             raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
-        if kind == "analysis" and isinstance(found, type) and not any("__call__" in vars(c) for c in found.__mro__):
+        callable_ = not isinstance(found, type) or any("__call__" in vars(c) for c in found.__mro__)
+        if kind == "analysis" and not callable_ and not is_timed(found):
             raise RequestError(f"the analysis {name!r} cannot be called: give {entry.target} a method `__call__`")
         return found
 

@@ -22,7 +22,7 @@ from harness import environment, sources
 from harness.artifacts import Cache, digest
 from harness.cells import Cell, Named
 from harness.display import Display
-from harness.drivers import DRIVERS, Driver
+from harness.drivers import DRIVERS, SEQUENCES, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
 from harness.own_metrics import of
@@ -147,12 +147,13 @@ class Runner:
 
     def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
         outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
-        if outcome.status == "ok":
-            row["metrics"] = outcome.response["metrics"]
-            row["intervals"] = outcome.response["intervals"]
-            row["counters"] = outcome.response["counters"]
-            row["described"] = outcome.response["described"]
-        return outcome
+        if outcome.status != "ok":
+            return outcome
+        response = outcome.response
+        row["metrics"], row["intervals"], row["counters"], row["described"] = (
+            response[part] for part in ("metrics", "intervals", "counters", "described")
+        )
+        return self._time(cell, row, "compare", [response["manifests"]], response["ratios"]) if cell.timed else outcome
 
     def _run_pair(self, cell: Cell, row: Row) -> Outcome:
         request = self._request(cell)
@@ -172,26 +173,34 @@ class Runner:
         record_quality(cell, row, fits, self._driver(cell).demands)
         if not cell.timed:
             return fitted
-        before = environment.capture(self.device)
-        responses = []
+        ratios = {name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"]
+        outcome = self._time(cell, row, "time", [fit["manifests"] for fit in fits], ratios)
+        if outcome.status == "ok":
+            assert row["timing"] is not None
+            row["timing"]["counters"] = fits[0]["timing_counters"]
+        return outcome
+
+    def _time(
+        self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]], ratios: dict[str, Any]
+    ) -> Outcome:
+        """Run the timing processes of a cell, which open what its fits built in turn, and record them."""
+        request, before = self._request(cell), environment.capture(self.device)
+        responses: list[dict[str, Any]] = []
         done = self._processes(row["hashes"]["key"])  # a repeat draws other items
         for process in range(done, done + cell.timing.processes):
             self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
-            fit = process % len(fits)
+            fit = process % len(manifests)
             timed = {
-                **request, "process": process, "fit": fit, "manifests": fits[fit]["manifests"],
-                "memory": process == done,
+                **request, "process": process, "fit": fit, "manifests": manifests[fit], "memory": process == done,
                 "answers": str(self._answers(cell, f"time{process}")),
             }  # fmt: skip
-            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell)
+            outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
                 return outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
         after = environment.capture(self.device)
         objections = self._objections(cell, row, responses, environment.changed(before, after))
-        record_timing(cell, row, responses, objections)
-        assert row["timing"] is not None
-        row["timing"]["counters"] = fits[0]["timing_counters"]
+        record_timing(row, responses, objections, ratios)
         return outcome
 
     def _processes(self, key: str) -> int:
@@ -200,6 +209,9 @@ class Runner:
         return sum(len(timing["processes"]) for timing in earlier if timing)
 
     def _driver(self, cell: Cell) -> Driver:
+        """What compares the answers of the cell's sides."""
+        if cell.kind == "analysis":
+            return SEQUENCES
         return DRIVERS[self.registry.entry("method", cell.method.name).contract]
 
     def _answers(self, cell: Cell, part: str) -> Path:
@@ -210,7 +222,7 @@ class Runner:
         self, cell: Cell, row: Row, responses: Sequence[dict[str, Any]], changes: Sequence[str]
     ) -> list[str]:
         """Why the samples of a cell support no claim, whatever they show."""
-        if cell.speed_baseline is None:
+        if cell.kind == "pair" and cell.speed_baseline is None:
             return []
         found = []
         fidelity = row["fidelity"]
@@ -219,7 +231,7 @@ class Runner:
             found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
         files = [self._answers(cell, f"time{response['process']}") for response in responses]
         found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
-        if not _qualities(row):
+        if cell.kind == "pair" and not _qualities(row):
             found.append("no quality was measured")
         if changes:
             found.append(f"the environment changed during the run: {'; '.join(changes)}")
@@ -227,7 +239,7 @@ class Runner:
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
-        threads = cell.timing.threads if mode == "time" or cell.scale == "mini" else None
+        threads = cell.timing.threads if mode in ("time", "compare") or cell.scale == "mini" else None
         return self.executor.run(
             mode, request, self.folder / "logs", label,
             timeout=cell.timing.timeout, threads=threads, report=self.display.report,

@@ -4,7 +4,8 @@ prepare   load the task (train and cache its model where the scale says so), rep
 fit       fit method and baselines, run the quality pass, report metrics, fidelity, counters, artifact manifests
 time      open the artifacts, time pairs of baseline and method on items of its own, report samples, phases and how the
           answers of the timed calls compare with the baseline's
-analysis  call a named analysis, report its metrics and counters
+analysis  call a named analysis, report its metrics and counters; fit it where it is a timed one
+compare   open a timed analysis, time pairs of its two sides on items of its own, report samples and sums
 
 The response is written atomically; without one the runner knows that the process died. An error that a user can act on
 travels in the response; any other one ends in a traceback on standard error, which is the cell's log.
@@ -20,6 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,10 @@ from typing import Any
 import numpy as np
 
 from harness.artifacts import Cache, CellArtifacts, SharedResults, salt, write_atomically
+from harness.comparing import TimedAnalysis
+from harness.contracts import Decoded, Trace
 from harness.drawing import passes
-from harness.drivers import DRIVERS, Driver, Essence, context, quality
+from harness.drivers import DRIVERS, SEQUENCES, Driver, Essence, context, quality
 from harness.errors import HarnessError
 from harness.memory import peak_of, peak_resident
 from harness.metrics import described
@@ -37,7 +41,7 @@ from harness.progress import Progress
 from harness.quiet import Watch
 from harness.registry import Registry, construct
 from harness.settings import Measure, Setting
-from harness.timing import Side, measure
+from harness.timing import Measured, Side, measure
 
 Request = dict[str, Any]
 Response = dict[str, Any]
@@ -67,6 +71,11 @@ class _Cell:
         if number and method.random_fit and "seed" in params:
             method = construct(target, {**params, "seed": params["seed"] + number})
         return method
+
+    def analysis(self) -> Any:
+        """The analysis that the request names."""
+        wanted = self.request["method"]
+        return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
 
     def salt_of(self, role: str) -> dict[str, Any]:
         """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
@@ -125,6 +134,7 @@ def fit(request: Request) -> Response:
     _keep_answers(request, {"method": essence})
     return {
         "random": method.random_fit,
+        "ratios": {name: asdict(ratio) for name, ratio in method.ratios.items()},
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,
         "manifests": manifests,
@@ -186,13 +196,8 @@ def timed(request: Request) -> Response:
         ours, theirs = essences["method"], essences["fidelity_baseline"]
         items = [setting.timed[i] for i in measured.items.tolist()]
         found = driver.fidelity(ours, theirs) | driver.differences(methods["method"], setting, items, ours, theirs)
-    times = {f"{name}_ns": values for name, values in measured.times.items()}
-    _keep_answers(request, {**essences, "time": {"items": measured.items, **times}})
-    answer = {
+    answer = _account(request, measured, essences, watch) | {
         "phases": {role: one.phases for role, one in sides.items()},
-        "threads": _threads(),
-        "quiet": watch.as_dict(),
-        "answers_sha256": {role: _hash(essence) for role, essence in essences.items()},
         "fidelity": {name: measure.value for name, measure in found.items()},
         "memory_mib": {},
     }
@@ -201,8 +206,18 @@ def timed(request: Request) -> Response:
         answer["memory_mib"] = {
             role: peak_of(partial(one.run, first), request["device"]) for role, one in sides.items()
         }
-    record = measured.sample.as_dict() | answer
-    return record | {"derived": methods["method"].derived(record)}
+    return measured.sample.as_dict() | answer
+
+
+def _account(request: Request, measured: Measured, essences: dict[str, Essence], watch: Watch) -> Response:
+    """Keep a timing process's answers and times, and say what every such process says of them and of itself."""
+    times = {f"{name}_ns": values for name, values in measured.times.items()}
+    _keep_answers(request, {**essences, "time": {"items": measured.items, **times}})
+    return {
+        "threads": _threads(),
+        "quiet": watch.as_dict(),
+        "answers_sha256": {role: _hash(essence) for role, essence in essences.items()},
+    }
 
 
 def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
@@ -240,21 +255,55 @@ def _hash(essence: Essence) -> str:
 
 def analysis(request: Request) -> Response:
     cell = _Cell(request)
-    target = cell.registry.resolve("analysis", request["method"]["name"])
-    run = construct(target, request["method"]["params"])
+    run = cell.analysis()
     artifacts = CellArtifacts(cell.cache, salt=cell.salt)
-    metrics: dict[str, Measure] = run(cell.setting, artifacts, cell.progress)
+    metrics: dict[str, Measure] = {}
+    ratios: dict[str, Any] = {}
+    if isinstance(run, TimedAnalysis):
+        run.fit(cell.setting, artifacts, cell.progress)
+        ratios = {name: asdict(ratio) for name, ratio in run.ratios.items()}
+    else:
+        metrics = run(cell.setting, artifacts, cell.progress)
     return {
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
         "counters": dict(artifacts.values),
-        "described": described(*getattr(target, "measures", ())),
+        "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),
+        "manifests": artifacts.manifest(),
+        "ratios": ratios,
     }
 
 
-MODES: dict[str, Callable[[Request], Response]] = {"prepare": prepare, "fit": fit, "time": timed, "analysis": analysis}
+def compare(request: Request) -> Response:
+    cell = _Cell(request)
+    run: TimedAnalysis = cell.analysis()
+    run.open(cell.setting, CellArtifacts(cell.cache, salt=cell.salt, **request["manifests"]))
+    synchronise, watch = _synchroniser(request["device"]), Watch()
+    baseline, method = (
+        Side(ask, run.inputs, synchronise=synchronise, watch=watch) for ask in (run.baseline, run.method)
+    )
+    process, (pool, sample) = request["process"], run.items()
+    measured = measure(
+        baseline,
+        method,
+        passes(pool, sample, request["timing"]["pairs"] + 1, process, request["seed"]),
+        swap=process % 2 == 1,
+        progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
+    )
+    essences = {
+        role: SEQUENCES.essence([Decoded(list(ids), Trace()) for call in calls for ids in run.answers(call)])
+        for role, calls in (("method", measured.method), ("fidelity_baseline", measured.baseline))
+    }
+    return measured.sample.as_dict() | _account(request, measured, essences, watch) | {
+        "sums": run.sums(measured.baseline), "phases": {}, "fidelity": {}, "memory_mib": {},
+    }  # fmt: skip
+
+
+MODES: dict[str, Callable[[Request], Response]] = {
+    "prepare": prepare, "fit": fit, "time": timed, "analysis": analysis, "compare": compare,
+}  # fmt: skip
 
 
 def _synchroniser(device: str) -> Callable[[], None] | None:

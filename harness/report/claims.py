@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from harness.cells import Cell
 from harness.errors import RequestError
@@ -110,8 +110,8 @@ class _Judge:
         other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
         value = self._value(row)
         for each in (row, other):
-            if self.metric.kind == "speed" and each is not None:
-                self._speed_may_be_judged(each)
+            if each is not None and self._is_timed(each):
+                self._times_may_be_judged(each)
         if other is not None:
             self._rows_may_be_compared(row, other)
         bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
@@ -124,10 +124,26 @@ class _Judge:
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
-        if outcome == "holds" and self.metric.kind == "speed" and other is None and claim.judged != "upper end":
-            limit = (value_of(row, "limit") or 1.0) if claim.metric == "share_of_limit" else 1.0
-            outcome = _allowed_by_decision(row, claim.is_, scaled[0] * limit, self.metric.equal)
+        equal = self._equal(row)
+        if outcome == "holds" and equal is not None and other is None and claim.judged != "upper end":
+            outcome = _allowed_by_decision(row, claim.is_, scaled[0], equal)
         return outcome, detail
+
+    def _is_timed(self, row: Row) -> bool:
+        """Whether the metric follows from timing samples, or would if this row had any."""
+        return self.metric.kind == "speed" or self.claim.metric in _ratios(row) or self._is_timed_analysis(row)
+
+    def _is_timed_analysis(self, row: Row) -> bool:
+        return any(cell.kind == "analysis" and cell.timed for cell in self.cells if cell.name == row["cell"])
+
+    def _equal(self, row: Row) -> float | None:
+        """The metric where both sides take equally long; None for one that does not compare two times."""
+        if self.claim.metric == "share_of_limit":
+            return 1 / (value_of(row, "limit") or 1.0)
+        if self.claim.metric in (ratios := _ratios(row)):
+            equal: float | None = ratios[self.claim.metric].get("equal")
+            return equal
+        return self.metric.equal if self.metric.kind == "speed" else None
 
     def _row(self, wanted: CellOf) -> Row:
         """The finished row of the cell that ran this."""
@@ -164,7 +180,7 @@ class _Judge:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
         interval = interval_of(row, self.claim.metric)
         if interval is None:
-            name, timed = self.claim.metric, self.metric.kind in ("speed", "time")
+            name, timed = self.claim.metric, self._is_timed(row) or self.metric.kind == "time"
             if row["metrics"].get(name) is None and not timed:
                 return value, value
             few = "too few processes or pairs" if timed else "too few items"
@@ -176,10 +192,11 @@ class _Judge:
             raise _UndecidedError("not settled", message, None)
         return low, high
 
-    def _speed_may_be_judged(self, row: Row) -> None:
+    def _times_may_be_judged(self, row: Row) -> None:
         timing = row["timing"] or {}
         decision, reason = timing.get("decision"), timing.get("reason") or "no reason given"
-        if row["fidelity"] is None or row["fidelity"].get("holds") is not True:
+        holds = (row["fidelity"] or {}).get("holds") is True
+        if not holds and not self._is_timed_analysis(row):  # an analysis has no quality pass, its decision says it all
             unchecked = row["fidelity"] is None
             message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
             raise _UndecidedError("not settled", f"no claim, {row['cell']} {message}", None)
@@ -243,9 +260,14 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
     return "holds" if holds else "does not hold" if fails else "no difference shown"
 
 
+def _ratios(row: Row) -> dict[str, Any]:
+    """The metrics beside the speedup that follow from the row's samples."""
+    return (row["timing"] or {}).get("ratios") or {}
+
+
 def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:
-    """A speed beyond `equal`, such as a speedup beyond 1, counts only when the timing's own decision, which knows the
-    noise floor, says so."""
+    """A speedup beyond 1, or another comparison beyond its value for equal times, counts only when the timing's own
+    decision, which knows the noise floor, says so."""
     decision = (row["timing"] or {}).get("decision")
     if comparison in ("above", "at least") and bound >= equal and decision != "faster":
         return "no difference shown"

@@ -123,7 +123,9 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
-    return len(names) > 1 and len(names) == sum(bool(row["speed_baseline"]) for row in rows)
+    return len(names) > 1 and len(names) == sum(
+        bool(row["speed_baseline"] or (row["timing"] or {}).get("decision")) for row in rows
+    )
 
 
 def _each(rows: Sequence[Row], key: str) -> str:

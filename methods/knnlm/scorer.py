@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from harness.errors import RequestError
 from harness.metrics import Metric
 from harness.phases import NoPhases
 from harness.progress import Progress
+from harness.ratios import Ratio
 from harness.registry import method
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.index import EXACT, Backend, IndexOptions
@@ -63,7 +64,7 @@ class KnnLm(TokenScoring):
 
     measures = (
         *COUNTERS,
-        Metric("saved_share", "saved time / (FoSS × share of search)", "", "higher", "speed", equal=0.0),
+        Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
     def __init__(
@@ -175,18 +176,17 @@ class KnnLm(TokenScoring):
             "temperature": temperature,
         }
 
-    def derived(self, process: Mapping[str, Any]) -> dict[str, float]:
-        """`saved_share`: the share of time saved over FoSS x the share that searches take of the baseline's time, 1
-        where each search left out saves all that it costs. None without FoSS, or against what does not search.
+    @property
+    def ratios(self) -> dict[str, Ratio]:
+        """`saved_share`: the time saved over FoSS x the time of the baseline's searches, 1 where each search left out
+        saves all that it costs. None without FoSS; no value against a baseline that does not search.
 
         Source: Alon et al., 2022, Appendix C, Figure 14 (saved time against FoSS).
         """
-        seconds = process["phases"].get("speed_baseline", {}).get("seconds", {})
-        searching = sum(seconds.get(phase, 0.0) for phase in ("search", "distance"))
-        if not (self.foss and searching):
+        if not self.foss:
             return {}
-        baseline, ours = (sum(sum(pair[side]) for pair in process["pairs"]) for side in ("baseline_ns", "method_ns"))
-        return {"saved_share": (1 - ours / baseline) / (self.foss * searching / sum(seconds.values()))}
+        searching = {f"speed_baseline.{phase}": self.foss for phase in ("search", "distance")}
+        return {"saved_share": Ratio({"baseline": 1.0, "method": -1.0}, searching, equal=0.0)}
 
     def _searched(
         self,

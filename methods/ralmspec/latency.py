@@ -2,78 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.comparing import TimedAnalysis
 from harness.contracts import Artifacts
 from harness.errors import RequestError
 from harness.progress import Progress
+from harness.ratios import Ratio
 from harness.registry import analysis
-from harness.settings import Measure, RetrievalSetting
-from harness.statistics import block_bootstrap, mean_interval
+from harness.settings import RetrievalSetting
 from methods.knnlm.ranges import within
-from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
+from methods.ralmspec.retrieval.retrievers import (
+    Retriever,
+    RetrieverOptions,
+    build_retriever,
+    open_retriever,
+    passages_hash,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")
 @dataclass(kw_only=True)
-class RetrieverLatency(RetrieverOptions):
-    """Latency of searching `batch` queries at once: successive contexts of one text, as a verification has them, four
-    words apart, of `query_words` words each.
+class RetrieverLatency(RetrieverOptions, TimedAnalysis):
+    """Latency of searching `batch` queries at once against the same queries one by one: successive contexts of one
+    text, as a verification has them, four words apart, of `query_words` words each. An item is such a batch.
 
-    k: passages asked for. repeats: batches. The retriever's parameters: see `RetrieverOptions`.
+    k: passages asked for. batches: of one timed pass. The retriever's parameters: see `RetrieverOptions`.
     """
 
     batch: int = 1
     k: int = 20
-    repeats: int = 30
+    batches: int = 4
     query_words: int = 25
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("batch", 1), ("k", 1), ("repeats", 2), ("query_words", 1)):
-            within(f"retriever-latency: {name}", getattr(self, name), least)
+        for name in ("batch", "k", "batches", "query_words"):
+            within(f"retriever-latency: {name}", getattr(self, name), 1)
 
-    def __call__(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`latency_per_query_ms` and `latency_ms` (of the batch), means over batches with 95% intervals;
-        `sequential_ms`: the same queries one by one; `batching_gain`: how many times as long these take. Which of the
-        two comes first alternates. Raises `RequestError` when the task has no passages of text.
-        """
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Milliseconds: `latency_ms` of a batch, `latency_per_query_ms`, `sequential_ms` of its queries one by one.
+        `batching_gain`: how many times as long these take."""
+        return {
+            "latency_ms": Ratio({"method": 1e3}, per={"items": 1}),
+            "latency_per_query_ms": Ratio({"method": 1e3}, per={"items": self.batch}),
+            "sequential_ms": Ratio({"baseline": 1e3}, per={"items": 1}),
+            "batching_gain": Ratio({"baseline": 1}, per={"method": 1}, equal=1),
+        }
+
+    def fit(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> None:
+        """Build the retriever. Raises `RequestError` when the task has no passages of text."""
         passages = setting.knowledge
         if not len(passages) or not isinstance(passages[0], str):
             raise RequestError(
                 "retriever-latency searches passages of text, which this task does not have; use qa-latency"
             )
         build_retriever(passages, passages_hash(passages), artifacts, self)
-        opened = open_retriever(artifacts, self)
-        rng = np.random.default_rng(0)
-        times = np.empty((2, self.repeats))  # together, one by one
-        for number in range(-2, self.repeats):  # the first two warm up
-            queries = _contexts(passages, opened, self.batch, self.query_words, rng)
-            calls = [[queries], [[query] for query in queries]]
-            for side in (0, 1) if number % 2 else (1, 0):
-                started = perf_counter()
-                for call in calls[side]:
-                    opened.search(call, self.k)
-                times[side, number] = (perf_counter() - started) * 1e3
-            progress.update("searches", number + 1, self.repeats, "batches")
         artifacts.values.update(passages=len(passages))
-        together, apart = times
-        gain = block_bootstrap([apart, together], lambda a, t: a / t, 1) or (None, None)
-        means = {"latency_ms": together, "latency_per_query_ms": together / self.batch, "sequential_ms": apart}
-        return {
-            **{name: Measure(float(v.mean()), *(mean_interval(v) or (None, None))) for name, v in means.items()},
-            "batching_gain": Measure(float(apart.mean() / together.mean()), *gain),
-        }
 
+    def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
+        self.passages: Sequence[str] = setting.knowledge
+        self.opened: Retriever = open_retriever(artifacts, self)
 
-def _contexts(passages: Sequence[str], retriever: Any, batch: int, words: int, rng: np.random.Generator) -> list[Any]:
-    """Queries of `batch` contexts of a growing text, which begins in a passage drawn at random."""
-    text: list[str] = []
-    while len(text) < words + 4 * batch:
-        text += passages[int(rng.integers(len(passages)))].split() or ["nothing"]
-    return [retriever.encode(" ".join(text[4 * i : 4 * i + words])) for i in range(batch)]
+    def items(self) -> tuple[int, int]:
+        """A batch for each passage, in which its text begins."""
+        return len(self.passages), self.batches
+
+    def inputs(self, items: NDArray[np.int64]) -> list[list[Any]]:
+        return [self._queries(item) for item in items.tolist()]
+
+    def _queries(self, item: int) -> list[Any]:
+        """`batch` contexts of a growing text: this passage's, then that of others, drawn with its number as the
+        seed."""
+        rng, text = np.random.default_rng(item), self.passages[item].split()
+        while len(text) < self.query_words + 4 * self.batch:
+            text += self.passages[int(rng.integers(len(self.passages)))].split() or ["nothing"]
+        return [self.opened.encode(" ".join(text[4 * i : 4 * i + self.query_words])) for i in range(self.batch)]
+
+    def baseline(self, given: list[Any]) -> list[NDArray[np.int64]]:
+        return [self.opened.search([query], self.k)[0] for query in given]
+
+    def method(self, given: list[Any]) -> list[NDArray[np.int64]]:
+        return self.opened.search(given, self.k)
+
+    def answers(self, call: list[NDArray[np.int64]]) -> list[Sequence[int]]:
+        """The passages found for each query, in whatever order."""
+        return [sorted(found.tolist()) for found in call]

@@ -4,90 +4,102 @@ verification): what two threads of a small machine make of the ideal."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from harness.comparing import TimedAnalysis
 from harness.contracts import Artifacts
 from harness.phases import NoPhases
 from harness.progress import Progress
+from harness.ratios import Ratio
 from harness.registry import analysis
-from harness.settings import Measure, RetrievalSetting
-from harness.statistics import block_bootstrap, mean_interval
+from harness.settings import RetrievalSetting
 from methods.knnlm.ranges import within
 from methods.ralmspec.ralm import IterativeOptions, RalmSpec
 from methods.ralmspec.record import Record
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Call = tuple[Sequence[int], Record]  # output ids and what happened
+
 
 @analysis("asynchronous-saving", summary="share of the ideal saving that asynchronous verification reaches")
 @dataclass(kw_only=True)
-class AsynchronousSaving(IterativeOptions):
+class AsynchronousSaving(IterativeOptions, TimedAnalysis):
     """The same requests at a fixed stride, synchronously on one thread, and asynchronously with one thread for the
     steps and one for the verifications, in turn. The ideal hides, in every round whose steps were all right, the
     shorter of a step and a verification, a and b as the request has them synchronously. It is the paper's, which lets
     one step overlap; here as many do as there is time for, so where b > a the share can exceed 1. `pipelined_s` is what
     could be saved so: the shorter of all the round's steps and its verification.
 
-    prompts: the first so many are asked, or all the task has (counter `requests`). stride, prefetch: as in `ralmspec`.
-    The others: see `IterativeOptions`.
+    An item is a prompt that the task offers for timing. stride, prefetch: as in `ralmspec`. The others: see
+    `IterativeOptions`.
     """
 
-    prompts: int = 20
     stride: int = 3
     prefetch: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("prompts", "stride"):
-            within(f"asynchronous-saving: {name}", getattr(self, name), 1)
-        parameters = asdict(self)
-        del parameters["prompts"]
-        self.sides = [RalmSpec(**parameters, asynchronous=asynchronous) for asynchronous in (False, True)]
+        within("asynchronous-saving: stride", self.stride, 1)
+        self.synchronous, self.asynchronous = (
+            RalmSpec(**asdict(self), asynchronous=asynchronous) for asynchronous in (False, True)
+        )
 
-    def __call__(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`synchronous_s`, `asynchronous_s`, `ideal_s`, `pipelined_s` (of saving): means a request, with 95% intervals.
-        `asynchronous_share`, `pipelined_share`: saved of the sum of either, with a bootstrap interval over requests.
-        """
-        self.sides[0].fit(setting.model, setting.knowledge, setting.validation, artifacts)
-        chosen = setting.evaluation[: self.prompts]
-        times, ideals = np.empty((2, len(chosen))), np.empty((2, len(chosen)))
-        with _one_thread():
-            for method in self.sides:
-                method.open(setting.model, artifacts)
-                method.generate(setting.model, chosen[0], setting.limit, NoPhases())  # warms up
-            for number, prompt in enumerate(chosen):
-                for side in (0, 1) if number % 2 else (1, 0):
-                    seconds, record = _timed(self.sides[side], setting, prompt)
-                    times[side, number] = seconds
-                    if side == 0:
-                        ideals[:, number] = _ideal(record)
-                progress.update("requests", number + 1, len(chosen), "prompts")
-        artifacts.values.update(requests=len(chosen))
-        synchronous, asynchronous = times
-        means = {
-            "synchronous_s": synchronous,
-            "asynchronous_s": asynchronous,
-            "ideal_s": ideals[0],
-            "pipelined_s": ideals[1],
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Seconds a request: `synchronous_s`, `asynchronous_s`, `ideal_s` and `pipelined_s` (of saving).
+        `asynchronous_share`, `pipelined_share`: what was saved, of the sum of either."""
+        saved = {"baseline": 1.0, "method": -1.0}
+        return {
+            "synchronous_s": Ratio({"baseline": 1}, per={"items": 1}),
+            "asynchronous_s": Ratio({"method": 1}, per={"items": 1}),
+            "ideal_s": Ratio({"ideal": 1}, per={"items": 1}),
+            "pipelined_s": Ratio({"pipelined": 1}, per={"items": 1}),
+            "asynchronous_share": Ratio(saved, per={"ideal": 1}, equal=0),
+            "pipelined_share": Ratio(saved, per={"pipelined": 1}, equal=0),
         }
-        result = {name: Measure(float(v.mean()), *(mean_interval(v) or (None, None))) for name, v in means.items()}
-        saved = synchronous - asynchronous
-        for name, ideal in zip(("asynchronous_share", "pipelined_share"), ideals, strict=True):
-            if ideal.sum():
-                interval = block_bootstrap([saved, ideal], lambda s, i: s / i, 1) or (None, None)
-                result[name] = Measure(float(saved.sum() / ideal.sum()), *interval)
-        return result
 
+    def fit(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> None:
+        self.synchronous.fit(setting.model, setting.knowledge, setting.validation, artifacts)
 
-def _timed(method: RalmSpec, setting: RetrievalSetting, prompt: Sequence[int]) -> tuple[float, Record]:
-    method.service.reset()
-    started = perf_counter()
-    method.generate(setting.model, prompt, setting.limit, NoPhases())
-    return perf_counter() - started, method.service.record
+    def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
+        """Open both sides, with one thread each for the rest of this process."""
+        self.setting = setting
+        torch.set_num_threads(1)  # searches opened afterwards have one, too
+        for side in (self.synchronous, self.asynchronous):
+            side.open(setting.model, artifacts)
+        if faiss := sys.modules.get("faiss"):  # where opening loaded it
+            faiss.omp_set_num_threads(1)
+
+    def items(self) -> tuple[int, int]:
+        return len(self.setting.timed), self.setting.sample
+
+    def inputs(self, items: NDArray[np.int64]) -> list[Sequence[int]]:
+        return [self.setting.timed[item] for item in items.tolist()]
+
+    def baseline(self, given: Sequence[int]) -> Call:
+        return self._served(self.synchronous, given)
+
+    def method(self, given: Sequence[int]) -> Call:
+        return self._served(self.asynchronous, given)
+
+    def _served(self, side: RalmSpec, prompt: Sequence[int]) -> Call:
+        output = side.generate(self.setting.model, prompt, self.setting.limit, NoPhases())
+        return output.ids, side.service.record
+
+    def answers(self, call: Call) -> list[Sequence[int]]:
+        return [call[0]]
+
+    def sums(self, calls: Sequence[Call]) -> dict[str, float]:
+        """Seconds that the synchronous requests could save, if one step overlaps and if all of a round may."""
+        ideals = [_ideal(record) for _, record in calls]
+        return {"ideal": sum(one for one, _ in ideals), "pipelined": sum(every for _, every in ideals)}
 
 
 def _ideal(record: Record) -> tuple[float, float]:
@@ -97,19 +109,3 @@ def _ideal(record: Record) -> tuple[float, float]:
     a = (record.step_s[False] + record.guess_s) / record.steps[False]
     b = record.verification_s / record.rounds
     return record.clean.total() * min(a, b), sum(n * min(s * a, b) for s, n in record.clean.items())
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for torch and, where it is loaded, faiss; searches opened meanwhile have one, too."""
-    faiss = sys.modules.get("faiss")
-    threads = torch.get_num_threads(), faiss.omp_get_max_threads() if faiss else 0
-    torch.set_num_threads(1)
-    if faiss:
-        faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads[0])
-        if faiss:
-            faiss.omp_set_num_threads(threads[1])

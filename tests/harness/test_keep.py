@@ -84,6 +84,18 @@ def test_what_may_not_be_kept_is_refused_with_the_reason(run, tmp_path, rows, re
     assert not (tmp_path / "results" / "measured").exists()
 
 
+def test_a_timed_analysis_needs_the_samples_of_a_claim_too(run):
+    """It compares two times without a speed baseline."""
+    cells = [LM, replace(LM, row="waiting", kind="analysis")]
+    few, enough = (
+        with_samples(row("waiting", hashes={"cell": cells[1].hash, "key": "k"}, speed_baseline=None), shape=shape)
+        for shape in ((9, 3), (10, 3))
+    )
+    with pytest.raises(RequestError, match=r"6 x 4 or 10 x 3 needed: waiting \(9 x 3\)"):
+        run(row("LM"), few, cells=cells)
+    assert run(row("LM"), enough | {"hashes": {**enough["hashes"], "key": "l"}}, cells=cells).exists()
+
+
 def test_the_kept_table_and_figure_show_the_kept_rows(run):
     figure = RECIPE.model_copy(update={"figure": Figure(x="foss", y="speedup")})
     target = run(row("LM"), row("kNN-LM", speedup=3.75, metrics={"foss": 0.5}), recipe=figure)

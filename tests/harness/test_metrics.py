@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from harness.evidence import altered, state
 from harness.metrics import Metric, described
 from harness.own_metrics import OWN
 from harness.progress import Progress
+from harness.ratios import value
 from harness.recipe import Timing
 from harness.report import claims, render, tables
 from harness.report.published import Published
@@ -77,51 +79,53 @@ def test_rows_of_older_schemas_describe_nothing():
 # ------------------------------------------------------------ figures that follow from timing samples
 
 
-def process(derived, baseline=200.0, method=100.0):
+def process(part, whole, baseline=200.0, method=100.0):
     pairs = [{"order": "AB", "count": 1, "items": [0], "baseline_ns": [baseline], "method_ns": [method]}] * 3
-    return {"pairs": pairs, "again": None, "hot": [], "derived": derived}
+    phases = {"speed_baseline": {"seconds": {"search": part, "lm": whole - part}}}
+    return {"pairs": pairs, "again": None, "hot": [], "phases": phases}
 
 
-def timed(figures, **known):
-    timing = {"processes": [process(one) for one in figures], "objections": [], "disturbed": ""}
-    return new_row(row="a", scale="small", timing=timing, **known)
+def timed(shares, name="share", **known):
+    ratio = {"of": {"speed_baseline.search": 1.0}, "per": {"baseline": 1.0}, "equal": None}
+    processes = [process(share * 200e-9, 200e-9) if share is not None else process(0.0, 0.0) for share in shares]
+    if None in shares:
+        processes[shares.index(None)]["phases"] = {}
+    timing = {"processes": processes, "objections": [], "disturbed": "", "ratios": {name: ratio}}
+    return new_row(row="a", scale="small", speed_baseline={"method": "b", "params": {}}, timing=timing, **known)
 
 
-def test_a_derived_figure_is_the_median_over_processes_with_their_interval():
-    row = timed([{"saved_share": value} for value in (0.9, 1.0, 0.95, 0.97, 0.8, 0.99)])
+def test_a_ratio_is_the_median_over_processes_with_their_interval():
+    row = timed([0.9, 1.0, 0.95, 0.97, 0.8, 0.99])
     state(row)
-    assert row["metrics"]["saved_share"] == pytest.approx(0.96)
-    assert row["intervals"]["saved_share"] == [0.8, 1.0]  # six values: the whole range
+    assert row["metrics"]["share"] == pytest.approx(0.96)
+    assert row["intervals"]["share"] == pytest.approx([0.8, 1.0])  # six values: the whole range
     assert altered(row) == []
-    row["metrics"]["saved_share"] = 1.2
-    assert altered(row) == ["saved_share"]
+    row["metrics"]["share"] = 1.2
+    assert altered(row) == ["share"]
 
 
-def test_a_figure_that_some_processes_lack_is_none_and_the_harness_s_own_are_not_replaced():
-    row = timed([{"saved_share": 0.9, "speedup": 9.0}] * 5 + [{"speedup": 9.0}])
+def test_a_ratio_that_some_process_lacks_is_none():
+    row = timed([0.9] * 5 + [None])
     state(row)
-    assert "saved_share" not in row["metrics"] and row["metrics"]["speedup"] == 2.0
+    assert "share" not in row["metrics"] and row["metrics"]["speedup"] == 2.0
     assert row["intervals"]["speedup"] == [2.0, 2.0]
 
 
-def sample(baseline_ns, method_ns, **seconds):
-    pairs = [{"baseline_ns": [ns, ns], "method_ns": [method_ns, method_ns]} for ns in (baseline_ns, baseline_ns)]
-    return {"pairs": pairs, "phases": {"method": {"seconds": {"lm": 1.0}}, "speed_baseline": {"seconds": seconds}}}
+def saved_share(foss, baseline_ns, method_ns, **seconds):
+    pairs = [{"count": 1, "baseline_ns": [baseline_ns], "method_ns": [method_ns]}]
+    sample = {"pairs": pairs, "phases": {"method": {"seconds": {"lm": 1.0}}, "speed_baseline": {"seconds": seconds}}}
+    return value(asdict(KnnLm(foss=foss).ratios["saved_share"]), sample)
 
 
 def test_the_saved_share_of_a_process_by_hand():
-    """Twice as fast: half the time is saved; searches take 0.9 of the baseline's time, of which FoSS 0.6 is 0.54."""
-    derived = KnnLm(foss=0.6).derived(sample(1000, 500, search=7.0, distance=2.0, lm=1.0))
-    assert derived == {"saved_share": pytest.approx(0.5 / (0.6 * 0.9))}
-    slower = KnnLm(foss=0.5).derived(sample(1000, 1100, search=8.0, lm=2.0))
-    assert slower == {"saved_share": pytest.approx(-0.1 / (0.5 * 0.8))}
+    """Twice as fast: half of 10 s is saved; searches take 9 s of the baseline's, of which FoSS 0.6 is 5.4."""
+    assert saved_share(0.6, 10e9, 5e9, search=7.0, distance=2.0, lm=1.0) == pytest.approx(5 / 5.4)
+    assert saved_share(0.5, 10e9, 11e9, search=8.0, lm=2.0) == pytest.approx(-1 / 4)
 
 
 def test_nothing_is_saved_without_foss_or_against_what_does_not_search():
-    assert KnnLm(foss=0.0).derived(sample(1000, 500, search=9.0, lm=1.0)) == {}
-    assert KnnLm(foss=0.6).derived(sample(1000, 500, lm=1.0)) == {}
-    alone = {"pairs": [{"baseline_ns": None, "method_ns": [1]}], "phases": {"method": {"seconds": {"search": 1.0}}}}
-    assert KnnLm(foss=0.6).derived(alone) == {}
+    assert KnnLm(foss=0.0).ratios == {}
+    assert saved_share(0.6, 10e9, 5e9, lm=1.0) is None
 
 
 # ------------------------------------------------------------ claims
@@ -192,6 +196,7 @@ def test_what_would_settle_a_metric_without_interval_follows_from_its_kind():
 
 PLUGIN = """
 from harness.metrics import Metric
+from harness.ratios import Ratio
 from harness.registry import analysis, method, task
 from harness.settings import Measure
 from toys.methods import Unigram
@@ -213,8 +218,9 @@ class ToldText(PlainText):
 class Told(Unigram):
     measures = (Metric("reference_streams", "streams read", kind="counter"), Metric("half", "half of it", kind="speed"))
 
-    def derived(self, process):
-        return {{"half": len(process["pairs"]) / 2 + len(process["phases"]["method"]["seconds"])}}
+    @property
+    def ratios(self):
+        return {{"half": Ratio({{"items": 0.5}}, {{"items": 1.0}})}}
 
 
 @analysis("told-analysis", summary="says what it measures")
@@ -280,8 +286,8 @@ def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit
     (row,), table = plugged("told-text", TOLD)
     assert row["described"]["perplexity"]["unit"] == "bits"
     assert table.header[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
-    assert table.sections[0].lines[0][3:6] == ["250 ms", "1", "2"]
-    assert row["metrics"]["half"] == 2  # two pairs, and the phase `lookup`
+    assert table.sections[0].lines[0][3:6] == ["250 ms", "1", "0.5"]
+    assert row["metrics"]["half"] == 0.5
     assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1]["described"] == row["described"]
     assert "surprise (bits) ↓" in render.markdown(table)
     assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline

@@ -111,6 +111,14 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
         assert row["metrics"]["share_of_limit"] == pytest.approx(row["metrics"]["speedup"] / limit)
     if task == "toy-questions":  # nothing is counted that would allow more or less
         assert not {"limit", "share_of_limit"} & {*row["counters"], *row["metrics"]}
+        phases = [process["phases"]["speed_baseline"]["seconds"]["retrieve"] for process in row["timing"]["processes"]]
+        clocks = [
+            sum(sum(pair["baseline_ns"]) for pair in process["pairs"]) / len(process["pairs"]) / 1e9
+            for process in row["timing"]["processes"]
+        ]
+        shares = [phase / clock for phase, clock in zip(phases, clocks, strict=True)]
+        assert row["metrics"]["baseline_retrieval_share"] == pytest.approx(statistics.median(shares))
+        assert 0 < row["metrics"]["baseline_retrieval_share"] < 1
     if task == "toy-successors":
         assert row["counters"]["accepted_tokens"] == pytest.approx(2, rel=0.1)
         assert row["metrics"]["exact_match"] == 1
