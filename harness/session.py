@@ -142,7 +142,7 @@ def _one(
             runner = Runner(folder, options.device, registry, display, invocation, fresh=options.fresh)
             result = runner.run(cells)
         verdicts = claims.verdicts(recipe, scale, cells, result.rows)
-        invocation.verdicts(verdicts.claims)
+        invocation.verdicts(verdicts)
         kept = RowStore(options.results / "measured" / recipe.name / scale / "rows.jsonl")
         elsewhere = [row for row in [*kept.rows(), *runner.store.rows()] if machine_of(row) != machine]
         rows = [*elsewhere, *result.rows]

@@ -23,7 +23,7 @@ from harness.settings import Scale
 from harness.store import Row, RowStore
 
 if TYPE_CHECKING:
-    from harness.report.claims import Verdict
+    from harness.report.claims import Verdicts
 
 NONE = "none"
 UNSENT = "unsent.jsonl"
@@ -47,8 +47,8 @@ class Invocation(Protocol):
     def finished(self, row: Row) -> None:
         """A cell was measured by an earlier run and is not run again."""
 
-    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """The recipe's claims were judged."""
+    def verdicts(self, verdicts: Verdicts) -> None:
+        """The recipe's claims and targets were judged."""
 
     def files(self, paths: Sequence[Path]) -> None:
         """The run has written its tables and figures; those that do not exist are passed over."""
@@ -101,7 +101,7 @@ class NullTracker:
 
     def finished(self, row: Row) -> None: ...
 
-    def verdicts(self, verdicts: Sequence[Verdict]) -> None: ...
+    def verdicts(self, verdicts: Verdicts) -> None: ...
 
     def files(self, paths: Sequence[Path]) -> None: ...
 
@@ -177,6 +177,8 @@ class MlflowInvocation:
     def finished(self, row: Row) -> None:
         """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
         has none of them, with the row's key."""
+        from harness.tracking_records import allowed
+
         if self._broken:
             return
         with self._survive():
@@ -188,10 +190,10 @@ class MlflowInvocation:
             runs = ", ".join(run.info.run_id for run in found) or f"no run in this store, key {key}"
             self._client.set_tag(self._parent, allowed(f"finished.{row['cell']}"), runs)
 
-    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
+    def verdicts(self, verdicts: Verdicts) -> None:
         from harness.tracking_records import counts, judged
 
-        if not verdicts or self._broken:
+        if self._broken or not (verdicts.claims or verdicts.targets):
             return
         with self._survive():
             self._client.log_table(self._parent, judged(verdicts), "verdicts.json")
@@ -300,11 +302,6 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
             raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
         sent += len(rows)
     return sent
-
-
-def allowed(text: str) -> str:
-    """A name of a parameter, tag or metric that MLflow accepts."""
-    return re.sub(r"[^\w\-. :/]", "_", text)[:250]
 
 
 def shown_uri(text: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any, get_args
 
@@ -13,10 +14,9 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
 from harness.environment import describe
 from harness.evidence import shape
-from harness.report.claims import Outcome, Verdict
+from harness.report.claims import Outcome, Verdicts
 from harness.store import Row
 from harness.timing import decide, of_row
-from harness.tracking import allowed
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 
@@ -97,21 +97,27 @@ def samples(timing: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
     return {name: list(enumerate(values)) for name, values in series.items() if values}
 
 
-def judged(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
-    """Verdicts as the columns of a table."""
+def judged(verdicts: Verdicts) -> dict[str, list[str]]:
+    """Verdicts as the columns of a table: the paper's claims, then the bench's own targets."""
+    every = [("claim", verdict) for verdict in verdicts.claims] + [("target", verdict) for verdict in verdicts.targets]
     return {
-        "outcome": [verdict.outcome for verdict in verdicts],
-        "claim": [verdict.claim.text for verdict in verdicts],
-        "source": [verdict.claim.source for verdict in verdicts],
-        "detail": [verdict.detail for verdict in verdicts],
-        "settled by": [verdict.command or "" for verdict in verdicts],
+        "kind": [kind for kind, _ in every],
+        "outcome": [verdict.outcome for _, verdict in every],
+        "text": [verdict.claim.text for _, verdict in every],
+        "source": [verdict.claim.source for _, verdict in every],
+        "detail": [verdict.detail for _, verdict in every],
+        "settled by": [verdict.command or "" for _, verdict in every],
     }
 
 
-def counts(verdicts: Sequence[Verdict], time_ms: int) -> list[Metric]:
-    """How many verdicts have each outcome: `claims.holds`, `claims.does_not_hold`, ..."""
-    found = Counter(verdict.outcome for verdict in verdicts)
-    return [Metric(f"claims.{name.replace(' ', '_')}", found[name], time_ms, 0) for name in get_args(Outcome)]
+def counts(verdicts: Verdicts, time_ms: int) -> list[Metric]:
+    """How many verdicts have each outcome: `claims.holds`, `claims.does_not_hold`, ..., `targets.holds`, ..."""
+    found: list[Metric] = []
+    for kind, judgements in (("claims", verdicts.claims), ("targets", verdicts.targets)):
+        of = Counter(verdict.outcome for verdict in judgements)
+        names = get_args(Outcome) if judgements else ()
+        found += [Metric(f"{kind}.{name.replace(' ', '_')}", of[name], time_ms, 0) for name in names]
+    return found
 
 
 def dataset(row: Row) -> DatasetInput | None:
@@ -124,3 +130,8 @@ def dataset(row: Row) -> DatasetInput | None:
     profile = json.dumps(row["facts"], sort_keys=True)
     data = Dataset(name=name, digest=digest[:36], source_type="task", source=source, profile=profile)
     return DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])
+
+
+def allowed(text: str) -> str:
+    """A name of a parameter, tag or metric that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", text)[:250]

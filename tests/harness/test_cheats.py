@@ -43,9 +43,11 @@ def against(method, baseline):
 
 
 def test_a_method_that_remembers_answers_gains_nothing_and_is_found_out(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-successors", against("toy-remembers", "toy-slow"))
-    assert row["metrics"]["speedup"] == pytest.approx(1, abs=0.3)  # no item comes twice in a pair
+    # ten processes: a single disturbed one of six would leave no interval that shows it
+    line = against("toy-remembers", "toy-slow").replace("{row: a", "{row: a, timing: {processes: 10, pairs: 3}")
+    row = run(toys, tmp_path, "toy-successors", line)
     assert row["timing"]["repeat"] > 5
+    assert row["metrics"]["speedup"] < row["timing"]["repeat"] / 2  # no item comes twice in a pair
     assert row["timing"]["decision"] == "no claim" and "remember" in row["timing"]["reason"]
 
 
@@ -61,6 +63,7 @@ def test_a_method_that_is_lazy_when_timed_gets_no_claim(toys, tmp_path):
 
 def test_answers_unlike_the_baselines_get_no_claim_without_a_stated_bound(toys, tmp_path):
     row = run(toys, tmp_path, "toy-layer", against("toy-forgetful", "toy-exact"))
+    assert row["status"] == "ok", row["error"]
     assert row["fidelity"]["holds"] is False
     assert (row["fidelity"]["metric"], row["fidelity"]["bound"]) == ("precision_at_1", 0.95)
     assert row["timing"]["decision"] == "no claim"

@@ -32,12 +32,13 @@ cells:
 class Heard:
     def __init__(self):
         self.rows = []
+        self.known = []
 
     def row(self, row):
         self.rows.append(row)
 
     def finished(self, row):
-        pass
+        self.known.append(row)
 
 
 def run(registry, folder, task, lines, timeout=60.0, fresh=False):
@@ -67,15 +68,20 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert row["metrics"]["speedup"] < 0.5
     assert row["timing"]["decision"] == "exploratory"
     assert 0 < row["metrics"]["memory_mib"] < 4000
+    processes = row["timing"]["processes"]
+    assert len(processes) == 2 and [process["process"] for process in processes] == [0, 1]
     assert row["metrics"]["latency_s"] == pytest.approx(row["metrics"]["wall_clock_s"] / 4)  # four streams a pass
-    passes = [[pair["method_ns"] for pair in process["pairs"]] for process in row["timing"]["processes"]]
-    per_item = [sum(map(sum, process)) / (4 * len(process)) for process in passes]
-    assert row["metrics"]["latency_std_s"] == pytest.approx(statistics.stdev(per_item) / 1e9)
-    drawn = [pair["items"] for process in row["timing"]["processes"] for pair in process["pairs"]]
-    assert len({item for items in drawn for item in items}) == 16
-    assert list((tmp_path / "answers").glob("unigram-*-time1.npz"))
-    assert len(row["timing"]["processes"]) == 2
-    assert row["timing"]["processes"][0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
+    means = [statistics.mean(sum(pair["method_ns"]) / 4 for pair in process["pairs"]) for process in processes]
+    assert row["metrics"]["latency_std_s"] == pytest.approx(statistics.stdev(means) / 1e9)
+    assert row["timing"]["items"] == row["timing"]["timed_items"] == 2 * 2 * 4  # no stream comes twice
+    for process in processes:
+        assert process["answers_sha256"]["method"] != process["answers_sha256"]["speed_baseline"]
+        assert process["answers_sha256"]["fidelity_baseline"] == process["answers_sha256"]["speed_baseline"]
+        assert process["fidelity"]["perplexity_difference"] < 0
+        assert process["again"]["method_ns"] and process["quiet"]["seconds"] > 0.02
+    assert processes[0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
+    kept = {file.name.rpartition("-")[2] for file in (tmp_path / "answers").iterdir()}
+    assert kept == {"quality0.npz", "time0.npz", "time1.npz"}
     assert row["counters"]["tokens"] == 2999
     assert row["counters"]["reference_streams"] == 1
     assert row["hashes"]["model"] == "toy-1"
@@ -178,12 +184,26 @@ def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path
     first, _ = run(toys, tmp_path, "toy-text", lines)
     again, heard = run(toys, tmp_path, "toy-text", lines)
     assert (first.resumed, again.resumed) == (0, 2)
-    assert heard.rows == []
+    assert heard.rows == [] and heard.known == again.rows
     assert [r["started"] for r in again.rows] == [r["started"] for r in first.rows]
     changed, _ = run(toys, tmp_path, "toy-text", lines.replace("0.5", "0.6"))
     assert changed.resumed == 1
     forced, _ = run(toys, tmp_path, "toy-text", lines, fresh=True)
     assert forced.resumed == 0
+
+
+def test_a_repeat_times_other_items_and_all_processes_count(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}"
+    first, _ = run(toys, tmp_path, "toy-text", lines)
+    repeated, heard = run(toys, tmp_path, "toy-text", lines, fresh=True)
+    (both,), (own,) = repeated.rows, heard.rows
+    assert [process["process"] for process in own["timing"]["processes"]] == [2, 3]
+    assert [process["process"] for process in both["timing"]["processes"]] == [0, 1, 2, 3]
+    assert both["timing"]["items"] == 4 * 2 * 4  # streams that no other process had
+    assert all(row["metrics"]["memory_mib"] > 0 for row in (first.rows[0], own, both))
+    again, _ = run(toys, tmp_path, "toy-text", lines)
+    assert again.resumed == 1 and again.rows == [both]
+    assert len(RowStore(tmp_path / "rows.jsonl").rows()) == 2
 
 
 def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness import environment
+from harness.cli import main
 from harness.errors import RequestError
 from harness.recipe import Claim, Recipe, parse
-from harness.report import claims as report
+from harness.report.claims import Verdict, Verdicts
 from harness.store import Row, RowStore, new_row
 from harness.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
 from tests.harness.rows import with_samples
@@ -28,7 +29,7 @@ def recipe() -> Recipe:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("results") / "runs"
 
 
 @pytest.fixture(scope="module")
@@ -131,30 +132,56 @@ def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measu
     assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
 
 
+def test_a_run_and_its_resumption_are_tracked_from_the_command_line(tracker, root, toys, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    text = """
+name: tracked-toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+timing: {processes: 1, pairs: 1}
+cells: [{row: uniform, method: toy-uniform}, {row: unigram, method: toy-unigram, speed_baseline: toy-uniform}]
+claims:
+  - {text: it counts, source: s, of: {method: toy-unigram}, metric: perplexity, is: below, than: {method: toy-uniform}}
+"""
+    file = tmp_path / "tracked-toy.yaml"
+    file.write_text(text)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            main(["reproduce", str(file), "--results", str(root.parent)])
+        assert end.value.code == 0
+    experiment = tracker.client.get_experiment_by_name("tracked-toy").experiment_id
+    runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
+    cells = {run.info.run_name: run for run in runs if "mlflow.parentRunId" in run.data.tags}
+    first, resumed = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert set(cells) == {"unigram", "uniform"} and len(runs) == 4
+    links = {name: value for name, value in resumed.data.tags.items() if name.startswith("finished.")}
+    assert links == {f"finished.{name}": run.info.run_id for name, run in cells.items()}
+    assert not any(name.startswith("finished.") for name in first.data.tags)
+    for parent in (first, resumed):
+        assert parent.data.metrics["claims.holds"] == 1
+        assert "verdicts.json" in [f.path for f in tracker.client.list_artifacts(parent.info.run_id)]
+
+
 def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path):
-    outcomes = ("holds", "not settled", "not tested")
-    verdicts = [
-        report.Verdict(
-            Claim.model_validate(
-                {"text": f"claim {n}", "source": "s", "of": {"method": "lm"}, "metric": "x", "is": "above", "than": 1}
-            ),
-            "small", outcome, f"detail {n}",
-        )
-        for n, outcome in enumerate(outcomes)
-    ]  # fmt: skip
+    def verdict(text, outcome):
+        condition = {"text": text, "source": "section 4", "of": {"method": "knnlm"}, "metric": "bleu", "is": "below"}
+        return Verdict(Claim.model_validate({**condition, "than": 1}), "mini", outcome, f"{text}, in numbers")
+
+    verdicts = Verdicts([verdict("a", "holds"), verdict("b", "not settled"), verdict("c", "holds")])
     with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
         invocation.verdicts(verdicts)
     parent = parent_of(tracker, "small")
-    assert {name: value for name, value in parent.data.metrics.items() if name.startswith("claims.")} == {
-        "claims.holds": 1, "claims.does_not_hold": 0, "claims.no_difference_shown": 0,
-        "claims.not_settled": 1, "claims.not_tested": 1,
-    }  # fmt: skip
+    counted = {"holds": 2, "does_not_hold": 0, "no_difference_shown": 0, "not_settled": 1, "not_tested": 0}
+    assert parent.data.metrics == {f"claims.{name}": number for name, number in counted.items()}
     table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
-    assert table["columns"] == ["outcome", "claim", "source", "detail", "settled by"]
-    assert [line[:2] for line in table["data"]] == [
-        ["holds", "claim 0"], ["not settled", "claim 1"], ["not tested", "claim 2"],
-    ]  # fmt: skip
-    assert [line[3] for line in table["data"]] == [verdict.detail for verdict in verdicts]
+    assert table["columns"] == ["kind", "outcome", "text", "source", "detail", "settled by"]
+    assert table["data"][1] == ["claim", "not settled", "b", "section 4", "b, in numbers", ""]
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+        invocation.verdicts(Verdicts(targets=[verdict("d", "does not hold")]))
+    metrics = parent_of(tracker, "small").data.metrics
+    assert len(metrics) == 5 and metrics["targets.does_not_hold"] == 1
 
 
 def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
@@ -178,7 +205,7 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
         for name in ("second", "third"):
             invocation.row(row(name))
         invocation.finished(row("fourth"))
-        invocation.verdicts([])
+        invocation.verdicts(Verdicts())
         invocation.files([tmp_path])
     assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
     warning = capsys.readouterr().err
@@ -208,7 +235,7 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
         "import sys; from pathlib import Path; from harness.tracking import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
         "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
-        "    i.row({}); i.finished({}); i.verdicts([]); i.files([])\n"
+        "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
         "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -71,6 +71,8 @@ def place(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Ignored:
     def row(self, row: object) -> None: ...
 
+    def finished(self, row: object) -> None: ...
+
 
 def run(folder: Path, model: Path, lines: str) -> dict[str, dict]:
     registry = Registry()
