@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import RequestError
+from harness.errors import CellFailedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,10 +23,10 @@ def passes(
 
     Processes take consecutive stretches of one seeded order, so that items are used again only when the pool is used
     up, and never twice in one process. consecutive: a pass holds neighbours of the pool. A pool too small for the
-    passes of a single process makes them shorter. Raises `RequestError` for a pool with fewer items than passes.
+    passes of a single process makes them shorter. Raises `CellFailedError` for a pool with fewer items than passes.
     """
     if pool < number:
-        raise RequestError(
+        raise CellFailedError(
             f"{pool} items to time are fewer than the {number} passes of a process: give the task more items, or ask "
             "for fewer pairs (--pairs)"
         )

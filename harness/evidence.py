@@ -60,6 +60,18 @@ def shape(row: Row) -> tuple[int, int]:
     return len(processes), min((len(process["pairs"]) for process in processes), default=0)
 
 
+def repeats(rows: Sequence[Row]) -> list[Row]:
+    """The newest of one cell's rows and the earlier ones that repeat it, oldest first: of the same key and the same
+    state of the code, and ended well."""
+    newest = rows[-1]
+
+    def same(row: Row) -> bool:
+        code = [(one["code"].get("revision"), one["code"].get("dirty")) for one in (row, newest)]
+        return row["status"] == "ok" and row["hashes"].get("key") == newest["hashes"].get("key") and code[0] == code[1]
+
+    return [*filter(same, rows[:-1]), newest] if newest["status"] == "ok" and newest["hashes"].get("key") else [newest]
+
+
 def altered(row: Row) -> list[str]:
     """Names of what a row states otherwise than its samples do; empty for a sound row. A row without samples (an
     analysis, a cell that is not timed) may not state a speedup over a baseline."""
@@ -69,7 +81,7 @@ def altered(row: Row) -> list[str]:
     stated: list[tuple[str, Any, Any]] = [
         *((name, row["metrics"].get(name), value) for name, value in metrics.items()),
         *((f"interval of {name}", row["intervals"].get(name), value) for name, value in intervals.items()),
-        *((name, row["timing"].get(name), value) for name, value in evidence.items()),
+        *((name, row["timing"].get(name), value) for name, value in evidence.items() if name != "reason"),
     ]
     return [name for name, said, follows in stated if not _equal(said, follows)]
 

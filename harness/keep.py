@@ -19,10 +19,10 @@ from typing import Any
 from harness.artifacts import default_cache
 from harness.cells import Cell, Named
 from harness.errors import MachineError, RequestError
-from harness.evidence import shape
+from harness.evidence import repeats, shape
 from harness.recipe import Recipe
 from harness.report import claims, figure, published, render, tables
-from harness.report.selection import machine_of, repeats
+from harness.report.selection import machine_of
 from harness.settings import Scale
 from harness.store import Row, RowStore
 from harness.timing import LEAST

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 STAT = Path("/proc/stat")
+TELLING = 0.5  # seconds from which the ticks of a single process say something
 DISTURBED = 0.10  # cores' worth of CPU time taken by others, or withheld, from which a row says so
 
 
@@ -54,8 +55,9 @@ def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
     parts = []
     for name, words in (("others", "other processes took"), ("stolen", "the host withheld")):
         cores = sum(p[name] * p["seconds"] for p in known) / total
-        worst = max(p[name] for p in known)
-        if worst > DISTURBED:
+        worst = max((p[name] for p in known if p["seconds"] >= TELLING), default=0.0)
+        if max(cores, worst) > DISTURBED:
+            worst = max(cores, worst)
             parts.append(f"{words} {cores:.2f} of a core while it was timed ({worst:.2f} in the worst process)")
     return " and ".join(parts)
 

@@ -28,7 +28,6 @@ from harness.registry import Registry
 from harness.settings import SCALES, Scale
 
 Comparison = Literal["below", "above", "at most", "at least"]
-Judged = Literal["interval", "value", "upper end"]
 
 
 class _Strict(BaseModel):
@@ -73,9 +72,8 @@ class Claim(_Strict):
     """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
     `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does, but for a claim on its value alone or on its upper end, which says so by
-    `judged`. `speedup above 1` follows the decision rule of `harness.timing`. text: a sentence that stands alone, with
-    method, setting and number. source: where the paper says it.
+    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.timing`. text: a
+    sentence that stands alone, with method, setting and number. source: where the paper says it.
     """
 
     text: str
@@ -85,7 +83,6 @@ class Claim(_Strict):
     is_: Comparison = Field(alias="is")
     than: float | CellOf
     factor: float = 1.0
-    judged: Judged = "interval"
     scales: list[Scale] = list(SCALES)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ import numpy as np
 from harness.cells import Cell
 from harness.drivers import Driver, Essence
 from harness.evidence import state
+from harness.own_metrics import of
 from harness.quiet import disturbance
 from harness.settings import Measure
 from harness.store import Row
@@ -22,7 +24,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "at most": lambda value, bound: value <= bound,
     "at least": lambda value, bound: value >= bound,
 }
-COUNTS = ("differing", "wide_differences")  # of items: summed over processes; of any other, the worst process counts
+COUNTS = ("differing", "wide_differences")  # of items, which only a process with the method at work can make
 
 
 class Demanded(Protocol):
@@ -78,6 +80,36 @@ def record_timing(
     state(row)
 
 
+def objections(
+    cell: Cell, row: Row, driver: Driver, files: Sequence[Path], responses: Sequence[Mapping[str, Any]],
+    changes: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Why the samples of a cell support no claim, whatever they show. files: the answers of its timing processes.
+    changes: of the environment meanwhile."""
+    if cell.kind == "pair" and cell.speed_baseline is None:
+        return []
+    found = []
+    fidelity = row["fidelity"]
+    if fidelity is not None and not fidelity["holds"]:
+        value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
+        found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
+    found += fidelity_of_timed(driver, cell.fidelity, files, responses)
+    if cell.kind == "pair" and not qualities(row):
+        found.append("no quality was measured")
+    if changes:
+        found.append(f"the environment changed during the run: {'; '.join(changes)}")
+    return found
+
+
+def qualities(row: Row) -> dict[str, float]:
+    """Finite metrics of the row that say how good its answers are."""
+    return {
+        name: value
+        for name, value in row["metrics"].items()
+        if value is not None and isfinite(value) and of(row, name).kind == "quality"
+    }
+
+
 def fidelity_of_timed(
     driver: Driver, demand: Demanded | None, files: Sequence[Path], responses: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -91,18 +123,17 @@ def fidelity_of_timed(
     if ours is None or theirs is None:
         return ["the answers of the timed calls were not compared with a baseline's"]
     found = driver.fidelity(ours, theirs)
-    for name in dict.fromkeys(name for response in responses for name in response["fidelity"]):
-        if name not in found:
-            values = [response["fidelity"].get(name) for response in responses]
-            known = [value for value in values if value is not None]
-            total = float(sum(known) if name in COUNTS else max(known))
-            found[name] = Measure(total, total, total)
+    for name in COUNTS:  # a process that cannot count leaves the question open
+        values = [response["fidelity"].get(name) for response in responses]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            found[name] = Measure(float(sum(known)))
     demands = [demand] if demand is not None and demand.metric in found else []
     for wanted in [*demands, *(d for d in driver.demands if not demands and d.metric in found)][:1]:
         measure = found[wanted.metric]
         low, high = (measure.value if end is None else end for end in (measure.low, measure.high))
         best = low if wanted.is_ in ("at most", "below") else high
-        if not OPERATORS[wanted.is_](best, wanted.bound):
+        if not (isfinite(measure.value) and OPERATORS[wanted.is_](best, wanted.bound)):
             return [f"the timed answers' {wanted.metric} of {measure.value:.4g} is not {wanted.is_} {wanted.bound:g}"]
         return []
     return ["the answers of the timed calls show no fidelity that could be judged"]

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +24,7 @@ from harness.display import Display
 from harness.drivers import DRIVERS, SEQUENCES, Driver
 from harness.errors import MachineError, RequestError
 from harness.executors import LocalExecutor, Outcome
-from harness.own_metrics import of
-from harness.records import fidelity_of_timed, record_quality, record_timing
+from harness.records import objections, qualities, record_quality, record_timing
 from harness.registry import Registry
 from harness.store import SCHEMA, Row, RowStore, new_row
 
@@ -162,7 +160,7 @@ class Runner:
         while len(fits) < wanted:
             number = len(fits)
             self.display.step(f"{cell.name}, fitting" + (f" {number + 1} of {wanted}" if wanted > 1 else ""))
-            answers = str(self._answers(cell, f"quality{number}"))
+            answers = str(self._answers(row, f"quality{number}"))
             fitted = self._step(
                 "fit", {**request, "fit": number, "answers": answers}, f"{_slug(cell)}-fit{number}", cell
             )
@@ -178,6 +176,7 @@ class Runner:
         if outcome.status == "ok":
             assert row["timing"] is not None
             row["timing"]["counters"] = fits[0]["timing_counters"]
+            row["timing"]["fitted_once"] = fits[0]["random"] and len(fits) == 1
         return outcome
 
     def _time(
@@ -191,16 +190,18 @@ class Runner:
             self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
             fit = process % len(manifests)
             timed = {
-                **request, "process": process, "fit": fit, "manifests": manifests[fit], "memory": process == done,
-                "answers": str(self._answers(cell, f"time{process}")),
+                **request, "process": process, "swap": process // len(manifests) % 2 == 1, "memory": process == done,
+                "fit": fit, "manifests": manifests[fit],
+                "answers": str(self._answers(row, f"time{process}")),
             }  # fmt: skip
             outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
                 return outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
         after = environment.capture(self.device)
-        objections = self._objections(cell, row, responses, environment.changed(before, after))
-        record_timing(row, responses, objections, ratios)
+        files = [self._answers(row, f"time{response['process']}") for response in responses]
+        changes = environment.changed(before, after)
+        record_timing(row, responses, objections(cell, row, self._driver(cell), files, responses, changes), ratios)
         return outcome
 
     def _processes(self, key: str) -> int:
@@ -214,28 +215,9 @@ class Runner:
             return SEQUENCES
         return DRIVERS[self.registry.entry("method", cell.method.name).contract]
 
-    def _answers(self, cell: Cell, part: str) -> Path:
-        """Where the answers of a cell's pass are kept."""
-        return self.folder / "answers" / f"{_slug(cell)}-{part}.npz"
-
-    def _objections(
-        self, cell: Cell, row: Row, responses: Sequence[dict[str, Any]], changes: Sequence[str]
-    ) -> list[str]:
-        """Why the samples of a cell support no claim, whatever they show."""
-        if cell.kind == "pair" and cell.speed_baseline is None:
-            return []
-        found = []
-        fidelity = row["fidelity"]
-        if fidelity is not None and not fidelity["holds"]:
-            value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
-            found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
-        files = [self._answers(cell, f"time{response['process']}") for response in responses]
-        found += fidelity_of_timed(self._driver(cell), cell.fidelity, files, responses)
-        if cell.kind == "pair" and not _qualities(row):
-            found.append("no quality was measured")
-        if changes:
-            found.append(f"the environment changed during the run: {'; '.join(changes)}")
-        return found
+    def _answers(self, row: Row, part: str) -> Path:
+        """Where the answers of a row's pass are kept; another key's are other files."""
+        return self.folder / "answers" / f"{_readable(row['cell'])}-{row['hashes']['key'][:8]}-{part}.npz"
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
@@ -267,9 +249,8 @@ class Runner:
         kind: Any = "analysis" if cell.kind == "analysis" else "method"
         methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
         targets = [self.registry.entry(kind, name).target for name in methods]
-        return sources.digest(
-            "harness.worker", "harness.records", *targets, self.registry.entry("task", cell.task.name).target
-        )
+        targets.append(self.registry.entry("task", cell.task.name).target)
+        return sources.digest("harness.worker", "harness.records", "harness.executors", *targets)
 
     def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
         return digest(
@@ -293,19 +274,10 @@ def _headline(row: Row) -> str:
         error = row["error"] or {}
         return f"{row['status']}: {error.get('message', '')}"
     metrics = row["metrics"]
-    parts = [f"{name} {value:.4g}" for name, value in list(_qualities(row).items())[:2]]
+    parts = [f"{name} {value:.4g}" for name, value in list(qualities(row).items())[:2]]
     if "speedup" in metrics:
         parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
     return ", ".join(parts)
-
-
-def _qualities(row: Row) -> dict[str, float]:
-    """Finite metrics of the row that say how good its answers are."""
-    return {
-        name: value
-        for name, value in row["metrics"].items()
-        if value is not None and isfinite(value) and of(row, name).kind == "quality"
-    }
 
 
 def _named(method: Named | None) -> dict[str, Any] | None:
@@ -313,8 +285,12 @@ def _named(method: Named | None) -> dict[str, Any] | None:
 
 
 def _slug(cell: Cell) -> str:
-    name = "".join(c if c.isalnum() else "-" for c in cell.name.lower())[:48]
-    return f"{name}-{digest([cell.row, cell.column, cell.method.params])[:6]}"
+    return f"{_readable(cell.name)}-{digest([cell.row, cell.column, cell.method.params])[:6]}"
+
+
+def _readable(name: str) -> str:
+    """A cell's name as a part of a file's."""
+    return "".join(c if c.isalnum() else "-" for c in name.lower())[:48]
 
 
 def _scrub(log: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist, median
+from statistics import NormalDist, median, stdev
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 LEVEL = 0.95
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # 97.5%, 1 to 10 degrees of freedom
 
 
 def mad(values: Sequence[float]) -> float:
@@ -65,6 +66,28 @@ def bootstrap_interval(
 def interval_over_processes(ratios: Sequence[float]) -> Interval | None:
     """Interval for the median ratio, one ratio a process: order statistics below 10 processes, bootstrap from 10 on."""
     return bootstrap_interval(ratios) if len(ratios) >= 10 else order_statistic_interval(ratios)
+
+
+def interval_over_fits(ratios: Sequence[float], fits: Sequence[int]) -> Interval | None:
+    """Interval for the median of positive ratios whose processes opened different random fits (`fits`, one number a
+    process).
+
+    It is the interval over processes, widened to Student's interval of the fits' median log ratios around the median:
+    processes of one fit share what its randomness did, so that three fits of ten processes are three samples of it.
+    """
+    over_processes = interval_over_processes(ratios)
+    numbers = sorted(set(fits))
+    if over_processes is None or len(numbers) < 2:
+        return over_processes
+    medians = [median(r for r, fit in zip(ratios, fits, strict=True) if fit == number) for number in numbers]
+    half = _student(len(medians) - 1) * stdev(map(math.log, medians)) / math.sqrt(len(medians))
+    centre = median(ratios)
+    return min(over_processes[0], centre * math.exp(-half)), max(over_processes[1], centre * math.exp(half))
+
+
+def _student(freedom: int) -> float:
+    """The 97.5% quantile of Student's t."""
+    return STUDENT[min(freedom, len(STUDENT)) - 1]
 
 
 def block_bootstrap(

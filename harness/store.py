@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from harness import migrations
 from harness.errors import MachineError, RequestError
-from harness.evidence import altered, pooled
+from harness.evidence import altered, pooled, repeats
 
 SCHEMA = 3
 Status = Literal["ok", "failed", "timeout", "killed"]
@@ -135,10 +135,9 @@ class RowStore:
         return {row["cell"]: row for row in self.rows()}
 
     def finished(self, key: str) -> Row | None:
-        """All rows that ended well under this resume key (`hashes["key"]`), as one (`harness.evidence.pooled`), or
-        None."""
+        """The newest row that ended well under this resume key (`hashes["key"]`), pooled with its repeats, or None."""
         found = [row for row in self.rows() if row["status"] == "ok" and row["hashes"].get("key") == key]
-        return pooled(found) if found else None
+        return pooled(repeats(found)) if found else None
 
 
 def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MIGRATIONS, newest: int = SCHEMA) -> Row:

@@ -7,7 +7,7 @@ all processes of a cell:
 
 - a process's ratio is the sum of the baseline's times over the sum of the method's, on the same items;
 - the speedup is the median of these ratios, its interval that of the median over processes
-  (`statistics.interval_over_processes`), so that it covers machine, items and, where processes open other fits, fits;
+  (`statistics.interval_over_fits`), so that it covers machine, items and, where processes open other fits, fits;
 - the interval's lower bound must lie above 1 and above the noise floor, the median A/A ratio or its inverse, whichever
   is above 1;
 - 6 processes x 4 pairs, or 10 x 3, and 100 different items (where one takes a millisecond or more) are the least for a
@@ -50,12 +50,14 @@ class ProcessSample:
     pairs: {"order": "AB" | "BA", "count": items, "items": their numbers or None where a pass has more than
     `MOST_TIMES`, "baseline_ns", "method_ns": one time for each call, in order; None for a side that is not timed}.
     again: the same of the last pair's items, timed once more. hot: of every pair {"baseline_ns", "method_ns"}, the time
-    of all calls in a loop with nothing between them; empty where nothing runs between calls anyway.
+    of all calls in a loop with nothing between them; empty where nothing runs between calls anyway. fit: the number of
+    the fit that was opened.
     """
 
     pairs: list[dict[str, Any]]
     again: dict[str, Any] | None = None
     hot: list[dict[str, float]] = field(default_factory=list)
+    fit: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,7 +70,8 @@ class Summary:
     speedup, interval, ratios: as in the module's docstring; None where one side alone was timed. Seconds of one pass,
     medians over processes: baseline_s, method_s; per item: baseline_item_s, method_item_s. method_std_s: deviation of
     the processes' seconds an item, None for a single process. items: different ones; timed: items that were timed.
-    repeat: how much faster the method was on items that it had seen. hot, hot_interval: the speedup in a loop.
+    repeat: how much faster the method was on items that it had seen, beyond what the baseline was. hot, hot_interval:
+    the speedup in a loop.
     """
 
     speedup: float | None
@@ -241,11 +244,12 @@ def decide(processes: Sequence[ProcessSample], *, exploratory: bool = False, obj
     objections: reasons for no claim that the samples do not show (fidelity, validity, environment)."""
     paired = all(pair["baseline_ns"] is not None for process in processes for pair in process.pairs)
     ratios = [_total(p, "baseline") / _total(p, "method") for p in processes] if paired else []
-    interval = statistics.interval_over_processes(ratios) if ratios else None
+    fits = [process.fit for process in processes]
+    interval = statistics.interval_over_fits(ratios, fits) if ratios else None
     noise = [ratio for process in processes if (ratio := _again(process, "baseline")) is not None]
     central = median(noise) if noise else None
     floor = max(central, 1 / central) if central is not None else None
-    repeats = [ratio for process in processes if (ratio := _again(process, "method")) is not None]
+    repeats = [ratio for process in processes if (ratio := _remembered(process)) is not None]
     per_item = {side: [_total(p, side) / _items(p) for p in processes] for side in ("baseline", "method") if paired}
     per_item.setdefault("method", [_total(p, "method") / _items(p) for p in processes])
     hot = [_hot(process) for process in processes if process.hot]
@@ -263,7 +267,7 @@ def decide(processes: Sequence[ProcessSample], *, exploratory: bool = False, obj
         noise_floor=floor,
         repeat=median(repeats) if repeats else None,
         hot=median(hot) if hot else None,
-        hot_interval=statistics.interval_over_processes(hot) if hot else None,
+        hot_interval=statistics.interval_over_fits(hot, fits) if len(hot) == len(fits) else None,
         items=different,
         timed=sum(_items(p) for p in processes),
         outliers=_outliers(processes),
@@ -332,6 +336,12 @@ def _again(process: ProcessSample, side: str) -> float | None:
     return sum(process.pairs[-1][f"{side}_ns"]) / sum(times) if times else None
 
 
+def _remembered(process: ProcessSample) -> float | None:
+    """How much faster the method is on items that it has seen, beyond what the baseline is on the same."""
+    method, baseline = _again(process, "method"), _again(process, "baseline")
+    return None if method is None or baseline is None else method / baseline
+
+
 def _hot(process: ProcessSample) -> float:
     return sum(p["baseline_ns"] for p in process.hot) / sum(p["method_ns"] for p in process.hot)
 
@@ -347,4 +357,4 @@ def _outliers(processes: Sequence[ProcessSample]) -> int:
 
 def of_row(processes: Sequence[Mapping[str, Any]]) -> list[ProcessSample]:
     """The samples of a stored row."""
-    return [ProcessSample(p["pairs"], p.get("again"), p.get("hot") or []) for p in processes]
+    return [ProcessSample(p["pairs"], p.get("again"), p.get("hot") or [], p.get("fit", 0)) for p in processes]

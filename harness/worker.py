@@ -33,7 +33,7 @@ from harness.comparing import TimedAnalysis
 from harness.contracts import Decoded, Trace
 from harness.drawing import passes
 from harness.drivers import DRIVERS, SEQUENCES, Driver, Essence, context, quality
-from harness.errors import HarnessError
+from harness.errors import CellFailedError, HarnessError
 from harness.memory import peak_of, peak_resident
 from harness.metrics import described
 from harness.phases import NoPhases, PhaseTimer
@@ -178,11 +178,19 @@ def timed(request: Request) -> Response:
 
     methods = {role: cell.opened(role, manifests[role]) for role in cell.roles("method", "speed_baseline")}
     sides = {role: side(method) for role, method in methods.items()}
+    drawn = passes(
+        len(setting.timed), setting.sample, pairs + 1, process, request["seed"], consecutive=driver.consecutive
+    )
+    if len(drawn[0]) < (batch := getattr(setting, "batch", 1)):
+        raise CellFailedError(
+            f"{len(setting.timed)} items to time give {pairs + 1} passes of {len(drawn[0])}, less than a batch of "
+            f"{batch}: give the task more items or longer passes (task.evaluation, task.timed)"
+        )
     measured = measure(
         sides.get("speed_baseline"),
         sides["method"],
-        passes(len(setting.timed), setting.sample, pairs + 1, process, request["seed"], consecutive=driver.consecutive),
-        swap=process % 2 == 1,
+        drawn,
+        swap=request["swap"],
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
     calls = {"method": measured.method, "speed_baseline": measured.baseline}
@@ -289,7 +297,7 @@ def compare(request: Request) -> Response:
         baseline,
         method,
         passes(pool, sample, request["timing"]["pairs"] + 1, process, request["seed"]),
-        swap=process % 2 == 1,
+        swap=request["swap"],
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
     essences = {

@@ -120,12 +120,12 @@ class _Judge:
             difference, interval = paired
             detail = f"{detail}; difference {with_interval(difference, interval)}"
             return _compare(interval, claim.is_, (0.0, 0.0)), detail
-        left = self._judged(row, value)
+        left = self._interval(row, value)
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
         equal = self._equal(row)
-        if outcome == "holds" and equal is not None and other is None and claim.judged != "upper end":
+        if outcome == "holds" and equal is not None and other is None:
             outcome = _allowed_by_decision(row, claim.is_, scaled[0], equal)
         return outcome, detail
 
@@ -168,13 +168,6 @@ class _Judge:
         if value is None or not math.isfinite(value):
             raise _UndecidedError("not tested", f"{row['cell']} has no finite {self.claim.metric}", None)
         return value
-
-    def _judged(self, row: Row, value: float) -> Interval:
-        """What of the row's metric the claim is on: its interval, its value or the interval's upper end."""
-        if self.claim.judged == "value":
-            return value, value
-        low, high = self._interval(row, value)
-        return (low, high) if self.claim.judged == "interval" else (high, high)
 
     def _interval(self, row: Row, value: float) -> Interval:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""

@@ -65,7 +65,7 @@ def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparab
     for row in rows:
         if row["status"] != "ok":
             lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
-    return lines + _disturbed(rows) + _across_settings(rows) + _reasons(rows)
+    return lines + _disturbed(rows) + _fitted_once(rows) + _across_settings(rows) + _reasons(rows)
 
 
 def _across_settings(rows: Sequence[Row]) -> list[str]:
@@ -107,6 +107,12 @@ def _disturbed(rows: Sequence[Row]) -> list[str]:
         if said := (row["timing"] or {}).get("disturbed"):
             cells.setdefault(said, []).append(row["cell"])
     return [f"Disturbed: {said} ({'; '.join(names)})." for said, names in cells.items()]
+
+
+def _fitted_once(rows: Sequence[Row]) -> list[str]:
+    """Which cells' intervals do not cover how their method was fitted, where that is random."""
+    names = [row["cell"] for row in rows if (row["timing"] or {}).get("fitted_once") and row["speed_baseline"]]
+    return [f"Fitted once, at random: the interval does not cover the fit ({'; '.join(names)})."] if names else []
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:

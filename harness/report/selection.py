@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.environment import machine_id
-from harness.evidence import pooled
+from harness.evidence import pooled, repeats
 from harness.store import Row
 
 
@@ -30,14 +30,6 @@ def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None
             first = where if machine is None else machine
     order = sorted(found, key=lambda name: name != first)  # stable: the others in the order they appeared
     return {name: [pooled(repeats(every)) for every in found[name].values()] for name in order}
-
-
-def repeats(rows: Sequence[Row]) -> list[Row]:
-    """The newest of one cell's rows and the earlier ones of the same key that ended well, oldest first."""
-    newest = rows[-1]
-    key = newest["hashes"].get("key")
-    earlier = [row for row in rows[:-1] if key and row["hashes"].get("key") == key and row["status"] == "ok"]
-    return [*earlier, newest] if newest["status"] == "ok" else [newest]
 
 
 def value_of(row: Row, name: str) -> float | None:

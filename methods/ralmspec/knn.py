@@ -75,6 +75,10 @@ class KnnSequential(Serving):
             memory_gb=self.memory_gb,
         )  # fmt: skip
 
+    @property
+    def random_fit(self) -> bool:
+        return self.knnlm.random_fit
+
     def fit(
         self,
         model: GenerationModel,

@@ -67,6 +67,11 @@ class RalmSeq(IterativeOptions, Serving):
         self.opened: Retriever | None = None
         self.passages: Passages | None = None
 
+    @property
+    def random_fit(self) -> bool:
+        """Several threads build a graph, in an order of their own."""
+        return self.retriever == "hnsw"
+
     def fit(
         self,
         model: GenerationModel,

@@ -51,6 +51,20 @@ def test_the_interval_holds_the_value_of_the_whole_set(processes, items):
     assert 0.92 <= held / 1000 <= 0.98
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.05])
+def test_the_interval_covers_the_fit(spread):
+    """Ten processes over three random fits whose speedups differ by so much; processes alone would cover 75 to 95%."""
+    rng = np.random.default_rng(7)
+    fits = [number % 3 for number in range(10)]
+    held = 0
+    for _ in range(400):
+        effects = rng.normal(0, spread, 3)
+        ratios = [float(np.exp(effects[fit] + rng.normal(0, 0.02))) for fit in fits]
+        low, high = statistics.interval_over_fits(ratios, fits)
+        held += low <= 1 <= high
+    assert held / 400 >= 0.92
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_speedup_lies_inside_its_interval(kind):
     for seed in range(200):

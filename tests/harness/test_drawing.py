@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.drawing import passes
-from harness.errors import RequestError
+from harness.errors import CellFailedError
 
 
 def drawn(pool, sample, processes, number=4, **details):
@@ -47,5 +47,5 @@ def test_the_draw_follows_from_the_seed():
 
 
 def test_fewer_items_than_passes_are_refused():
-    with pytest.raises(RequestError, match="3 items to time are fewer than the 4 passes"):
+    with pytest.raises(CellFailedError, match="3 items to time are fewer than the 4 passes"):
         passes(3, 1, 4, 0, seed=0)

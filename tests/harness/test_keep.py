@@ -169,6 +169,15 @@ def test_all_repeats_are_kept_and_the_table_shows_them_pooled(run):
     assert "2.99 [2.00, 3.99]" in line
 
 
+@pytest.mark.parametrize("known", [{"dirty": True}, {"revision": "r0"}])
+def test_an_earlier_measurement_of_another_state_of_the_code_is_no_repeat_and_stands_in_no_ones_way(run, known):
+    target = run(row("LM"), row("kNN-LM", **known), row("kNN-LM", first=10))
+    kept = RowStore(target / "rows.jsonl").rows()
+    assert [(one["cell"], one["code"]["dirty"], one["code"]["revision"]) for one in kept] == [
+        ("LM", False, "r1"), ("kNN-LM", False, "r1"),
+    ]  # fmt: skip
+
+
 def test_a_measurement_under_another_key_is_no_repeat(run):
     other = row("kNN-LM", speedup=2.0, hashes={"cell": CELLS[1].hash, "key": "of older code"})
     target = run(row("LM"), other, row("kNN-LM", speedup=4.0))

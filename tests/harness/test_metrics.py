@@ -19,9 +19,10 @@ from harness.own_metrics import OWN
 from harness.progress import Progress
 from harness.ratios import value
 from harness.recipe import Timing
+from harness.records import qualities
 from harness.report import claims, render, tables
 from harness.report.published import Published
-from harness.runner import Runner, _headline, _qualities
+from harness.runner import Runner, _headline
 from harness.settings import Measure
 from harness.store import RowStore, migrate, new_row
 from methods.knnlm.scorer import KnnLm
@@ -305,8 +306,8 @@ def test_times_speeds_counts_and_what_is_not_finite_are_no_quality():
     """Without a quality there is no claim; a name that merely ends in `_s` may be one."""
     metrics = {"fit_s": 1.0, "memory_mib": 9.0, "speedup": 2.0, "waiting": 1.0, "bleu": float("nan"), "f0.5": None}
     row = new_row(row="a", metrics=metrics, described=described(Metric("waiting", kind="time")))
-    assert _qualities(row) == {}
-    assert _qualities(row | {"metrics": metrics | {"pages_s": 3.0}}) == {"pages_s": 3.0}
+    assert qualities(row) == {}
+    assert qualities(row | {"metrics": metrics | {"pages_s": 3.0}}) == {"pages_s": 3.0}
 
 
 def test_analyses_declare_as_methods_do(plugged):

@@ -275,29 +275,6 @@ def test_a_counter_is_exact_and_needs_no_interval():
     ).holds
 
 
-@pytest.mark.parametrize(
-    ("judged", "bound", "interval", "outcome"),
-    [
-        ("value", 0.98, [0.9, 1.1], "holds"),
-        ("value", 1.01, [0.9, 1.1], "does not hold"),
-        ("upper end", 1.0, [0.9, 1.1], "holds"),
-        ("upper end", 1.0, [0.9, 0.99], "does not hold"),
-        ("interval", 0.98, [0.9, 1.1], "no difference shown"),
-    ],
-)
-def test_a_claim_may_be_on_the_median_or_on_how_far_the_interval_reaches(judged, bound, interval, outcome):
-    claim = f"of: {{method: knnlm}}, metric: speedup, is: at least, than: {bound}, judged: {judged}"
-    rows = [row(KNN, {"speedup": 1.0}, {"speedup": interval}, decision="no difference shown")]
-    assert judge(claim, rows).outcome == outcome
-
-
-@pytest.mark.parametrize("judged", ["value", "upper end"])
-def test_no_part_of_an_exploratory_speed_is_judged(judged):
-    claim = f"of: {{method: knnlm}}, metric: speedup, is: at least, than: 0.5, judged: {judged}"
-    rows = [row(KNN, {"speedup": 1.0}, {"speedup": [0.9, 1.1]}, decision="exploratory")]
-    assert judge(claim, rows).outcome == "not settled"
-
-
 def test_a_claim_finds_its_cell_by_what_ran_whatever_its_labels_are():
     cells = [
         cell(("A", "1"), "iad", baseline="beam"), cell(("A", "2"), "iad", baseline="greedy"),

@@ -264,3 +264,10 @@ def test_a_demanded_fidelity_that_was_not_measured_does_not_hold(toys, tmp_path)
 """
     result, _ = run(toys, tmp_path, "toy-text", lines)
     assert result.rows[0]["fidelity"]["holds"] is False
+
+
+def test_a_pass_shorter_than_a_batch_fails_the_cell(toys, tmp_path):
+    """Otherwise a row would time smaller batches than it names."""
+    line = "  - {row: a, method: toy-greedy, task: {batch: 64}, speed_baseline: toy-greedy}"
+    row = run(toys, tmp_path, "toy-successors", line)[0].rows[0]
+    assert row["status"] == "failed" and "less than a batch of 64" in row["error"]["message"]

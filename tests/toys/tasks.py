@@ -82,6 +82,9 @@ class ToyLayer(Task):
 
 @task("toy-successors", contract="sequence-decoding", provides=("causal",), summary="count down to the end token")
 class ToySuccessors(Task):
+    def __init__(self, *, batch: int = 4) -> None:
+        self.batch = batch
+
     def prepare(self, context, progress):
         return DecodingSetting(
             model=ToyModel(module=lambda ids: max(0, ids[-1] - 1)),
@@ -90,7 +93,7 @@ class ToySuccessors(Task):
             timed=[[m, n] for m in range(8) for n in range(3, 25)],
             sample=5,
             limit=20,
-            batch=4,
+            batch=self.batch,
             hashes={"data": "countdown"},
         )
 
