@@ -40,6 +40,8 @@ class WikitextPerplexity(Task):
     boundaries; the reference text is whole documents. What is timed are pieces of at most `timed_piece` tokens of the
     test split, each a stream of its own, drawn by the seed of the run; a timed pass scores about `timed_tokens` of them
     together (at least one piece), and there are enough for `tasks.pool.PASSES` passes where the split has them.
+    A piece of one window is read once, where the evaluation's windows overlap: the LM takes a smaller share of the
+    timed passes than of the evaluation.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -57,6 +59,7 @@ class WikitextPerplexity(Task):
             "model": "train:small",
             "piece_windows": 2,
             "timed_tokens": 512,
+            "timed_piece": 128,
         },
         "paper": {
             "source": "hub",
