@@ -21,12 +21,12 @@ from harness.contracts import Artifacts, Decoded, Phases, Shared, TokenScores, T
 from harness.errors import RequestError
 from harness.phases import NoPhases
 from harness.ratios import Ratio
+from harness.refusals import counted, named, possible, probable
 from harness.settings import Context, Measure, Scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROUNDING = 1e-6  # by so much a log-probability may exceed 0, in float32 arithmetic
 NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
 LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
 PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
@@ -139,10 +139,10 @@ class TokenScoringDriver(Driver):
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         answers: list[TokenScores] = method.score(setting.model, items, phases, shared)
-        _counted(method, len(answers), len(items), "streams")
+        counted(method, len(answers), len(items), "streams")
         for scores, stream in zip(answers, items, strict=True):
-            _counted(method, len(scores.log_probs), len(stream) - 1, "tokens of a stream")
-            _probable(method, scores.log_probs)
+            counted(method, len(scores.log_probs), len(stream) - 1, "tokens of a stream")
+            probable(method, scores.log_probs)
         return answers
 
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
@@ -208,7 +208,7 @@ class SoftmaxDriver(Driver):
 
     def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
         if setting.timed_targets is not None:
-            _probable(method, np.asarray(calls, np.float64), impossible=True)
+            probable(method, np.asarray(calls, np.float64), impossible=True)
             return list(calls)
         return self._sound(method, setting, len(items), calls)
 
@@ -220,16 +220,16 @@ class SoftmaxDriver(Driver):
         """One answer for each context, looked over together."""
         single = setting.batch == 1
         for one in calls:
-            _counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
+            counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
             if np.shape(one.logits) != np.shape(one.ids):
-                raise RequestError(f"{_named(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
+                raise RequestError(f"{named(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
         ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
         logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
-        _counted(method, ids.shape[0], items, "contexts")
+        counted(method, ids.shape[0], items, "contexts")
         if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
-            raise RequestError(f"{_named(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
+            raise RequestError(f"{named(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
         if not np.isfinite(logits).all():
-            raise RequestError(f"{_named(method)} gives a logit that is not finite")
+            raise RequestError(f"{named(method)} gives a logit that is not finite")
         if single:
             return list(calls)
         rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
@@ -290,8 +290,8 @@ class DecodingDriver(Driver):
 
     def _batch(self, method: Any, setting: Any, batch: Any, phases: Phases) -> list[Decoded]:
         answers: list[Decoded] = method.decode(setting.model, batch, setting.limit, phases)
-        _counted(method, len(answers), len(batch), "sources")
-        return [_possible(method, setting, answer) for answer in answers]
+        counted(method, len(answers), len(batch), "sources")
+        return [possible(method, setting, answer) for answer in answers]
 
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
         return _batches([setting.timed[i] for i in items.tolist()], getattr(setting, "batch", 1))
@@ -364,7 +364,7 @@ class RetrievalDriver(DecodingDriver):
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
     ) -> list[Decoded]:
         generate, model, limit = method.generate, setting.model, setting.limit
-        return [_possible(method, setting, generate(model, prompt, limit, phases)) for prompt in items]
+        return [possible(method, setting, generate(model, prompt, limit, phases)) for prompt in items]
 
 
 DRIVERS: dict[str, Driver] = {
@@ -388,34 +388,6 @@ def _perplexity_ratio(ours: NDArray[np.float64], theirs: NDArray[np.float64]) ->
 
 def _batches(items: Any, size: int) -> list[Any]:
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def _named(method: Any) -> str:
-    return type(method).__name__
-
-
-def _counted(method: Any, given: int, wanted: int, what: str) -> None:
-    if given != wanted:
-        raise RequestError(f"{_named(method)} answered {given} of {wanted} {what}")
-
-
-def _probable(method: Any, log_probs: NDArray[Any], impossible: bool = False) -> None:
-    """Refuse what no log-probability can be. impossible: a word may have no probability at all (-inf)."""
-    refused = ~np.isfinite(log_probs) & ~(np.isneginf(log_probs) & impossible)
-    if refused.any():
-        raise RequestError(f"{_named(method)} gives a log-probability that is not a number: {log_probs[refused][0]}")
-    if log_probs.size and log_probs.max() > ROUNDING:
-        raise RequestError(f"{_named(method)} gives a log-probability above 0: {log_probs.max():.4g}")
-
-
-def _possible(method: Any, setting: Any, answer: Decoded) -> Decoded:
-    """The answer, unless no output can be so: too long, or with ids outside the vocabulary."""
-    ids, words = answer.ids, setting.model.vocabulary_size
-    if len(ids) > setting.limit:
-        raise RequestError(f"{_named(method)} gives {len(ids)} tokens where {setting.limit} are the limit")
-    if ids and not (min(ids) >= 0 and max(ids) < words):
-        raise RequestError(f"{_named(method)} gives an id outside of 0 to {words - 1}")
-    return answer
 
 
 def _thinned(values: list[float]) -> list[float]:
