@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import HarnessError, RequestError
-from harness.registry import Registry, refusal
+from harness.plan.registry import Registry, refusal
 
 PROGRAM: dict[str, Any] = {
     "name": "harness", "no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False,
@@ -89,7 +89,7 @@ def _recipes(registry: Registry) -> list[dict[str, Any]]:
     """Read the top of each file only: a listing needs no schema."""
     import yaml
 
-    from harness.recipe import files
+    from harness.plan.recipe import files
 
     result = []
     for name, path in sorted(files(registry).items()):

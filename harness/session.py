@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from harness import cells as expansion
-from harness import recipe as recipes
-from harness.cells import Cell
+from harness.contracts.tasks import SCALES, Scale
 from harness.errors import MachineError, RequestError, unknown
-from harness.parameters import parse_overrides
-from harness.recipe import Recipe
-from harness.registry import Registry
-from harness.settings import SCALES, Scale
+from harness.plan import expansion
+from harness.plan import recipe as recipes
+from harness.plan.cell import Cell
+from harness.plan.parameters import parse_overrides
+from harness.plan.recipe import Recipe
+from harness.plan.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def headlines(registry: Registry) -> list[str]:
 
 def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
     """`harness keep`: copy a finished run to results/measured."""
-    from harness.keep import keep
+    from harness.show.keep import keep
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -76,7 +76,7 @@ def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
 
 def synchronise(results: Path, tracking: str | None) -> None:
     """`harness sync`: send the rows that tracking missed."""
-    from harness.tracking import MlflowTracker, open_tracker, send_unsent
+    from harness.show.tracking import MlflowTracker, open_tracker, send_unsent
 
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):
@@ -86,7 +86,7 @@ def synchronise(results: Path, tracking: str | None) -> None:
 
 def diagnose(as_json: bool, results: Path) -> int:
     """`harness doctor`: print the checks; 0 unless one is a problem."""
-    from harness import doctor
+    from harness.show import doctor
 
     checks = doctor.report(deep=True, results=results)
     doctor.show(checks, as_json)
@@ -123,13 +123,13 @@ def _one(
 ) -> tuple[list[Any], int]:
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
-    from harness import environment
     from harness.display import Display
-    from harness.report import claims, figure, published, render, tables
-    from harness.report.selection import machine_of
-    from harness.runner import Runner
-    from harness.store import RowStore
-    from harness.tracking import open_tracker
+    from harness.measure import environment
+    from harness.measure.runner import Runner
+    from harness.measure.store import RowStore
+    from harness.show.report import claims, figure, published, render, tables
+    from harness.show.report.selection import machine_of
+    from harness.show.tracking import open_tracker
 
     scale = cells[0].scale
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)

@@ -24,15 +24,25 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
-from harness.environment import SOURCES
 from harness.errors import RequestError
 
 # What builders import of the harness and what yet cannot change what they build: it stores, names, reports or refuses.
 # The parameters, data and seeds that come through it stand in an artifact's key. `harness.training` is none of these.
 FRAME = frozenset(
     f"harness.{name}"
-    for name in ("artifacts", "contracts", "errors", "metrics", "phases", "progress", "registry", "settings", "sources")
+    for name in (
+        "contracts",
+        "errors",
+        "files",
+        "measure.artifacts",
+        "measure.phases",
+        "plan.registry",
+        "progress",
+        "sources",
+    )
 )
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout
+SOURCES = ("harness", "methods", "tasks")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?=(?::\w+)?\Z)")
 
 
@@ -74,17 +84,18 @@ def _defining(builder: Any) -> set[str]:
 
 
 def closure(*targets: str, leaving: frozenset[str] = frozenset()) -> dict[str, Path]:
-    """Module name -> source file of all that `targets` import, themselves included; `leaving` and what only it imports
-    left out. Raises as `digest` does."""
+    """Module name -> source file of all that `targets` import, themselves included; the modules and packages of
+    `leaving`, what only they import, and modules without a statement left out. Raises as `digest` does."""
     roots = [target.partition(":")[0] for target in targets]
     search = _Search({*SOURCES, *(root.partition(".")[0] for root in roots)})
     found: dict[str, Path] = {}
     waiting: list[str] = []
 
     def take(modules: dict[str, Path]) -> None:
-        new = [name for name in modules if name not in found and name not in leaving]
-        found.update((name, modules[name]) for name in new)
-        waiting.extend(new)
+        for name, file in modules.items():
+            if name not in found and not _within(name, leaving) and not _read(name, file).empty:
+                found[name] = file
+                waiting.append(name)
 
     for root in roots:
         take(search.root(root))
@@ -93,6 +104,10 @@ def closure(*targets: str, leaving: frozenset[str] = frozenset()) -> dict[str, P
         for imported in _read(name, found[name]).imports:
             take(search.modules(imported))
     return found
+
+
+def _within(name: str, places: frozenset[str]) -> bool:
+    return any(f"{name}.".startswith(f"{place}.") for place in places)
 
 
 def _digest(modules: dict[str, Path]) -> str:
@@ -107,6 +122,7 @@ class _Source:
     """Hash of a module's syntax tree, and the names that it imports: of modules, or of what is defined in them."""
 
     tree: str
+    empty: bool  # no statement: the `__init__` of most packages
     imports: tuple[str, ...]
 
 
@@ -124,7 +140,8 @@ def _read(name: str, file: Path) -> _Source:
             raise RequestError(f"{file}:{getattr(error, 'lineno', None) or 1}: {error}; mend it") from error
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         _drop_strings(tree)
-        source = _Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(_imports(tree, package))))
+        hashed = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+        source = _Source(hashed, not tree.body, tuple(sorted(_imports(tree, package))))
         known = _known[name, file] = stamp, source
     return known[1]
 

@@ -1,1 +1,1 @@
-"""Algorithms: one folder per family, declared with the decorators of `harness.registry`."""
+"""Algorithms: one folder per family, declared with the decorators of `harness.plan.registry`."""

@@ -1,1 +1,1 @@
-"""What is measured: data sources, models, metrics, and one small module per task (see `harness.registry.task`)."""
+"""What is measured: data sources, models, metrics, and one small module per task (see `harness.plan.registry.task`)."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.artifacts import Cache
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure
 from harness.errors import RequestError
-from harness.metrics import Metric
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure
 from tasks.correction import GrammarText, spoiled
 from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics import m2

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.sources import built_by
 from tasks.corruption import ErrorModel, Lexicon, annotate, sentences

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from harness import statistics
-from harness.artifacts import Cache, digest
 from harness.contracts import Decoded
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale, Task
 from harness.errors import CellFailedError, RequestError, unknown
-from harness.metrics import Metric
-from harness.settings import Context, DecodingSetting, Measure, Scale, Task
+from harness.files import digest
+from harness.measure import statistics
+from harness.measure.artifacts import Cache
 from tasks.correction import ArticleText, CleanText, GrammarText, trained_corrector
 from tasks.metrics.edit_ratio import edit_ratios
 from tasks.models.encoder_decoder_sizes import SIZES

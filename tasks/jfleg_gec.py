@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.artifacts import Cache
-from harness.metrics import Metric
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure
 from tasks.correction import GrammarText, spoiled
 from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics.gleu import gleu

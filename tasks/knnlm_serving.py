@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from harness.artifacts import Cache
 from harness.contracts import Contract, Decoded
+from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale, Task
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
 from tasks.serving import MEASURES, check_window, drawn, number_of, serving_metrics
 from tasks.sources.kinds import Kind, open_source

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.artifacts import Cache
+from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.errors import RequestError
-from harness.registry import task
-from harness.settings import Context, SoftmaxSetting
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
 from tasks.next_words import NextWords
 from tasks.sources import Source, Split, split_hash

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness import statistics
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure, SoftmaxSetting, Task
 from harness.errors import RequestError
-from harness.metrics import Metric
+from harness.measure import statistics
 from harness.progress import Progress
-from harness.settings import Measure, SoftmaxSetting, Task
 from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.curves import as_facts, validation_curve
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import statistics
-from harness.artifacts import Cache
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure, SoftmaxSetting, Task
 from harness.errors import RequestError, unknown
-from harness.metrics import Metric
+from harness.measure import statistics
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure, SoftmaxSetting, Task
 from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.beam_search import Clock, Hypothesis, Search
 from tasks.models.checkpoints import check_weights, content

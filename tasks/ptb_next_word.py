@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.artifacts import Cache
+from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.errors import RequestError, unknown
-from harness.registry import task
-from harness.settings import Context, SoftmaxSetting
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from tasks.models.checkpoints import check_weights, content
 from tasks.models.lstm_sizes import SIZES
 from tasks.next_words import NextWords

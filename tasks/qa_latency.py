@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal
 
-from harness.artifacts import Cache, digest
 from harness.contracts import Contract, Decoded
+from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale, Task
 from harness.errors import RequestError, unknown
+from harness.files import digest
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure, RetrievalSetting, Scale, Task
 from tasks.pool import enough
 from tasks.serving import MEASURES, check_window, drawn, number_of, serving_metrics
 from tasks.sources import Source

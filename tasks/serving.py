@@ -8,10 +8,10 @@ from typing import TypeVar
 import numpy as np
 
 from harness.contracts import Decoded
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure
 from harness.errors import RequestError
-from harness.metrics import Metric
-from harness.settings import Measure
-from harness.statistics import block_bootstrap, mean_interval
+from harness.measure.statistics import block_bootstrap, mean_interval
 
 T = TypeVar("T")
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from harness.artifacts import Cache, digest
 from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.correction import encoded_pairs
 from tasks.corruption import tokens

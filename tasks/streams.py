@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
-from harness.artifacts import Cache, digest
 from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.sources import Source, Split, split_hash
 from tasks.sources.articles import count_words

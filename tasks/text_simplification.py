@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.artifacts import Cache
-from harness.metrics import Metric
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, DecodingSetting, Measure
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, DecodingSetting, Measure
 from tasks.correction import GrammarText
 from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
 from tasks.metrics.bleu import bleu_of_tokens, signature_of_tokens

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.artifacts import Cache
 from harness.contracts import TopK
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models.beam_search import Search
 from tasks.models.checkpoints import weights_hash

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from harness.artifacts import Cache
 from harness.contracts import Contract, TokenScores
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
 from harness.errors import RequestError
-from harness.metrics import Metric
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
 from harness.progress import Progress
-from harness.registry import task
-from harness.settings import Context, Measure, Scale, Task, TokenScoringSetting
 from tasks.metrics.perplexity import perplexity
 from tasks.pool import enough
 from tasks.sources import Source

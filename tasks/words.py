@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from tasks.sources import Source, Split, split_hash
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import registry
-from harness.registry import Registry
+from harness.plan import registry
+from harness.plan.registry import Registry
 
 TESTS = Path(__file__).parent
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence, Set
 from typing import ClassVar
 
 from harness.contracts import Decoded, GenerationModel, Phases
+from harness.contracts.metrics import Metric
 from harness.errors import RequestError
-from harness.metrics import Metric
-from harness.registry import method
+from harness.plan.registry import method
 from methods.aggressive.near_ties import first_difference
 from methods.aggressive.suffix import SuffixMatch
 from methods.aggressive.verification import Drafter, decode

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.contracts import Phases
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 from methods.decoding.engines import Batch, Decoder
 from methods.decoding.session import Session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.contracts import Phases
-from harness.registry import method
+from harness.plan.registry import method
 from methods.decoding.engines import Batch, Decoder
 from methods.decoding.session import Session
 

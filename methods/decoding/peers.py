@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 from methods.decoding.engines import rooms
 from methods.decoding.suppression import suppressed
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast, get_args
 import typer
 
 from harness.contracts import KeyKind
+from harness.contracts.tasks import SCALES, Scale
 from harness.errors import MachineError, RequestError, unknown
-from harness.registry import Registry, command
-from harness.settings import SCALES, Scale
+from harness.plan.registry import Registry, command
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
 SEED = 1  # what recipes use unless they say otherwise, so that a run finds the datastore built here
@@ -53,8 +53,8 @@ def build(
 
     harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
     """
-    from harness import environment
-    from harness.artifacts import Cache, CellArtifacts, salt
+    from harness.measure import environment
+    from harness.measure.artifacts import Cache, CellArtifacts, salt
     from harness.progress import Progress
     from methods.knnlm.builder import build_datastore, datastore_artifact
     from methods.knnlm.datastore import datastore_key
@@ -100,8 +100,8 @@ def verify(folder: Folder) -> None:
 
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
-    from harness.drivers import context
-    from harness.parameters import group, instantiate, parse_overrides
+    from harness.measure.drivers import context
+    from harness.plan.parameters import group, instantiate, parse_overrides
 
     registry = Registry()
     entry = registry.entry("task", task)
@@ -119,7 +119,7 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
     """Build aside and rename; the same datastore already there is left alone, anything else is refused. Two builds of
     one output at once would write into the same files: the second waits for the first."""
-    from harness.artifacts import exclusive
+    from harness.measure.artifacts import exclusive
     from methods.knnlm.datastore import Datastore
 
     partial, lock = (output.with_name(output.name + ending) for ending in (".partial", ".lock"))

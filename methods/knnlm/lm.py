@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.contracts import LanguageModel, Phases, Shared, TokenScores, TokenScoring
-from harness.registry import method
+from harness.plan.registry import method
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.artifacts import digest
 from harness.contracts import KeyKind, LanguageModel, Phases, Shared
-from harness.phases import NoPhases
+from harness.files import digest
+from harness.measure.phases import NoPhases
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:

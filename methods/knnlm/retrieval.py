@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from harness.progress import Progress
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
 from harness.errors import RequestError
-from harness.metrics import Metric
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
 from harness.progress import Progress
-from harness.ratios import Ratio
-from harness.registry import method
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.index import EXACT, Backend, IndexOptions
 from methods.knnlm.mixture import interpolate, log_knn

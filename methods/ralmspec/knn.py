@@ -12,8 +12,8 @@ import torch
 
 from harness.contracts import Artifacts, GenerationModel, KeyKind, LanguageModel, Phases
 from harness.errors import RequestError
-from harness.phases import NoPhases
-from harness.registry import method
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
 from methods.knnlm.index import Backend, needs_build
 from methods.knnlm.ranges import within
 from methods.knnlm.retrieval import Distance, Retriever

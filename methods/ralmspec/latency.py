@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.comparing import TimedAnalysis
 from harness.contracts import Artifacts
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import RetrievalSetting
 from harness.errors import RequestError
+from harness.plan.registry import analysis
 from harness.progress import Progress
-from harness.ratios import Ratio
-from harness.registry import analysis
-from harness.settings import RetrievalSetting
 from methods.knnlm.ranges import within
 from methods.ralmspec.retrieval.retrievers import (
     Retriever,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.contracts import GenerationModel, Phases
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.knnlm.distances import exact_distances, ranked
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.retrieval import Retriever

@@ -11,7 +11,7 @@ import torch
 
 from harness.contracts import Artifacts, GenerationModel, Phases
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 from methods.knnlm.ranges import within
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.reader import Reader

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.comparing import TimedAnalysis
 from harness.contracts import Artifacts
-from harness.phases import NoPhases
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import RetrievalSetting
+from harness.measure.phases import NoPhases
+from harness.plan.registry import analysis
 from harness.progress import Progress
-from harness.ratios import Ratio
-from harness.registry import analysis
-from harness.settings import RetrievalSetting
 from methods.knnlm.ranges import within
 from methods.ralmspec.ralm import IterativeOptions, RalmSpec
 from methods.ralmspec.record import Record

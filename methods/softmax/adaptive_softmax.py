@@ -19,8 +19,8 @@ import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
+from harness.plan.registry import method
 from harness.progress import Progress
-from harness.registry import method
 from methods.softmax import arrays
 from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency
 from methods.softmax.completion import principal_directions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
-from harness.metrics import Metric
+from harness.contracts.metrics import Metric
 from methods.softmax.completion import Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 

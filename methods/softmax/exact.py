@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
-from harness.registry import method
+from harness.plan.registry import method
 from methods.softmax.candidates import COUNTERS
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency
 from methods.softmax.completion import Completion, checked_rank

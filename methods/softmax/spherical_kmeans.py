@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.registry import method
+from harness.plan.registry import method
 from methods.softmax.clusters import spherical_kmeans
 from methods.softmax.screening import ClusterScreen
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 from methods.softmax import arrays
 from methods.softmax.candidates import COUNTERS, saved_counters
 from methods.softmax.completion import principal_directions

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contracts.tasks import Measure
 from harness.errors import RequestError
-from harness.settings import Measure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

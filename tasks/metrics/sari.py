@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness import statistics
+from harness.contracts.tasks import Measure
 from harness.errors import RequestError
-from harness.settings import Measure
+from harness.measure import statistics
 
 ORDER = 4
 Tokens = Sequence[str]

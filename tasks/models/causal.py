@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models.from_scratch import Size, trained_model
 from tasks.models.generation import TextGenerator

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
 from tasks.models.checkpoints import tokenizer_hash

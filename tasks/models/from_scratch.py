@@ -17,8 +17,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.training import History, Plan, train, warmup_cosine
 from tasks.models.precision import fast_precision

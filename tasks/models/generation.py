@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from harness.artifacts import Cache, digest
 from harness.contracts import LanguageModel
 from harness.errors import MachineError, RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
 from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
 
 DTYPES = {

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from harness.artifacts import Cache, digest
+from harness.files import digest
+from harness.measure.artifacts import Cache
 from tasks.models.generation import TextGenerator
 
 _BATCH = 32

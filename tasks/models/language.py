@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.artifacts import Cache, digest
 from harness.contracts import EncodedBlock, KeyKind
 from harness.errors import MachineError, RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
 from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
 from tasks.models.feed_forward import captured, last_feed_forward
 

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.artifacts import Cache
 from harness.errors import RequestError, unknown
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.training import Plan, train, warmup_cosine
 from tasks.models.lstm_size import Size

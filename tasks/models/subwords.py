@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 
 PAD, END = "<pad>", "</s>"  # ids 0 and 1; the pad is the decoder's first input, as in Marian
 

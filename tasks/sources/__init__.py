@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from harness.sources import built_by
 
 Split = Literal["train", "validation", "test"]

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from tasks.sources import SPLITS, Source, Split, split_of
 
 # folders whose docstrings are tests, tables, generated, or not shipped by every distribution

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from tasks.sources import Source
 
 Kind = Literal["embedded", "folder", "hub"]

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.sources import built_by
 from tasks.sources import Split, content_hash
 from tasks.sources.hub import HubAddress

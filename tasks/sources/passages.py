@@ -12,8 +12,8 @@ from typing import overload
 
 import numpy as np
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.sources import SPLITS, Source, Split, split_hash
 

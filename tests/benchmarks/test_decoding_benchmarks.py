@@ -19,7 +19,7 @@ from time import perf_counter
 import pytest
 import torch
 
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.beam import Beam
 from methods.decoding.greedy import Greedy
@@ -182,7 +182,7 @@ def _peak(name):
     """KiB by which decoding lets the process grow, and its peak."""
     code = f"""
 import resource, runpy, torch
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 torch.set_num_threads(1)

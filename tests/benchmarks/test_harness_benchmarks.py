@@ -9,9 +9,9 @@ import time
 import pytest
 from rich.console import Console
 
-from harness import cells, recipe
 from harness.display import Display
-from harness.runner import Runner
+from harness.measure.runner import Runner
+from harness.plan import expansion, recipe
 
 RECIPE = """
 name: toy
@@ -37,7 +37,7 @@ def overhead(registry, folder, processes, pairs, pause):
     """Seconds of one cell: in all, in the runner (outside its worker processes), and outside everything that is the
     method's (timed samples, fitting, quality pass), so with start, imports, preparation and warm-up of each process."""
     text = RECIPE.format(processes=processes, pairs=pairs, pause=pause)
-    found = cells.expand(recipe.parse(text, "toy.yaml"), "mini", registry)
+    found = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", registry)
     spent = []
     with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
         runner = Runner(folder, "cpu", registry, display, Quiet(), fresh=True)

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.artifacts import Cache, CellArtifacts
-from harness.drawing import passes
-from harness.phases import NoPhases
+from harness.contracts.ratios import value
+from harness.contracts.tasks import RetrievalSetting
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.measure.drawing import passes
+from harness.measure.phases import NoPhases
+from harness.measure.timing import Side, measure
 from harness.progress import Progress
-from harness.ratios import value
-from harness.settings import RetrievalSetting
-from harness.timing import Side, measure
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
 from methods.ralmspec.retrieval.passages import PassageCache
 from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from harness.artifacts import Cache, CellArtifacts
 from harness.contracts import OutputLayer
-from harness.registry import Registry
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.plan.registry import Registry
 
 ROUNDS = 9
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.evidence import state
-from harness.store import Row
+from harness.contracts.rows import Row
+from harness.measure.evidence import state
 
 
 def timing(

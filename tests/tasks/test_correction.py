@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from harness import sources
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.correction import ArticleText, GrammarText, correction_pairs, spoiled, trained_corrector
 from tasks.metrics import m2

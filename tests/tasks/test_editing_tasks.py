@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.artifacts import Cache
 from harness.contracts import Decoded, Trace
+from harness.contracts.tasks import Context
 from harness.errors import CellFailedError, RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
-from harness.settings import Context
 from tasks.conll_gec import ConllGec
 from tasks.editing import marked_blocks
 from tasks.jfleg_gec import JflegGec

@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM, PhiConfig, PhiForCausalLM
 
-from harness.artifacts import Cache, CellArtifacts
+from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.plan.registry import Registry
 from harness.progress import Progress
-from harness.registry import Registry
-from harness.settings import Context, SoftmaxSetting
 from tasks.lm_output_layer import LmOutputLayer
 from tasks.models import language
 from tasks.models.from_scratch import trained_tokenizer

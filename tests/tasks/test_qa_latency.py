@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from harness.artifacts import Cache
 from harness.contracts import Decoded, Trace
+from harness.contracts.tasks import Context
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
-from harness.settings import Context
 from tasks import pool
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency

@@ -11,14 +11,14 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from harness.artifacts import Cache, CellArtifacts, SharedResults
 from harness.contracts import TokenScores
+from harness.contracts.tasks import Context, TokenScoringSetting
 from harness.errors import RequestError
-from harness.parameters import instantiate
-from harness.phases import NoPhases
+from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
+from harness.measure.phases import NoPhases
+from harness.plan.parameters import instantiate
+from harness.plan.registry import Registry
 from harness.progress import Progress
-from harness.registry import Registry
-from harness.settings import Context, TokenScoringSetting
 from tasks.models.from_scratch import trained_tokenizer
 from tasks.pool import PASSES
 from tasks.sources.articles import count_words

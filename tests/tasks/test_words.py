@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from tasks.sources.kinds import open_source
 from tasks.words import encode, encoded_split, vocabulary, words
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from harness.comparing import TimedAnalysis
-from harness.ratios import Ratio
-from harness.registry import analysis
-from harness.settings import Measure
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import Measure
+from harness.plan.registry import analysis
 
 
 @analysis("toy-counting", summary="counts prompts")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from harness.contracts import Decoded, TokenScores, Trace
-from harness.phases import NoPhases
-from harness.registry import method
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
 from tests.toys.methods import Exact, Greedy, Uniform
 
 

@@ -22,7 +22,7 @@ from harness.contracts import (
     Trace,
 )
 from harness.errors import RequestError
-from harness.registry import method
+from harness.plan.registry import method
 
 
 @method("toy-uniform", contract="token-scoring", summary="every token is equally likely")

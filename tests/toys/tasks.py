@@ -8,10 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.contracts import OutputLayer
+from harness.contracts.tasks import (
+    DecodingSetting,
+    Measure,
+    RetrievalSetting,
+    SoftmaxSetting,
+    Task,
+    TokenScoringSetting,
+)
 from harness.errors import RequestError
-from harness.registry import task
-from harness.settings import DecodingSetting, Measure, RetrievalSetting, SoftmaxSetting, Task, TokenScoringSetting
-from harness.statistics import block_bootstrap, mean_interval
+from harness.measure.statistics import block_bootstrap, mean_interval
+from harness.plan.registry import task
 
 
 @dataclass

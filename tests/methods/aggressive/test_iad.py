@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.contracts import Decoded
 from harness.errors import RequestError
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad, InputGuided
 from methods.aggressive.near_ties import first_difference
 from methods.aggressive.suffix import SuffixMatch

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.errors import RequestError
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.decoding.beam import Beam
 from methods.decoding.engines import engine_of
 from methods.decoding.greedy import Greedy, without

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.registry import task
-from harness.settings import Task, TokenScoringSetting
+from harness.contracts.tasks import Task, TokenScoringSetting
+from harness.plan.registry import task
 from methods.knnlm.commands import _build_at
 from methods.knnlm.datastore import Datastore
 

@@ -13,12 +13,12 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
-from harness import cells, recipe
-from harness.artifacts import Cache
 from harness.cli import main
 from harness.display import Display
-from harness.registry import Registry
-from harness.runner import Runner
+from harness.measure.artifacts import Cache
+from harness.measure.runner import Runner
+from harness.plan import expansion, recipe
+from harness.plan.registry import Registry
 from tasks.models.from_scratch import trained_tokenizer
 from tasks.sources.kinds import open_source
 
@@ -77,7 +77,7 @@ class Ignored:
 def run(folder: Path, model: Path, lines: str) -> dict[str, dict]:
     registry = Registry()
     loaded = recipe.parse(RECIPE.format(model=model, amounts=AMOUNTS, cells=lines), "small-knnlm.yaml")
-    found = cells.expand(loaded, "small", registry)
+    found = expansion.expand(loaded, "small", registry)
     with Display(Console(file=open(os.devnull, "w")), "small-knnlm", len(found)) as display:
         result = Runner(folder, "cpu", registry, display, Ignored()).run(found)
     return {row["row"]: row for row in result.rows}

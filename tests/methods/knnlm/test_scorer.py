@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.artifacts import Cache, CellArtifacts, SharedResults
 from harness.errors import RequestError
-from harness.phases import NoPhases, PhaseTimer
+from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
+from harness.measure.phases import NoPhases, PhaseTimer
 from methods.knnlm.lm import Lm
 from methods.knnlm.positions import full_batches, searched
 from methods.knnlm.scorer import KnnLm
@@ -332,8 +332,8 @@ def test_log_probabilities_never_exceed_zero(model, fitted, lambda_, monkeypatch
 CHILD = """
 import json, sys
 from pathlib import Path
-from harness.artifacts import Cache, CellArtifacts
-from harness.phases import NoPhases
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.measure.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
 from tasks.models.language import CausalLM
 import numpy as np

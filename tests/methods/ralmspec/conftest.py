@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.artifacts import Cache, CellArtifacts
+from harness.measure.artifacts import Cache, CellArtifacts
 from tasks.models.language import CausalLM
 
 WORDS = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(60)]

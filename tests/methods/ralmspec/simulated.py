@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.ralmspec import speculation
 from methods.ralmspec.scheduler import Strides
 from methods.ralmspec.speculation import Process, Step, follow, speculate

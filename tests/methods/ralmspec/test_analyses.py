@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.artifacts import CellArtifacts
-from harness.drawing import passes
+from harness.contracts.ratios import value
+from harness.contracts.tasks import RetrievalSetting
 from harness.errors import RequestError
+from harness.measure.artifacts import CellArtifacts
+from harness.measure.drawing import passes
+from harness.measure.timing import Side, measure
 from harness.progress import Progress
-from harness.ratios import value
-from harness.settings import RetrievalSetting
-from harness.timing import Side, measure
 from methods.ralmspec.latency import RetrieverLatency
 from methods.ralmspec.saving import AsynchronousSaving
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
-from harness.phases import NoPhases
+from harness.measure.artifacts import CellArtifacts
+from harness.measure.phases import NoPhases
 from methods.knnlm.mixture import knn_distribution
 from methods.knnlm.retrieval import Retriever
 from methods.ralmspec.knn import KnnSequential, KnnSpeculative

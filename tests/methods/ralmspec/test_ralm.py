@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.artifacts import CellArtifacts
-from harness.drivers import DRIVERS
 from harness.errors import RequestError
-from harness.phases import NoPhases, PhaseTimer
+from harness.measure.artifacts import CellArtifacts
+from harness.measure.drivers import DRIVERS
+from harness.measure.phases import NoPhases, PhaseTimer
 from methods.ralmspec.iterative import IterativeRaLM
 from methods.ralmspec.ralm import RalmSeq, RalmSpec
 

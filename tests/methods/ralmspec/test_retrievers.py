@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.artifacts import CellArtifacts
 from harness.errors import RequestError
+from harness.measure.artifacts import CellArtifacts
 from methods.ralmspec.retrieval.bm25 import Bm25Retriever
 from methods.ralmspec.retrieval.encoders import LatentSemantic, Pretrained, encode_passages, identity
 from methods.ralmspec.retrieval.passages import PassageCache

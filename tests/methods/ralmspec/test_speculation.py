@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.phases import NoPhases
+from harness.measure.phases import NoPhases
 from methods.ralmspec import speculation
 from methods.ralmspec.experience import Experience
 from methods.ralmspec.scheduler import OS3, Fixed, expected_matches, pipelined

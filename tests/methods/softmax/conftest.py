@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.artifacts import Cache, CellArtifacts
 from harness.contracts import OutputLayer
-from harness.registry import Registry
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.plan.registry import Registry
 
 RIVALS = ["spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips"]
 # parameters that make every method exact on `World.layer`: its knob at the accurate end

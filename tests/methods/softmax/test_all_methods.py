@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from harness.artifacts import CellArtifacts
 from harness.contracts import OutputLayer
 from harness.errors import RequestError
-from harness.registry import Registry
+from harness.measure.artifacts import CellArtifacts
+from harness.plan.registry import Registry
 
 from .conftest import EXACT, RIVALS, brute_force, fitted, precision
 
@@ -18,7 +18,7 @@ SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
 
 @pytest.fixture(scope="module", params=ALL)
 def method(request, world, tmp_path_factory):
-    from harness.artifacts import Cache
+    from harness.measure.artifacts import Cache
 
     artifacts = CellArtifacts(Cache(tmp_path_factory.mktemp(request.param)))
     return fitted(request.param, world, artifacts, **SMALL.get(request.param, {}))

@@ -29,8 +29,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from tasks.models.generation import TextGenerator
 from tasks.models.language import CausalLM
 

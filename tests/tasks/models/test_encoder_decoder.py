@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models import encoder_decoder
 from tasks.models.encoder_decoder import COPIER, initial_module, trained_encoder_decoder

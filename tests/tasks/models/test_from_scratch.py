@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models import from_scratch
 from tasks.models.from_scratch import Size, trained_model, trained_tokenizer, training_windows

@@ -16,8 +16,8 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from tasks.models.generation import TextGenerator
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from harness.artifacts import Cache
+from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models.generation import TextGenerator
 from tasks.models.greedy import greedy_outputs, until_end

@@ -23,9 +23,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from harness.artifacts import Cache
 from harness.contracts import LanguageModel
 from harness.errors import MachineError, RequestError
+from harness.measure.artifacts import Cache
 from tasks.models.checkpoints import tokenizer_hash, weight_files
 from tasks.models.language import CausalLM, windows
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from tasks.sources import SPLITS
 from tasks.sources.hub import HubAddress
 from tasks.sources.invented_language import InventedLanguage

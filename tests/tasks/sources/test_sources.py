@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.artifacts import Cache
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from tasks.sources import SPLITS, content_hash, split_hash, split_of
 from tasks.sources.articles import articles, count_words
 from tasks.sources.embedded import EmbeddedDocumentation, gather, unique

@@ -1,0 +1,79 @@
+"""The four contracts between methods and tasks, and the records that flow through them.
+
+A method declares one contract and does the work; a task declares the same contract and supplies data, model
+and metric. The harness pairs them and measures. Nothing here imports torch: arrays are named in signatures only.
+
+| contract | class | given | baseline | fidelity |
+| --- | --- | --- | --- | --- |
+| token scoring | `TokenScoring` | a language model, streams of token ids | the LM alone | perplexity difference |
+| softmax screening | `SoftmaxScreening` | `weight [L, d]`, `bias [L]`, contexts | full product | precision@k |
+| sequence decoding | `SequenceDecoding` | a generation model, sources | greedy, beam 5 | exact match |
+| retrieval generation | `RetrievalGeneration` | a causal model, passages or text | sequential retrieval | exact match |
+
+Life of a method: `__init__(*, parameters)` -> `fit(...)` once, in a process of its own -> `open(subject, artifacts)`
+in every other process -> `score` / `topk` / `decode` / `generate` as often as wanted. `open` takes the subject (the
+model or output layer) beside the artifacts, because a screened softmax needs the layer's weights to answer at all.
+"""
+
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.answers import Decoded, TokenScores, TopK, Trace
+from harness.contracts.methods import (
+    CONTRACTS,
+    Contract,
+    Method,
+    RetrievalGeneration,
+    SequenceDecoding,
+    SoftmaxScreening,
+    TokenScoring,
+)
+from harness.contracts.metrics import Metric
+from harness.contracts.models import EncodedBlock, GenerationModel, KeyKind, LanguageModel, OutputLayer
+from harness.contracts.ratios import Ratio
+from harness.contracts.services import Artifacts, Phases, Shared
+from harness.contracts.tasks import (
+    SCALES,
+    Context,
+    DecodingSetting,
+    Measure,
+    RetrievalSetting,
+    Scale,
+    Setting,
+    SoftmaxSetting,
+    Task,
+    TokenScoringSetting,
+)
+
+__all__ = [
+    "CONTRACTS",
+    "SCALES",
+    "Artifacts",
+    "Context",
+    "Contract",
+    "Decoded",
+    "DecodingSetting",
+    "EncodedBlock",
+    "GenerationModel",
+    "KeyKind",
+    "LanguageModel",
+    "Measure",
+    "Method",
+    "Metric",
+    "OutputLayer",
+    "Phases",
+    "Ratio",
+    "RetrievalGeneration",
+    "RetrievalSetting",
+    "Scale",
+    "SequenceDecoding",
+    "Setting",
+    "Shared",
+    "SoftmaxScreening",
+    "SoftmaxSetting",
+    "Task",
+    "TimedAnalysis",
+    "TokenScores",
+    "TokenScoring",
+    "TokenScoringSetting",
+    "TopK",
+    "Trace",
+]

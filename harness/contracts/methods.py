@@ -1,0 +1,170 @@
+"""The methods' side of the contracts: one base class each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from harness.contracts.answers import Decoded, TokenScores, TopK
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from harness.contracts.metrics import Metric
+    from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
+    from harness.contracts.ratios import Ratio
+    from harness.contracts.services import Artifacts, Phases, Shared
+
+Contract = Literal["token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation"]
+CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation")
+
+
+class Method(ABC):
+    """Base of all methods. Parameters are keyword-only arguments of `__init__`, annotated and with defaults.
+
+    A parameter whose name is a Python keyword ends in an underscore (`lambda_` is `lambda` in recipes).
+    measures: what its counters and ratios are, where tables should show more than their names.
+    """
+
+    contract: ClassVar[Contract]
+    measures: ClassVar[tuple[Metric, ...]] = ()
+
+    def open(self, subject: Any, artifacts: Artifacts) -> None:  # noqa: B027 - most baselines have nothing to open
+        """Make ready to answer in a process that did not run `fit`. `subject` is the model or output layer."""
+
+    def counters(self) -> dict[str, float]:
+        """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
+        return {}
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Metrics that follow from the samples of a timing process; the row has their median over processes."""
+        return {}
+
+    @property
+    def random_fit(self) -> bool:
+        """Whether `fit` with these parameters gives something else each time, or by `seed` (k-means, a graph built by
+        several threads, training). Such a cell is fitted several times (`timing.fits`)."""
+        return False
+
+
+class TokenScoring(Method):
+    """Gives the probability of every token of a text."""
+
+    contract: ClassVar[Contract] = "token-scoring"
+
+    def fit(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build what `score` needs from reference streams; tune on validation streams."""
+
+    @abstractmethod
+    def score(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        phases: Phases,
+        shared: Shared | None = None,
+    ) -> list[TokenScores]:
+        """Score tokens 1..T-1 of each stream [T]. `shared` is given in the quality pass only."""
+
+
+class SoftmaxScreening(Method):
+    """Finds the top-k words of a softmax layer.
+
+    `counters` speak of `topk`; where `log_prob` does other work, it has its own, such as `log_prob_multiply_adds`.
+    """
+
+    contract: ClassVar[Contract] = "softmax-screening"
+
+    def fit(
+        self,
+        layer: OutputLayer,
+        contexts: NDArray[np.float32],
+        targets: NDArray[np.int64],
+        artifacts: Artifacts,
+    ) -> None:
+        """Learn from training contexts [n, d] and the words [n] that followed them."""
+
+    @abstractmethod
+    def topk(self, context: NDArray[np.float32], k: int) -> TopK:
+        """Top-k of one context [d]."""
+
+    def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
+        """Top-k of contexts [n, d]; one by one unless a method batches."""
+        import numpy as np
+
+        answers = [self.topk(context, k) for context in contexts]
+        if not answers:
+            return TopK(np.empty((0, k), np.int64), np.empty((0, k), np.float32), np.empty(0, np.float32))
+        return TopK(
+            np.stack([a.ids for a in answers]),
+            np.stack([a.logits for a in answers]),
+            np.asarray([a.log_normalizer for a in answers], np.float32),
+        )
+
+    @abstractmethod
+    def log_prob(self, context: NDArray[np.float32], target: int) -> float:
+        """Natural-log probability of one word; `-inf` where the method gives it none."""
+
+
+class SequenceDecoding(Method):
+    """Turns sources into outputs, token by token or faster."""
+
+    contract: ClassVar[Contract] = "sequence-decoding"
+
+    def fit(
+        self, model: GenerationModel, training: Sequence[tuple[list[int], list[int]]], artifacts: Artifacts
+    ) -> None:
+        """Train what decoding needs (a drafter), from pairs of source and target ids."""
+
+    @abstractmethod
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        """Decode one batch of sources (ids), at most `limit` tokens each."""
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """How nearly the model itself was undecided where `output` first differs from the baseline's `expected`: its
+        two best logits' difference there. None for a method that does not promise the baseline's output.
+
+        A block and a single step go through different matrix kernels, so a lossless method may differ at a near tie
+        and nowhere else; the driver counts the others as `wide_differences`.
+        """
+        return None
+
+
+class RetrievalGeneration(Method):
+    """Continues a prompt with the help of retrieved passages or datastore entries."""
+
+    contract: ClassVar[Contract] = "retrieval-generation"
+
+    def fit(
+        self,
+        model: GenerationModel,
+        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        validation: Sequence[Any],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build the retriever, datastore or automaton that the parameters name."""
+
+    @abstractmethod
+    def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
+        """Continue one prompt (ids) by at most `limit` tokens.
+
+        Phases: `retrieve` while it waits for what is searched, `encode` while it makes a query of text.
+        """
+
+    def gap(
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """As for `SequenceDecoding`."""
+        return None

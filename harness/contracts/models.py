@@ -1,0 +1,82 @@
+"""Models as methods see them: a language model, a generation model, an output layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+KeyKind = Literal["last_ffn_input", "last_ffn_output", "last_hidden"]
+
+
+@dataclass(slots=True)
+class EncodedBlock:
+    """What a language model says about consecutive tokens of one stream (one evaluation window).
+
+    start: index in the stream of the first predicted token (>= 1: the first token of a stream is given).
+    targets: int64 [t]; log_prob: float32 [t], natural log p(target); keys: float32 [t, d] or None.
+    max_log_prob, entropy: float32 [t] (nats), or None unless asked for. All on the model's device.
+    log_distribution(rows): float32 [n, V], natural-log probabilities for rows of this block; V never held for all.
+    """
+
+    start: int
+    targets: torch.Tensor
+    log_prob: torch.Tensor
+    keys: torch.Tensor | None
+    max_log_prob: torch.Tensor | None
+    entropy: torch.Tensor | None
+    log_distribution: Callable[[torch.Tensor], torch.Tensor]
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A causal language model as token scoring sees it."""
+
+    name: str  # hub id, path or recipe name, for messages
+    hash: str  # of the weights
+    tokenizer_hash: str
+    vocabulary_size: int
+    window: int  # longest input, in tokens
+    device: str
+
+    def key_dimension(self, key: KeyKind) -> int:
+        """Width d of the keys. Raises `RequestError` naming the model type when it has no usable last block."""
+
+    def encode(
+        self, stream: NDArray[np.int64], *, key: KeyKind | None = None, statistics: bool = False
+    ) -> Iterator[EncodedBlock]:
+        """Predict tokens 1..T-1 of one stream of ids [T], each once, with the longest left context that the
+        sliding window allows. `statistics` asks for `max_log_prob` and `entropy`. Bounded memory per block."""
+
+    def capture(self, key: KeyKind) -> AbstractContextManager[list[torch.Tensor]]:
+        """Collect the keys [1, t, d] or [t, d] of every forward pass that others make of the module meanwhile."""
+
+
+class GenerationModel(Protocol):
+    """An encoder-decoder or causal Transformer as decoding and retrieval generation see it."""
+
+    name: str
+    hash: str
+    kind: Literal["encoder-decoder", "causal"]
+    module: Any  # the transformers (or compatible) torch module, in eval mode on `device`
+    tokenizer: Any
+    start_id: int  # the decoder's first input (encoder-decoder), or the BOS token
+    eos_ids: tuple[int, ...]
+    vocabulary_size: int
+    window: int  # longest sequence of the decoder, in tokens
+    device: str
+    language_model: LanguageModel | None  # the same weights as token scoring sees them; None for encoder-decoders
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLayer:
+    """A softmax layer: logits = weight @ h + bias. weight: float32 [L, d] C-contiguous, bias: float32 [L]."""
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]

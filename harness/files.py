@@ -1,0 +1,37 @@
+"""Small things about files that several levels need: where caches are, hashes of keys, text written whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from harness.errors import MachineError
+
+
+def default_cache() -> Path:
+    """The user's cache folder: $HARNESS_CACHE, or `shortcut-harness` under $XDG_CACHE_HOME or ~/.cache."""
+    if explicit := os.environ.get("HARNESS_CACHE"):
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortcut-harness"
+
+
+def digest(key: Any) -> str:
+    """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+        ) from error

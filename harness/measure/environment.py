@@ -1,0 +1,260 @@
+"""What a row says about the machine and the code it ran on, and whether that changed while it was measured.
+
+Nothing here imports a measured library: versions come from package metadata, the GPU from `nvidia-smi`. A capture holds
+no host name, user name or path, so rows can be published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness.sources import SOURCES
+
+DISTRIBUTION = "shortcut-harness"
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY", "KMP_AFFINITY", "GOMP_CPU_AFFINITY",
+    "NUMBA_THREADING_LAYER", "TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+LIBRARIES = (
+    "torch", "transformers", "tokenizers", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "numpy",
+    "numba", "scipy", "scikit-learn", "bm25s", "infini-gram", "ray",
+)  # fmt: skip
+
+
+def capture(device: str = "cpu") -> dict[str, Any]:
+    """JSON-able facts of this moment. Milliseconds on a CPU; `nvidia-smi` is asked when `device` is a GPU's.
+
+    cpu {model}, cores {total, usable}, load [1, 5, 15 minutes], memory {total, available} in bytes, threads
+    {variable: value}, python, os, kernel, libraries {name: version}, gpus [{name, driver, memory_mib}],
+    gpu_processes [{pid, name, memory_mib}] that are not ours; the last two are None when they cannot be known.
+    """
+    on_gpu = device.startswith("cuda")
+    return {
+        "cpu": {"model": _cpu_model()},
+        "cores": {"total": os.cpu_count(), "usable": usable_cores()},
+        "load": list(os.getloadavg()),
+        "memory": _memory(),
+        "threads": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.machine()}",
+        "kernel": platform.release(),
+        "libraries": libraries(),
+        "gpus": _gpus() if on_gpu else [],
+        "gpu_processes": _foreign_gpu_processes() if on_gpu else [],
+    }
+
+
+def libraries() -> dict[str, str]:
+    """Name -> version of the installed distributions that can change a number."""
+    return dict(_versions())
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, cut by the container's quota (rounded up)."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
+    if quota.isdigit() and period.strip().isdigit():
+        return max(1, min(affinity, math.ceil(int(quota) / int(period))))
+    return affinity
+
+
+def machine_id(environment: Mapping[str, Any]) -> str:
+    """Hash of what makes timings comparable: CPU model, cores, memory (to a power of two), GPUs and driver, system."""
+    memory = environment["memory"]["total"]
+    facts = [
+        environment["cpu"]["model"],
+        environment["cores"],
+        round(math.log2(memory)) if memory else None,
+        environment["gpus"],
+        environment["os"],
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def describe(environment: Mapping[str, Any]) -> str:
+    """One line for people: `Intel Xeon ..., 2 of 2 cores, 24 GiB, NVIDIA ...`."""
+    memory = environment["memory"]["total"]
+    parts = [
+        environment["cpu"]["model"],
+        f"{environment['cores']['usable']} of {environment['cores']['total']} cores",
+        *([f"{memory / 2**30:.0f} GiB"] if memory else []),
+        *(gpu["name"] for gpu in environment["gpus"] or []),
+    ]
+    return ", ".join(parts)
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Reasons, in words, why times taken between two captures support no claim; empty when there are none.
+
+    A foreign process on the GPU counts on either side, and so does a GPU that could not be asked. What others do on the
+    CPU meanwhile is measured in each sample (`harness.measure.quiet`).
+    """
+    reasons = []
+    for name in ("cpu", "cores", "threads", "libraries", "python", "os", "kernel", "gpus"):
+        if before[name] != after[name]:
+            reasons.append(f"{name}: {_difference(before[name], after[name])}")
+    foreign = [p for capture in (before, after) for p in capture["gpu_processes"] or []]
+    if foreign:
+        reasons.append(f"other processes on the GPU: {', '.join(sorted({p['name'] for p in foreign}))}")
+    if before["gpu_processes"] is None or after["gpu_processes"] is None:
+        reasons.append("other processes on the GPU cannot be seen (nvidia-smi gave no answer)")
+    free, had, total = after["memory"]["available"], before["memory"]["available"], after["memory"]["total"]
+    if free and had and total and free < 0.1 * total and free < had / 2:
+        reasons.append(f"available memory fell from {had / 2**30:.1f} to {free / 2**30:.1f} GiB")
+    return reasons
+
+
+def code_version(root: Path) -> dict[str, Any]:
+    """{"version", "revision", "dirty", "digest"} of the checkout at `root`; revision and dirty are None where `root`
+    is not the top of a git work tree.
+
+    Dirty means that a file which can change a number (sources, dependencies) differs from the revision or is new;
+    results and notes do not count.
+    """
+    top = _output("git", "-C", str(root), "rev-parse", "--show-toplevel")
+    # An installation inside another repository is not that repository's code.
+    ours = top is not None and Path(top).resolve() == root.resolve()
+    revision = _output("git", "-C", str(root), "rev-parse", "HEAD") if ours else None
+    watched = [name for name in (*SOURCES, "pyproject.toml", "constraints.txt") if (root / name).exists()]
+    status = _output("git", "-C", str(root), "status", "--porcelain", "--", *watched) if revision and watched else None
+    try:
+        distribution = version(DISTRIBUTION)
+    except PackageNotFoundError:
+        distribution = None
+    return {
+        "version": distribution,
+        "revision": revision or None,
+        "dirty": None if status is None else bool(status),
+        "digest": source_digest(root / name for name in SOURCES),
+    }
+
+
+def source_digest(paths: Iterable[Path]) -> str:
+    """SHA-256 (20 hex digits) over the Python sources in files and folders, independent of where the folders lie.
+
+    Paths that do not exist are passed over.
+    """
+    state = hashlib.sha256()
+    for path in paths:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []:
+            name = file.relative_to(path.parent).as_posix().encode()
+            content = file.read_bytes()
+            state.update(b"%d %d " % (len(name), len(content)) + name + content)
+    return state.hexdigest()[:20]
+
+
+@cache
+def _cpu_model() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith(("model name", "Model")):
+            return " ".join(line.partition(":")[2].split())
+    return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor() or platform.machine()
+
+
+def _memory() -> dict[str, int | None]:
+    """Bytes in all (or the container's limit) and available."""
+    fields = {
+        name: int(value.split()[0]) * 1024
+        for name, _, value in (line.partition(":") for line in _read("/proc/meminfo").splitlines())
+        if name in ("MemTotal", "MemAvailable")
+    }
+    total, available = fields.get("MemTotal"), fields.get("MemAvailable")
+    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    if total and limit.isdigit():
+        total = min(total, int(limit))
+        available = min(available, total) if available else available
+    return {"total": total, "available": available}
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def _gpus() -> list[dict[str, Any]] | None:
+    answer = _nvidia("--query-gpu=name,driver_version,memory.total")
+    if answer is None:
+        return None
+    return [{"name": name, "driver": driver, "memory_mib": _number(memory)} for name, driver, memory in answer]
+
+
+def _foreign_gpu_processes() -> list[dict[str, Any]] | None:
+    """Compute processes on the GPUs apart from this one, its ancestors and its descendants."""
+    answer = _nvidia("--query-compute-apps=pid,process_name,used_memory")
+    if answer is None:
+        return None
+    return [
+        {"pid": int(pid), "name": name.rpartition("/")[2], "memory_mib": _number(memory)}
+        for pid, name, memory in answer
+        if pid.isdigit() and not _is_ours(int(pid))
+    ]
+
+
+def _nvidia(query: str) -> list[list[str]] | None:
+    text = _output("nvidia-smi", query, "--format=csv,noheader,nounits")
+    if text is None:
+        return None
+    lines = [[field.strip() for field in line.split(",")] for line in text.splitlines() if line.count(",") >= 2]
+    return [[first, ",".join(middle), last] for first, *middle, last in lines]  # a process name may hold commas
+
+
+def _is_ours(pid: int) -> bool:
+    me = os.getpid()
+    return me in _ancestry(pid) or pid in _ancestry(me)
+
+
+def _ancestry(pid: int) -> list[int]:
+    """The process and its ancestors, as far as /proc shows them."""
+    chain = []
+    while pid > 1 and pid not in chain:
+        chain.append(pid)
+        parent = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before it may hold anything
+        pid = int(parent[1]) if len(parent) > 1 else 0
+    return chain
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]"
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str | None:
+    """Standard output of a short command, or None when it does not exist, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _difference(before: Any, after: Any) -> str:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        names = [n for n in sorted({*before, *after}) if before.get(n) != after.get(n)]
+        return ", ".join(f"{n} {before.get(n)} -> {after.get(n)}" for n in names)
+    return f"{before} -> {after}"

@@ -1,0 +1,142 @@
+"""Where a cell's steps run: processes of this machine, one at a time, each isolated, timed out and logged.
+
+A step that crashes, is killed for memory or runs past its time becomes an `Outcome` with its status and the end of its
+log; it never takes the run with it. An interrupt kills the step's whole process group before it travels on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.files import write_atomically
+from harness.progress import PIPE
+
+Status = Literal["ok", "failed", "timeout", "killed"]
+Report = Callable[[dict[str, Any]], None]
+TAIL = 2000  # characters of a log that a row keeps
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+_WORKER = "harness.measure.worker"
+
+WORKER = "harness.measure.worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one step. `response` is empty unless status is ok; `error` is one line."""
+
+    status: Status
+    response: dict[str, Any]
+    error: str
+    log: str
+    seconds: float
+    exit_code: int
+
+
+class LocalExecutor:
+    """Runs `harness.measure.worker` steps as child processes."""
+
+    def run(
+        self, mode: str, request: dict[str, Any], folder: Path, label: str, *,
+        timeout: float, threads: int | None = None, report: Report = lambda update: None,
+    ) -> Outcome:  # fmt: skip
+        """Run one step to its end. Request, response and log are `<folder>/<label>.*`."""
+        files = {kind: folder / f"{label}.{kind}" for kind in ("request.json", "response.json", "log")}
+        write_atomically(files["request.json"], json.dumps({**request, "runner": os.getpid()}))
+        files["response.json"].unlink(missing_ok=True)
+        reading, writing = os.pipe()
+        environment = {**os.environ, PIPE: str(writing), "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+        if threads is not None:
+            environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+        started = time.monotonic()
+        with open(files["log"], "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", WORKER, mode, str(files["request.json"]), str(files["response.json"])],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=(writing,),
+                start_new_session=True,
+            )  # fmt: skip
+        os.close(writing)
+        try:
+            on_time = _follow(process, reading, started + timeout, report)
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            os.close(reading)
+        _end(process)  # past its time; or, after its end, whatever it started and left
+        return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
+
+
+def _follow(process: subprocess.Popen[bytes], reading: int, deadline: float, report: Report) -> bool:
+    """Pass the step's progress on until it ends; False when the deadline came first."""
+    os.set_blocking(reading, False)
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(reading, selectors.EVENT_READ)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if not selector.select(min(left, 0.5)):
+                if process.poll() is not None:  # a grandchild may hold the pipe open
+                    return True
+                continue
+            chunk = os.read(reading, 65536)
+            if not chunk:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    return False
+                return True
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                try:
+                    report(json.loads(line))
+                except ValueError:  # something else wrote to the descriptor
+                    continue
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop the step and whatever it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(3)
+        except subprocess.TimeoutExpired:
+            continue
+        if number == signal.SIGTERM:
+            time.sleep(0.01)  # its children had the same signal
+    process.wait()
+
+
+def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], seconds: float) -> Outcome:
+    log = files["log"].read_text(encoding="utf-8", errors="replace")[-TAIL:]
+    try:
+        response = json.loads(files["response.json"].read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        response = {}
+    if not on_time:
+        return Outcome("timeout", {}, f"no answer within {timeout:.0f} s (timing.timeout)", log, seconds, 1)
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = "; the machine may be out of memory" if -code == signal.SIGKILL else ""
+        return Outcome("killed", {}, f"the process was ended by {name}{hint}", log, seconds, 1)
+    if "error" in response:
+        return Outcome("failed", {}, response["error"], log, seconds, int(response["exit_code"]))
+    if code != 0 or not response:
+        last = next((line for line in reversed(log.splitlines()) if line.strip()), f"exit code {code}")
+        return Outcome("failed", {}, last.strip(), log, seconds, 1)
+    return Outcome("ok", response, "", log, seconds, 0)

@@ -1,0 +1,67 @@
+"""Rows of older schemas in today's form, recomputed from their samples."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from harness.measure.evidence import state
+from harness.measure.timing import MOST_TIMES
+
+FITTED_LIMITS = ("limit", "share_of_limit")  # metrics that schema 2 took from a formula fitted to the run itself
+
+
+def restated(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of schema 2 as schema 3: its speedup and interval by today's estimator, from its own samples.
+
+    It supports no claim: every process timed the same items, the answers of the timed calls were thrown away, and
+    calls of fast layers followed each other with nothing between them.
+    """
+    timing = row.get("timing")
+    if not timing:
+        return row
+    paired = row["speed_baseline"] is not None
+    metrics = {name: value for name, value in row["metrics"].items() if name not in FITTED_LIMITS}
+    intervals = {name: ends for name, ends in row["intervals"].items() if name not in FITTED_LIMITS}
+    items = _items(row)
+    new = {
+        **row,
+        "metrics": metrics,
+        "intervals": intervals,
+        "timing": {
+            "processes": [_process(process, items, paired) for process in timing["processes"]],
+            "objections": [
+                "measured before timed answers were compared with the baseline's; every process timed the same "
+                f"{items} item(s): measure it again"
+            ],
+            "disturbed": "",
+            **({"counters": timing["counters"]} if "counters" in timing else {}),
+        },
+    }
+    state(cast(Any, new))
+    return new
+
+
+def _items(row: dict[str, Any]) -> int:
+    """Items of one timed pass. Rows that do not state them say it in the task's parameters; a pass is one item else."""
+    stated = row["timing"]["processes"][0].get("items") or row["params"]["task"].get("timed")
+    return int(stated or 1)
+
+
+def _process(process: dict[str, Any], items: int, paired: bool) -> dict[str, Any]:
+    """One process's samples: a time a pass instead of a time a call; the noise pair as the baseline timed again."""
+    pairs: list[dict[str, Any]] = [
+        {
+            "order": pair["order"] if paired else "B",
+            "count": items,
+            "items": list(range(items)) if items <= MOST_TIMES else None,
+            "baseline_ns": [pair["baseline_ns"]] if paired else None,
+            "method_ns": [pair["method_ns"]],
+        }
+        for pair in process["pairs"]
+    ]
+    again = None
+    if paired and process["noise"]:
+        first, second = process["noise"][0]
+        again = {"baseline_ns": [pairs[-1]["baseline_ns"][0] * second / first]}
+    kept: dict[str, Any] = {name: process[name] for name in ("phases", "threads", "memory_mib") if name in process}
+    return {**kept, "pairs": pairs, "again": again, "hot": [], "quiet": None, "answers_sha256": {}, "fidelity": {}}

@@ -1,0 +1,319 @@
+"""Cells -> rows: isolated processes, resume by hash, one row per cell whatever happens to it.
+
+A cell is one fitting process and n timing processes that open its artifacts. Its key is the hash of all that
+determines its row (code of method, baselines, task and measuring; parameters; data; model; device; machine; library
+versions): a cell whose key already stands in the rows of this machine is not run again. Each distinct task is prepared
+once before its first cell, in a process of its own, because the data's and model's hashes belong to the key.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness import sources
+from harness.contracts.rows import SCHEMA, Row, new_row
+from harness.display import Display
+from harness.errors import MachineError, RequestError
+from harness.files import digest
+from harness.measure import environment
+from harness.measure.artifacts import Cache
+from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
+from harness.measure.executors import LocalExecutor, Outcome
+from harness.measure.records import objections, qualities, record_quality, record_timing
+from harness.measure.store import RowStore
+from harness.plan.cell import Cell, Named
+from harness.plan.registry import Registry
+
+
+class RowSink(Protocol):
+    """Whoever wants to hear of rows as they come (tracking)."""
+
+    def row(self, row: Row) -> None:
+        """A cell was measured."""
+
+    def finished(self, row: Row) -> None:
+        """A cell was found finished and is not run again."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run left: the rows of its cells in order, and how many were found finished."""
+
+    rows: list[Row]
+    resumed: int
+    exit_code: int = 0  # the highest of the cells': 1 it failed, 2 it cannot be carried out as given
+
+
+class Runner:
+    """Runs the cells of one recipe at one scale. Rows go to `<folder>/rows.jsonl`, logs to `<folder>/logs/`."""
+
+    def __init__(
+        self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink, *,
+        fresh: bool = False, cache: Cache | None = None, executor: LocalExecutor | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.device = device
+        self.registry = registry
+        self.display = display
+        self.sink = sink
+        self.fresh = fresh
+        self.cache = cache or Cache()
+        self.executor = executor or LocalExecutor()
+        self.store = RowStore(folder / "rows.jsonl")
+        self._code = environment.code_version(sources.ROOT)
+        self._prepared: dict[str, Outcome] = {}
+
+    def run(self, cells: Sequence[Cell]) -> Result:
+        """Run every cell that has no finished row yet.
+
+        Raises `RequestError` when another run is using the folder or a task's preparation shows that the request
+        cannot be carried out (missing data), and `MachineError` when the machine is in the way of a cell or of its
+        row; rows already written stay.
+        """
+        with only_run_in(self.folder):
+            return self._run(cells)
+
+    def _run(self, cells: Sequence[Cell]) -> Result:
+        rows: list[Row] = []
+        resumed = exit_code = 0
+        for number, cell in enumerate(cells, 1):
+            before = environment.capture(self.device)
+            prepared = self._prepare(cell)
+            hashes = prepared.response.get("hashes", {})
+            key = self._key(cell, hashes, before)
+            done = None if self.fresh or prepared.status != "ok" else self.store.finished(key)
+            label = f"[{number}/{len(cells)}] {cell.name}"
+            if done is not None:
+                resumed += 1
+                rows.append(done)
+                self.sink.finished(done)
+                self.display.line(f"{label}: finished before, not run again")
+            else:
+                row, outcome = self._measure(cell, prepared, key, before, label)
+                self.store.append(row)
+                self.sink.row(row)
+                rows.append(self.store.finished(key) or row if row["status"] == "ok" else row)
+                if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
+                    raise MachineError(outcome.error)
+                exit_code = max(exit_code, outcome.exit_code)
+            self.display.advance()
+        return Result(rows, resumed, exit_code)
+
+    # ------------------------------------------------------------ one cell
+
+    def _prepare(self, cell: Cell) -> Outcome:
+        """Prepare the cell's task once per run; its hashes belong to the key of every cell on it."""
+        identity = digest([cell.task.name, cell.task.params, cell.scale, cell.seed])
+        if identity not in self._prepared:
+            self.display.step(f"preparing {cell.task.name}")
+            outcome = self._step("prepare", self._request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell)
+            if outcome.status == "failed" and outcome.exit_code in (2, 3):
+                raise (RequestError if outcome.exit_code == 2 else MachineError)(outcome.error)
+            self._prepared[identity] = outcome
+        return self._prepared[identity]
+
+    def _measure(
+        self, cell: Cell, prepared: Outcome, key: str, before: dict[str, Any], label: str
+    ) -> tuple[Row, Outcome]:
+        started, clock = datetime.now(UTC), time.monotonic()
+        self.display.line(f"{label} ...")
+        row = new_row(
+            recipe=cell.recipe, cell=cell.name, row=cell.row, column=cell.column, scale=cell.scale,
+            method=cell.method.name, task=cell.task.name,
+            params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
+            speed_baseline=_named(cell.speed_baseline), fidelity_baseline=_named(cell.fidelity_baseline),
+            hashes={**prepared.response.get("hashes", {}), "cell": cell.hash, "key": key},
+            facts=prepared.response.get("facts", {}),
+            code=self._code, started=started.isoformat(timespec="seconds"),
+        )  # fmt: skip
+        outcome = prepared
+        if outcome.status == "ok":
+            outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row)
+        row["status"] = outcome.status
+        if outcome.status != "ok":
+            row["error"] = {"message": outcome.error, "log": _scrub(outcome.log)}
+        row["environment"] = {"before": before, "after": environment.capture(self.device)}
+        row["seconds"] = time.monotonic() - clock
+        self.display.line(
+            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if row["status"] == "ok" else "red"
+        )
+        return row, outcome
+
+    def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
+        outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
+        if outcome.status != "ok":
+            return outcome
+        response = outcome.response
+        row["metrics"], row["intervals"], row["counters"], row["described"] = (
+            response[part] for part in ("metrics", "intervals", "counters", "described")
+        )
+        return self._time(cell, row, "compare", [response["manifests"]], response["ratios"]) if cell.timed else outcome
+
+    def _run_pair(self, cell: Cell, row: Row) -> Outcome:
+        request = self._request(cell)
+        fits: list[dict[str, Any]] = []
+        wanted = 1
+        while len(fits) < wanted:
+            number = len(fits)
+            self.display.step(f"{cell.name}, fitting" + (f" {number + 1} of {wanted}" if wanted > 1 else ""))
+            answers = str(self._answers(row, f"quality{number}"))
+            fitted = self._step(
+                "fit", {**request, "fit": number, "answers": answers}, f"{_slug(cell)}-fit{number}", cell
+            )
+            if fitted.status != "ok":
+                return fitted
+            fits.append(fitted.response)
+            wanted = cell.timing.fits if fitted.response["random"] else 1
+        record_quality(cell, row, fits, self._driver(cell).demands)
+        if not cell.timed:
+            return fitted
+        ratios = {name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"]
+        outcome = self._time(cell, row, "time", [fit["manifests"] for fit in fits], ratios)
+        if outcome.status == "ok":
+            assert row["timing"] is not None
+            row["timing"]["counters"] = fits[0]["timing_counters"]
+            row["timing"]["fitted_once"] = fits[0]["random"] and len(fits) == 1
+        return outcome
+
+    def _time(
+        self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]], ratios: dict[str, Any]
+    ) -> Outcome:
+        """Run the timing processes of a cell, which open what its fits built in turn, and record them."""
+        request, before = self._request(cell), environment.capture(self.device)
+        responses: list[dict[str, Any]] = []
+        done = self._processes(row["hashes"]["key"])  # a repeat draws other items
+        for process in range(done, done + cell.timing.processes):
+            self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
+            fit = process % len(manifests)
+            timed = {
+                **request, "process": process, "swap": process // len(manifests) % 2 == 1, "memory": process == done,
+                "fit": fit, "manifests": manifests[fit],
+                "answers": str(self._answers(row, f"time{process}")),
+            }  # fmt: skip
+            outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell)
+            if outcome.status != "ok":
+                return outcome
+            responses.append({**outcome.response, "process": process, "fit": fit})
+        after = environment.capture(self.device)
+        files = [self._answers(row, f"time{response['process']}") for response in responses]
+        changes = environment.changed(before, after)
+        record_timing(row, responses, objections(cell, row, self._driver(cell), files, responses, changes), ratios)
+        return outcome
+
+    def _processes(self, key: str) -> int:
+        """Timing processes of this cell in earlier rows of the same key."""
+        earlier = [row["timing"] for row in self.store.rows() if row["hashes"].get("key") == key]
+        return sum(len(timing["processes"]) for timing in earlier if timing)
+
+    def _driver(self, cell: Cell) -> Driver:
+        """What compares the answers of the cell's sides."""
+        if cell.kind == "analysis":
+            return SEQUENCES
+        return DRIVERS[self.registry.entry("method", cell.method.name).contract]
+
+    def _answers(self, row: Row, part: str) -> Path:
+        """Where the answers of a row's pass are kept; another key's are other files."""
+        return self.folder / "answers" / f"{_readable(row['cell'])}-{row['hashes']['key'][:8]}-{part}.npz"
+
+    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
+        # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
+        threads = cell.timing.threads if mode in ("time", "compare") or cell.scale == "mini" else None
+        return self.executor.run(
+            mode, request, self.folder / "logs", label,
+            timeout=cell.timing.timeout, threads=threads, report=self.display.report,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ identity
+
+    def _request(self, cell: Cell) -> dict[str, Any]:
+        return {
+            "scale": cell.scale,
+            "device": self.device,
+            "seed": cell.seed,
+            "cache": str(self.cache.root),
+            "task": asdict(cell.task),
+            "method": asdict(cell.method),
+            "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
+            "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
+            "timing": cell.timing.model_dump(),
+            "code": self._code_of(cell),
+            "libraries": environment.capture("cpu")["libraries"],
+        }
+
+    def _code_of(self, cell: Cell) -> str:
+        """Digest of the code that the cell's row depends on: of measuring, method, baselines and task."""
+        kind: Any = "analysis" if cell.kind == "analysis" else "method"
+        methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
+        targets = [self.registry.entry(kind, name).target for name in methods]
+        targets.append(self.registry.entry("task", cell.task.name).target)
+        return sources.digest(
+            "harness.measure.worker", "harness.measure.records", "harness.measure.executors", *targets
+        )
+
+    def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
+        return digest(
+            {
+                "cell": cell.resolved,
+                "device": self.device,
+                "code": self._code_of(cell),
+                "libraries": env["libraries"],
+                "hashes": hashes,
+                "machine": environment.machine_id(env),
+                "python": env["python"],
+                "threads": env["threads"],
+                "schema": SCHEMA,
+            }
+        )
+
+
+def _headline(row: Row) -> str:
+    """The row in a few words, for the line that stays on the terminal."""
+    if row["status"] != "ok":
+        error = row["error"] or {}
+        return f"{row['status']}: {error.get('message', '')}"
+    metrics = row["metrics"]
+    parts = [f"{name} {value:.4g}" for name, value in list(qualities(row).items())[:2]]
+    if "speedup" in metrics:
+        parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
+    return ", ".join(parts)
+
+
+def _named(method: Named | None) -> dict[str, Any] | None:
+    return None if method is None else {"method": method.name, "params": method.params}
+
+
+def _slug(cell: Cell) -> str:
+    return f"{_readable(cell.name)}-{digest([cell.row, cell.column, cell.method.params])[:6]}"
+
+
+def _readable(name: str) -> str:
+    """A cell's name as a part of a file's."""
+    return "".join(c if c.isalnum() else "-" for c in name.lower())[:48]
+
+
+def _scrub(log: str) -> str:
+    """A log without this user's home folder in its paths."""
+    return log.replace(str(Path.home()), "~")
+
+
+@contextmanager
+def only_run_in(folder: Path) -> Iterator[None]:
+    """Hold a run folder for one run. Raises `RequestError` when another holds it: two would read each other's logs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 - opening is what may fail here
+    except OSError as error:
+        raise MachineError(f"cannot write to {folder}: {error.strerror or error}; choose another --results") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RequestError(f"another run is using {folder}; wait for it or choose another --results") from None
+        yield

@@ -1,0 +1,362 @@
+"""One step of a cell in a process of its own: `python -m harness.measure.worker MODE REQUEST RESPONSE`.
+
+prepare   load the task (train and cache its model where the scale says so), report hashes and facts
+fit       fit method and baselines, run the quality pass, report metrics, fidelity, counters, artifact manifests
+time      open the artifacts, time pairs of baseline and method on items of its own, report samples, phases and how the
+          answers of the timed calls compare with the baseline's
+analysis  call a named analysis, report its metrics and counters; fit it where it is a timed one
+compare   open a timed analysis, time pairs of its two sides on items of its own, report samples and sums
+
+The response is written atomically; without one the runner knows that the process died. An error that a user can act on
+travels in the response; any other one ends in a traceback on standard error, which is the cell's log.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.contracts import Decoded, Trace
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.metrics import described
+from harness.contracts.tasks import Measure, Setting
+from harness.errors import CellFailedError, HarnessError
+from harness.files import write_atomically
+from harness.measure.artifacts import Cache, CellArtifacts, SharedResults, salt
+from harness.measure.drawing import passes
+from harness.measure.drivers import DRIVERS, SEQUENCES, Driver, Essence, context, quality
+from harness.measure.memory import peak_of, peak_resident
+from harness.measure.phases import NoPhases, PhaseTimer
+from harness.measure.quiet import Watch
+from harness.measure.timing import Measured, Side, measure
+from harness.plan.registry import Registry, construct
+from harness.progress import Progress
+
+Request = dict[str, Any]
+Response = dict[str, Any]
+
+
+class _Cell:
+    """A request's cell with its task prepared and its methods at hand."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.registry = Registry()
+        self.progress = Progress()
+        self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
+        self.cache = Cache(self.context.cache)
+        self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
+        self.setting: Setting = self.task.prepare(self.context, self.progress)
+        self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
+        self.salt = salt(request["device"], request["libraries"], self.driver.subject(self.setting))
+
+    def named(self, role: str) -> Any:
+        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
+        fit, a method that is fitted at random gets another seed where it has one."""
+        wanted = self.request[role]
+        target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
+        method = construct(target, params)
+        number = self.request.get("fit", 0)
+        if number and method.random_fit and "seed" in params:
+            method = construct(target, {**params, "seed": params["seed"] + number})
+        return method
+
+    def analysis(self) -> Any:
+        """The analysis that the request names."""
+        wanted = self.request["method"]
+        return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
+
+    def salt_of(self, role: str) -> dict[str, Any]:
+        """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
+        own: those of another seed, or, where the method has no seed, those of the fit's number."""
+        number, wanted = self.request.get("fit", 0), self.request[role]
+        alone = number and self.named(role).random_fit and "seed" not in wanted["params"]
+        return {**self.salt, "fit": number} if alone else self.salt
+
+    def opened(self, role: str, manifest: dict[str, Any]) -> Any:
+        """The method in this role, opened from its artifacts as a process that did not fit it would."""
+        method = self.named(role)
+        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
+        return method
+
+    def roles(self, *names: str) -> list[str]:
+        return [name for name in names if self.request.get(name)]
+
+
+def prepare(request: Request) -> Response:
+    cell = _Cell(request)
+    return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
+
+
+def fit(request: Request) -> Response:
+    cell = _Cell(request)
+    manifests: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
+        started = time.perf_counter()
+        cell.driver.fit(cell.named(role), cell.setting, artifacts)
+        seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
+        manifests[role] = artifacts.manifest()
+
+    method = cell.opened("method", manifests["method"])
+    shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
+    cell.progress.update("quality pass", 0, None)
+    answers = quality(cell.driver, method, cell.setting, shared)
+    essence = cell.driver.essence(answers)
+    metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
+    if request.get("fidelity_baseline"):
+        baseline = request["fidelity_baseline"]
+        theirs = SharedResults(cell.cache, salt=cell.salt_of("fidelity_baseline"))
+
+        def exact() -> Any:
+            opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
+            return cell.driver.essence(quality(cell.driver, opened, cell.setting, theirs))
+
+        key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
+        if cell.named("fidelity_baseline").random_fit:
+            key["fit"] = request.get("fit", 0)
+        expected = theirs.arrays("essence", key, exact)
+        metrics |= cell.driver.fidelity(essence, expected)
+        metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
+    costs = cell.driver.costs(method, cell.setting)
+    _keep_answers(request, {"method": essence})
+    return {
+        "random": method.random_fit,
+        "ratios": {name: asdict(ratio) for name, ratio in method.ratios.items()},
+        "hashes": cell.setting.hashes,
+        "facts": cell.setting.facts,
+        "manifests": manifests,
+        "fit_s": seconds["method"],
+        "metrics": {name: m.value for name, m in metrics.items()},
+        "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
+        "counters": cell.driver.counters(answers) | costs | _limit(cell, costs, manifests),
+        "described": described(*cell.task.measures, *method.measures),
+        "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
+        "examples": cell.task.examples(cell.setting, method, answers),
+        "timing_counters": cell.driver.timing_counters(answers),
+        "memory_mib": peak_resident(),
+    }
+
+
+def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> dict[str, float]:
+    """`limit`, the speedup if time were multiply-adds, where both the method and its baseline count them."""
+    ours = costs.get("multiply_adds")
+    if not ours or "speed_baseline" not in manifests:
+        return {}
+    baseline = cell.opened("speed_baseline", manifests["speed_baseline"])
+    theirs = cell.driver.costs(baseline, cell.setting).get("multiply_adds")
+    return {"limit": theirs / ours} if theirs else {}
+
+
+def timed(request: Request) -> Response:
+    cell = _Cell(request)
+    driver, setting = cell.driver, cell.setting
+    manifests, process, pairs = request["manifests"], request["process"], request["timing"]["pairs"]
+    synchronise = _synchroniser(request["device"])
+    watch = Watch()
+    opens = getattr(setting, "between", None)
+    between = opens() if opens is not None else None
+
+    def side(method: Any) -> Side:
+        timer = PhaseTimer(synchronise)
+        return Side(
+            driver.asker(method, setting, timer), partial(driver.inputs, setting),
+            between=between, synchronise=synchronise, watch=watch, timer=timer,
+        )  # fmt: skip
+
+    methods = {role: cell.opened(role, manifests[role]) for role in cell.roles("method", "speed_baseline")}
+    sides = {role: side(method) for role, method in methods.items()}
+    drawn = passes(
+        len(setting.timed), setting.sample, pairs + 1, process, request["seed"], consecutive=driver.consecutive
+    )
+    if len(drawn[0]) < (batch := getattr(setting, "batch", 1)):
+        raise CellFailedError(
+            f"{len(setting.timed)} items to time give {pairs + 1} passes of {len(drawn[0])}, less than a batch of "
+            f"{batch}: give the task more items or longer passes (task.evaluation, task.timed)"
+        )
+    measured = measure(
+        sides.get("speed_baseline"),
+        sides["method"],
+        drawn,
+        swap=request["swap"],
+        progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
+    )
+    calls = {"method": measured.method, "speed_baseline": measured.baseline}
+    essences = {
+        role: driver.essence(driver.gathered(method, setting, measured.items, calls[role]))
+        for role, method in methods.items()
+    }
+    essences |= _expected(cell, essences, measured.items)
+    found: dict[str, Measure] = {}
+    if "fidelity_baseline" in essences:
+        ours, theirs = essences["method"], essences["fidelity_baseline"]
+        items = [setting.timed[i] for i in measured.items.tolist()]
+        found = driver.fidelity(ours, theirs) | driver.differences(methods["method"], setting, items, ours, theirs)
+    answer = _account(request, measured, essences, watch) | {
+        "phases": {role: one.phases for role, one in sides.items()},
+        "fidelity": {name: measure.value for name, measure in found.items()},
+        "memory_mib": {},
+    }
+    if request["memory"]:  # it hardly varies: one process of a row tells
+        first = measured.items[: getattr(setting, "batch", 1)]
+        answer["memory_mib"] = {
+            role: peak_of(partial(one.run, first), request["device"]) for role, one in sides.items()
+        }
+    return measured.sample.as_dict() | answer
+
+
+def _account(request: Request, measured: Measured, essences: dict[str, Essence], watch: Watch) -> Response:
+    """Keep a timing process's answers and times, and say what every such process says of them and of itself."""
+    times = {f"{name}_ns": values for name, values in measured.times.items()}
+    _keep_answers(request, {**essences, "time": {"items": measured.items, **times}})
+    return {
+        "threads": _threads(),
+        "quiet": watch.as_dict(),
+        "answers_sha256": {role: _hash(essence) for role, essence in essences.items()},
+    }
+
+
+def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
+    """The fidelity baseline's answers to the timed items: the timed ones where it is the speed baseline as well."""
+    request = cell.request
+    wanted = request.get("fidelity_baseline") or request.get("speed_baseline")
+    if not wanted:
+        return {}
+    if wanted == request.get("speed_baseline"):
+        return {"fidelity_baseline": essences["speed_baseline"]}
+    method = cell.opened("fidelity_baseline", request["manifests"]["fidelity_baseline"])
+    ask = cell.driver.asker(method, cell.setting, NoPhases())
+    calls = [ask(one) for one in cell.driver.inputs(cell.setting, items)]
+    return {"fidelity_baseline": cell.driver.essence(cell.driver.gathered(method, cell.setting, items, calls))}
+
+
+def _keep_answers(request: Request, groups: dict[str, Essence]) -> None:
+    """Write the answers of a pass, by role, where the request says, so that a new metric needs no new run."""
+    if path := request.get("answers"):
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = target.with_suffix(".partial.npz")
+        arrays: dict[str, Any] = {f"{role}.{n}": array for role, group in groups.items() for n, array in group.items()}
+        np.savez_compressed(partial_file, **arrays)
+        partial_file.replace(target)
+
+
+def _hash(essence: Essence) -> str:
+    """SHA-256 of answers: names, types, shapes and bytes of their arrays."""
+    state = hashlib.sha256()
+    for name, array in sorted(essence.items()):
+        state.update(f"{name} {array.dtype.str} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()
+
+
+def analysis(request: Request) -> Response:
+    cell = _Cell(request)
+    run = cell.analysis()
+    artifacts = CellArtifacts(cell.cache, salt=cell.salt)
+    metrics: dict[str, Measure] = {}
+    ratios: dict[str, Any] = {}
+    if isinstance(run, TimedAnalysis):
+        run.fit(cell.setting, artifacts, cell.progress)
+        ratios = {name: asdict(ratio) for name, ratio in run.ratios.items()}
+    else:
+        metrics = run(cell.setting, artifacts, cell.progress)
+    return {
+        "hashes": cell.setting.hashes,
+        "facts": cell.setting.facts,
+        "metrics": {name: m.value for name, m in metrics.items()},
+        "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
+        "counters": dict(artifacts.values),
+        "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),
+        "manifests": artifacts.manifest(),
+        "ratios": ratios,
+    }
+
+
+def compare(request: Request) -> Response:
+    cell = _Cell(request)
+    run: TimedAnalysis = cell.analysis()
+    run.open(cell.setting, CellArtifacts(cell.cache, salt=cell.salt, **request["manifests"]))
+    synchronise, watch = _synchroniser(request["device"]), Watch()
+    baseline, method = (
+        Side(ask, run.inputs, synchronise=synchronise, watch=watch) for ask in (run.baseline, run.method)
+    )
+    process, (pool, sample) = request["process"], run.items()
+    measured = measure(
+        baseline,
+        method,
+        passes(pool, sample, request["timing"]["pairs"] + 1, process, request["seed"]),
+        swap=request["swap"],
+        progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
+    )
+    essences = {
+        role: SEQUENCES.essence([Decoded(list(ids), Trace()) for call in calls for ids in run.answers(call)])
+        for role, calls in (("method", measured.method), ("fidelity_baseline", measured.baseline))
+    }
+    return measured.sample.as_dict() | _account(request, measured, essences, watch) | {
+        "sums": run.sums(measured.baseline), "phases": {}, "fidelity": {}, "memory_mib": {},
+    }  # fmt: skip
+
+
+MODES: dict[str, Callable[[Request], Response]] = {
+    "prepare": prepare, "fit": fit, "time": timed, "analysis": analysis, "compare": compare,
+}  # fmt: skip
+
+
+def _synchroniser(device: str) -> Callable[[], None] | None:
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    return torch.cuda.synchronize
+
+
+def _threads() -> dict[str, int]:
+    """Threads that each loaded library will really use in this process (installing one can change another's)."""
+    counts = {"usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    for library, function in (
+        ("torch", "get_num_threads"),
+        ("numba", "get_num_threads"),
+        ("faiss", "omp_get_max_threads"),
+    ):
+        if library in sys.modules:
+            counts[library] = int(getattr(sys.modules[library], function)())
+    return counts
+
+
+def _die_with(runner: int) -> None:
+    """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan trains on
+    beside the run that resumes it. Elsewhere nothing is done: the orphan finishes its step."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+        if os.getppid() != runner:  # it died before we asked
+            sys.exit(1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    mode, request_file, response_file = sys.argv[1:] if arguments is None else arguments
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    _die_with(request["runner"])
+    try:
+        response = MODES[mode](request)
+        code = 0
+    except HarnessError as error:
+        response, code = {"error": str(error), "exit_code": error.exit_code}, error.exit_code
+    write_atomically(Path(response_file), json.dumps(response))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

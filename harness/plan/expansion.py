@@ -1,0 +1,216 @@
+"""A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
+
+Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
+`--set`, the cell's `params`, its `scale_params`, its `sweep`; of the task's parameters alike, the cell's `task` and
+its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
+cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
+names in `same` have the value that they have in the cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.contracts.analyses import is_timed
+from harness.contracts.tasks import Scale
+from harness.errors import RequestError, unknown
+from harness.plan import parameters
+from harness.plan.cell import Cell, Named
+from harness.plan.matching import find
+from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing
+from harness.plan.registry import Kind, Registry, construct, refusal
+
+# Its models are so small that two threads wait for each other longer than they compute.
+AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}
+
+
+def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
+    """The cells of a recipe at a scale, with every parameter validated and filled in.
+
+    Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
+    an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
+    (with `overrides` there may be none: nothing can be said of it then).
+    """
+    cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
+    for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
+        for wanted in (claim.of, claim.than) if scale in claim.scales else ():
+            if isinstance(wanted, CellOf):
+                try:
+                    find(wanted, cells)
+                except RequestError as error:
+                    raise RequestError(f"recipe {recipe.name}, claim {claim.text!r}: {error}") from None
+    return cells
+
+
+class _Expansion:
+    """One expansion of one recipe; remembers which overrides some cell took."""
+
+    def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, Any]) -> None:
+        self.recipe = recipe
+        self.scale: Scale = scale
+        self.at_scale = recipe.scales.get(scale, ScaleSpec())
+        self.registry = registry
+        self.overrides = overrides
+        self.taken: set[str] = set()
+        self.stated: set[str] = set()
+
+    def cells(self) -> list[Cell]:
+        self._timing({})
+        cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
+        if not cells:
+            raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
+        known = {f"method.{n}" for c in cells for n in c.method.params} | {
+            f"task.{n}" for c in cells for n in c.task.params
+        }
+        for path in self.overrides:
+            if path in self.stated - self.taken:
+                raise RequestError(
+                    f"--set {path}: every cell of {self.recipe.name} states it itself; see `harness run`"
+                )
+            if path not in self.taken and not path.startswith("timing."):
+                raise unknown("parameter", path, known, f"--set for {self.recipe.name}")
+        twice = [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]
+        if twice:
+            raise RequestError(f"recipe {self.recipe.name}: two cells are both called {twice[0]!r}")
+        return cells
+
+    def _cells_of(self, spec: CellSpec) -> Iterator[Cell]:
+        where = f"recipe {self.recipe.name}, row {spec.row!r}"
+        if (spec.method is None) == (spec.analysis is None):
+            raise RequestError(f"{where}: give either `method` or `analysis`")
+        kind: Kind = "analysis" if spec.analysis else "method"
+        timing = self._timing(spec.timing)
+        sweep = {**spec.sweep, **spec.scale_sweep.get(self.scale, {})}
+        for values in itertools.product(*sweep.values()):
+            swept = dict(zip(sweep, values, strict=True))
+            of_task = parameters.group(swept, "task")
+            of_method = {name: value for name, value in swept.items() if not name.startswith("task.")}
+            task = self._task(spec, of_task)
+            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
+            method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
+            baselines = (spec.speed_baseline, spec.fidelity_baseline)
+            speed, fidelity = (self._baseline(reference, method, task, where) for reference in baselines)
+            fidelity = fidelity or speed  # a claim about speed needs answers to compare with
+            (row, column), published = self._labels(spec, task, method, timing, where)
+            yield Cell(
+                recipe=self.recipe.name, row=row, column=column, scale=self.scale,
+                kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
+                fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
+                timed=spec.timed and (kind == "method" or is_timed(self.registry.resolve(kind, method.name))),
+                seed=self.recipe.seed, published=published,
+            )  # fmt: skip
+
+    def _labels(
+        self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
+    ) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The cell's row and column, and those of the published cell beside it."""
+        values = {"threads": timing.threads, **task.params, **method.params}
+
+        def filled(template: str, names: Mapping[str, str]) -> str:
+            try:
+                return template.format(**{n: names.get(v, v) if isinstance(v, str) else v for n, v in values.items()})
+            except (KeyError, IndexError, ValueError, TypeError) as error:
+                raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
+
+        row, column = (filled(template, self.recipe.names) for template in (spec.row, spec.column))
+        theirs, other = {**self.recipe.names, **self.recipe.published_names}, spec.published
+        return (row, column), (
+            row if other.row is None else filled(other.row, theirs),
+            column if other.column is None else filled(other.column, theirs),
+        )
+
+    def _task(self, spec: CellSpec, swept: Mapping[str, Any]) -> Named:
+        name = self.recipe.task.name
+        target = self.registry.resolve("task", name)
+        given = {
+            **target.scale_defaults.get(self.scale, {}),
+            **self.recipe.task.params,
+            **self.at_scale.task,
+            **spec.task,
+            **swept,
+        }
+        known = parameters.declared(target)
+        for parameter, value in parameters.group(self.overrides, "task").items():
+            if parameter in known and parameter not in swept and parameter not in spec.task:
+                given[parameter] = value
+                self.taken.add(f"task.{parameter}")
+            elif parameter in known:
+                self.stated.add(f"task.{parameter}")
+        checked = parameters.validate(target, given, f"task {name}")
+        construct(target, checked)
+        return Named(name, checked)
+
+    def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str) -> Named:
+        target = self.registry.resolve(kind, name)
+        if kind == "method":
+            reason = refusal(self.registry.entry("method", name), self.registry.entry("task", task.name))
+            if reason:
+                raise RequestError(f"{where}: {reason}")
+        known = parameters.declared(target)
+        given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
+        for parameter, value in parameters.group(self.overrides, "method").items():
+            if parameter in known and parameter not in params:
+                given[parameter] = value
+                self.taken.add(f"method.{parameter}")
+            elif parameter in known:
+                self.stated.add(f"method.{parameter}")
+        checked = parameters.validate(target, given, f"{kind} {name}")
+        construct(target, checked)  # a value out of range is refused before anything runs
+        return Named(name, checked)
+
+    def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:
+        if reference is None:
+            return None
+        full = Reference(method=reference) if isinstance(reference, str) else reference
+        for name in full.same:
+            if name not in method.params:
+                raise unknown("parameter", name, method.params, f"`same` of a baseline in {where}")
+        params = {**{name: method.params[name] for name in full.same}, **full.params}
+        return self._method("method", full.method, params, task, where)
+
+    def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
+        # what a cell states is what its labels promise, so it wins over `--set` as parameters do
+        overrides = parameters.group(self.overrides, "timing")
+        usual = AT_MINI if self.scale == "mini" else {}
+        given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
+        try:
+            return Timing.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            if first["type"] == "extra_forbidden":
+                raise unknown("parameter", name, Timing.model_fields, f"timing of {self.recipe.name}") from None
+            raise RequestError(
+                f"timing.{name} of {self.recipe.name}: {first['msg']} (given: {given[name]!r})"
+            ) from None
+
+
+def single(
+    method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
+) -> tuple[Recipe, list[Cell]]:
+    """The one-cell recipe behind `harness run METHOD TASK`, measured against the method's declared baseline."""
+    entry = registry.entry("method", method)
+    reason = refusal(entry, registry.entry("task", task))
+    if reason:
+        raise RequestError(f"{method} does not run on {task}: {reason}")
+    base = entry.baseline or None
+    cells = [CellSpec(row=method, method=method, speed_baseline=base, fidelity_baseline=base)]
+    if base:
+        cells.insert(0, CellSpec(row=base, method=base))
+    recipe = Recipe(
+        name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
+        task=TaskSpec(name=task), cells=cells,
+    )  # fmt: skip
+    return recipe, expand(recipe, scale, registry, overrides)
+
+
+def narrow(cells: Sequence[Cell], processes: int | None, pairs: int | None) -> list[Cell]:
+    """The cells with `--processes` and `--pairs` applied."""
+    changes = {k: v for k, v in (("processes", processes), ("pairs", pairs)) if v is not None}
+    return [replace(cell, timing=Timing(**{**cell.timing.model_dump(), **changes})) for cell in cells]

@@ -1,0 +1,74 @@
+"""Which cell of a recipe a claim is about: the one that ran what the claim names, whatever its labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import RequestError
+from harness.plan.recipe import CellOf
+
+if TYPE_CHECKING:
+    from harness.contracts.rows import Row
+    from harness.plan.cell import Cell
+
+
+def find(wanted: CellOf, cells: Sequence[Cell]) -> Cell:
+    """The one cell that ran this. Raises `RequestError` where several did, or none, with the nearest."""
+    differences = {cell.name: _of_cell(wanted, cell) for cell in cells}
+    found = [cell for cell in cells if not differences[cell.name]]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = "; ".join(cell.name for cell in found[:3])
+        raise RequestError(f"{describe(wanted)} names {len(found)} cells ({names}): say what tells them apart")
+    nearest = min(differences, key=lambda name: len(differences[name]))
+    raise RequestError(
+        f"no cell runs {describe(wanted)}; the nearest is {nearest}, {' and '.join(differences[nearest])}"
+    )
+
+
+def describe(wanted: CellOf) -> str:
+    """`l2s (budget=150, task.model=ptb-small)`."""
+    given = [f"{name}={value}" for name, value in wanted.params.items()]
+    given += [f"task.{name}={value}" for name, value in wanted.task.items()]
+    given += [f"threads={wanted.threads}"] if wanted.threads else []
+    given += [f"against {wanted.speed_baseline}"] if wanted.speed_baseline else []
+    return wanted.method + (f" ({', '.join(given)})" if given else "")
+
+
+def differences(wanted: CellOf, row: Row) -> list[str]:
+    """In what a stored row differs from what a claim names, in words; empty when it is of that."""
+    baseline = (row["speed_baseline"] or {}).get("method")
+    return _differences(wanted, row["method"], row["params"]["method"], row["params"]["task"], baseline)
+
+
+def _of_cell(wanted: CellOf, cell: Cell) -> list[str]:
+    baseline = cell.speed_baseline.name if cell.speed_baseline else None
+    found = _differences(wanted, cell.method.name, cell.method.params, cell.task.params, baseline)
+    if wanted.threads not in (None, cell.timing.threads):
+        found.append(f"whose threads are {cell.timing.threads}")
+    return found
+
+
+def _differences(
+    wanted: CellOf, method: str, params: Mapping[str, Any], task: Mapping[str, Any], baseline: str | None
+) -> list[str]:
+    if wanted.method != method:  # its parameters would mean something else, however many agree
+        others = [*wanted.params, *wanted.task]
+        return [f"whose method is {method}", *(f"not of {name}" for name in others)]
+    found = []
+    if wanted.speed_baseline not in (None, baseline):
+        found.append(f"whose speed baseline is {baseline}")
+    for prefix, asked, has in (("", wanted.params, params), ("task.", wanted.task, task)):
+        for name, value in asked.items():
+            if name not in has:
+                found.append(f"which has no {prefix}{name}")
+            elif _plain(has[name]) != value:
+                found.append(f"whose {prefix}{name} is {has[name]}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A parameter's value as YAML has it: tuples are lists there."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,122 @@
+"""Parameters of methods and tasks: read from `__init__`, validated by type, unknown keys refused with a suggestion.
+
+A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import yaml
+from pydantic import ConfigDict, ValidationError, create_model
+
+from harness.errors import RequestError, unknown
+from harness.plan.registry import Kind, Registry, construct
+
+
+def public(name: str) -> str:
+    """`lambda_` -> `lambda`; other names unchanged."""
+    return name[:-1] if name.endswith("_") and keyword.iskeyword(name[:-1]) else name
+
+
+def private(name: str) -> str:
+    """`lambda` -> `lambda_`; other names unchanged."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _callable(target: Any) -> Callable[..., Any]:
+    return target.__init__ if isinstance(target, type) else target  # type: ignore[misc,no-any-return]
+
+
+def declared(target: Any) -> dict[str, inspect.Parameter]:
+    """Keyword-only parameters of a class's `__init__` or of an analysis that is a function, by public name."""
+    signature = inspect.signature(_callable(target))
+    return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _generated(target: Any) -> type:
+    """The dataclass that a class's `__init__` was generated for; `object` where somebody wrote it."""
+    owner = next(c for c in target.__mro__ if "__init__" in vars(c)) if isinstance(target, type) else object
+    written = "__dataclass_params__" not in vars(owner) or not vars(owner)["__dataclass_params__"].init
+    return object if written else owner
+
+
+def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
+    """Types of these parameters, by the name in code. Each is read where it is annotated, as a dataclass may inherit it
+    from another module; what else is annotated there (a `ClassVar`, say) may be known to type checkers only.
+    """
+    bases: list[Any] = list(reversed(_generated(target).__mro__[:-1]))
+    owners = {n: owner for owner in (_callable(target), *bases) for n in inspect.get_annotations(owner) if n in names}
+    found: dict[str, Any] = {}
+    for name, owner in owners.items():
+        place = inspect.unwrap(owner)
+        module = place.__globals__ if inspect.isfunction(place) else vars(sys.modules[place.__module__])
+        alone = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
+        found |= typing.get_type_hints(alone, {**vars(place), **module})
+    return found
+
+
+def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """All parameters of `target` with `given` ones checked and defaults filled in, by public name.
+
+    Raises `RequestError` naming the parameter, the value and the type expected, or the nearest known name.
+    """
+    known = declared(target)
+    for name in given:
+        if name not in known:
+            raise unknown("parameter", name, known, what)
+    hints = _types(target, {p.name for p in known.values()})
+    fields: dict[str, Any] = {
+        p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
+        for p in known.values()
+    }
+    model = create_model(
+        "Parameters", __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True), **fields
+    )
+    try:
+        checked = model(**{private(n): v for n, v in given.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = public(str(first["loc"][0]))
+        raise RequestError(f"parameter {name!r} of {what}: {first['msg']} (given: {given.get(name)!r})") from None
+    return {public(n): getattr(checked, n) for n in fields}
+
+
+def instantiate(kind: Kind, name: str, given: Mapping[str, Any], registry: Registry) -> Any:
+    """The method or task of this name, made with validated parameters."""
+    target = registry.resolve(kind, name)
+    parameters = validate(target, given, f"{kind} {name}")
+    return construct(target, parameters)
+
+
+def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
+    """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": 8, "task.model": "gpt2"}; values are YAML scalars.
+
+    Raises `RequestError` for anything that is not `group.name=value`.
+    """
+    result: dict[str, Any] = {}
+    for text in settings:
+        path, equals, value = text.partition("=")
+        group, _, name = path.partition(".")
+        if not equals or group not in ("method", "task", "timing") or not name:
+            raise RequestError(
+                f"--set {text!r} is not of the form method.NAME=VALUE, task.NAME=VALUE or timing.NAME=VALUE"
+            )
+        try:
+            result[path.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise RequestError(
+                f"--set {text!r}: {value!r} is not a YAML value: {' '.join(str(error).split())}"
+            ) from None
+    return result
+
+
+def group(overrides: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The overrides of one group, without the prefix: `group({"method.k": 8}, "method") -> {"k": 8}`."""
+    return {path.partition(".")[2]: value for path, value in overrides.items() if path.partition(".")[0] == name}

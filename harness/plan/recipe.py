@@ -1,0 +1,293 @@
+"""Recipes: one per table or figure of a paper, a typed YAML file.
+
+    name: knnlm-wikitext
+    title: kNN-LM on WikiText
+    task: {name: wikitext-perplexity}
+    methods: {knnlm: {k: 1024}}            # parameters of a method in every cell, baselines included
+    scales:
+      mini: {methods: {knnlm: {k: 64}}, timing: {processes: 1}}
+    cells:
+      - {row: LM, method: lm}
+      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
+
+Rows and columns name what ran; `published` says which cell of the paper's table stands beside it. `claims` are the
+paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.contracts.tasks import SCALES, Scale
+from harness.errors import RequestError, unknown
+from harness.plan.registry import Registry
+
+Comparison = Literal["below", "above", "at most", "at least"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Reference(_Strict):
+    """A method with parameters, named as a baseline; those in `same` it takes from the cell's method."""
+
+    method: str
+    params: dict[str, Any] = {}
+    same: list[str] = []
+
+
+class Ordered(_Strict):
+    """A condition `metric is bound`."""
+
+    metric: str
+    is_: Comparison = Field(alias="is")
+    bound: float
+
+
+class Fidelity(Ordered):
+    """What the answers must be like for a speed claim. `reason` says why a recipe is content with less than the rule of
+    the contract, as where greedy decoding is timed against beam search."""
+
+    reason: str = ""
+
+
+class CellOf(_Strict):
+    """The one cell of the recipe in which this ran: its method (or analysis), and as much more as tells it from others:
+    parameters of method and task, the method that is its speed baseline, the threads it is timed on."""
+
+    method: str
+    params: dict[str, Any] = {}
+    task: dict[str, Any] = {}
+    speed_baseline: str | None = None
+    threads: int | None = None
+
+
+class Claim(_Strict):
+    """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
+
+    `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
+    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.measure.timing`.
+    text: a sentence that stands alone, with method, setting and number. source: where the paper says it.
+    """
+
+    text: str
+    source: str
+    of: CellOf
+    metric: str
+    is_: Comparison = Field(alias="is")
+    than: float | CellOf
+    factor: float = 1.0
+    scales: list[Scale] = list(SCALES)
+
+
+class Target(Claim):
+    """The same as a target of the bench's own; `source` says what it comes of where that helps."""
+
+    source: str = "set by the bench"
+
+
+class Timing(_Strict):
+    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process.
+
+    fits: fits a cell has where fitting is random; processes are spread over them, so there are never more fits than
+    processes. threads: null for the machine's own number.
+    """
+
+    processes: int = Field(default=10, ge=1)
+    pairs: int = Field(default=3, ge=1)
+    fits: int = Field(default=1, ge=1)
+    timeout: float = Field(default=7200.0, gt=0)
+    threads: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _has_a_process_for_each_fit(self) -> Timing:
+        self.fits = min(self.fits, self.processes)
+        return self
+
+
+class PublishedCell(_Strict):
+    """Labels of the published cell that a row stands beside; what is left out is the row's own label.
+
+    They may hold the same placeholders, filled by way of `published_names`, then of `names`.
+    """
+
+    row: str | None = None
+    column: str | None = None
+
+
+class CellSpec(_Strict):
+    """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
+    or, as `task.NAME`, of the task.
+
+    `row` and `column` say what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the
+    cell's parameters by way of `names`.
+    """
+
+    row: str
+    column: str = ""
+    published: PublishedCell = PublishedCell()
+    method: str | None = None
+    analysis: str | None = None
+    params: dict[str, Any] = {}
+    scale_params: dict[Scale, dict[str, Any]] = {}
+    sweep: dict[str, list[Any]] = {}
+    scale_sweep: dict[Scale, dict[str, list[Any]]] = {}
+    task: dict[str, Any] = {}
+    speed_baseline: Reference | str | None = None
+    fidelity_baseline: Reference | str | None = None
+    fidelity: Fidelity | None = None
+    timed: bool = True
+    timing: dict[str, Any] = {}  # changes the recipe's and the scale's for this cell
+    scales: list[Scale] = list(SCALES)
+
+
+class TaskSpec(_Strict):
+    """The recipe's task and its parameters at every scale."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+
+class ScaleSpec(_Strict):
+    """What one scale changes."""
+
+    task: dict[str, Any] = {}
+    methods: dict[str, dict[str, Any]] = {}
+    timing: dict[str, Any] = {}
+    note: str = ""
+
+
+class Figure(_Strict):
+    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`). Or bars, one for each
+    cell, of `parts` stacked from below. All of them are metrics or counters; x and y parameters, too."""
+
+    x: str = ""
+    y: str = ""
+    parts: list[str] = []
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Figure:
+        if bool(self.x and self.y) == bool(self.parts) or (self.parts and (self.x or self.y)):
+            raise ValueError("give x and y for curves, or parts for stacked bars")
+        return self
+
+
+class Recipe(_Strict):
+    """A recipe file."""
+
+    name: str
+    title: str
+    paper: str
+    source: str
+    published: list[str] = []
+    published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
+    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand beside it
+    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be set beside its numbers
+    headline: bool = False
+    seed: int = 1
+    task: TaskSpec
+    methods: dict[str, dict[str, Any]] = {}
+    timing: dict[str, Any] = {}
+    scales: dict[Scale, ScaleSpec] = {}
+    fidelity: Fidelity | None = None  # null: the rule of the method's contract
+    metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
+    names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
+    published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
+    figure: Figure | None = None
+    cells: list[CellSpec]
+    claims: list[Claim] = []  # of the paper
+    targets: list[Target] = []  # of this bench
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key silently replaces another, be it written twice or merged (`<<`)."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [name for name, count in counts.items() if count > 1]:
+            problem = f"{twice[0]!r} is given twice, here or by a merge (<<); a merge may only add keys"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def parse(text: str, where: str) -> Recipe:
+    """A recipe from YAML text. Raises `RequestError` naming the file, the place and the mistake."""
+    try:
+        raw = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise RequestError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise RequestError(f"{where} is not a recipe: a mapping with name, task and cells is expected")
+    try:
+        return Recipe.model_validate(raw)
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None
+        raise RequestError(f"{where} at {place}: {first['msg']}") from None
+
+
+def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+    """Valid keys at the place of an unknown one, as far as the outer levels tell."""
+    models: dict[str, type[BaseModel]] = {
+        "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
+        "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
+        "published": PublishedCell, "fidelity": Fidelity,
+    }  # fmt: skip
+    model: type[BaseModel] = Recipe
+    for part in location[:-1]:
+        model = models.get(str(part), model)
+    return [f.alias or n for n, f in model.model_fields.items()]
+
+
+def folders(registry: Registry) -> list[Path]:
+    """Where recipe files are found: the harness's own and a `recipes` folder in every plug-in package."""
+    from importlib.util import find_spec
+
+    found = [Path(__file__).parent / "recipes"]
+    for package in registry.packages:
+        try:
+            spec = find_spec(package)
+        except (ImportError, ValueError):  # a broken plug-in: the registry has warned
+            continue
+        for root in (spec.submodule_search_locations if spec else None) or ():
+            found.append(Path(root) / "recipes")
+    return [folder for folder in found if folder.is_dir()]
+
+
+def files(registry: Registry) -> dict[str, Path]:
+    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name."""
+    found: dict[str, Path] = {}
+    for folder in folders(registry):
+        for file in sorted(folder.glob("*.yaml")):
+            other = found.setdefault(file.stem, file)
+            if other != file:
+                raise RequestError(f"two recipes are called {file.stem!r}: {other} and {file}; rename one")
+    return found
+
+
+def load(name: str, registry: Registry) -> Recipe:
+    """The recipe of this name, or the one in the YAML file at this path.
+
+    Raises `RequestError` for an unknown name (with the nearest), a broken file, or a name that is not its file's.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
+    if path is None:
+        raise unknown("recipe", name, files(registry))
+    if not path.exists():
+        raise RequestError(f"no recipe file at {path}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from None
+    recipe = parse(text, str(path))
+    if recipe.name != path.stem:
+        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
+    return recipe

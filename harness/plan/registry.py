@@ -1,0 +1,208 @@
+"""Name -> method, task, analysis, command or recipe, without importing any of them until it is asked for.
+
+A name is declared where it is implemented, by one decorator with literal arguments:
+
+    @method("knnlm", contract="token-scoring", needs=("reference-text",), summary="...")
+    class KnnLm(TokenScoring): ...
+
+The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
+distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
+executed): listing costs milliseconds and no torch. An object is imported when it is resolved. Names declared at run
+time (in a notebook, a test) register when the decorator runs.
+
+Methods and tasks are classes. An analysis is a function of setting, artifacts and progress whose parameters are
+keyword-only, or a class with these parameters whose instances are called with the three.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import keyword
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from harness.contracts.analyses import is_timed
+from harness.errors import RequestError, unknown
+
+Kind = Literal["method", "task", "analysis", "command"]
+KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")
+PLUGINS = "shortcut_harness.plugins"
+PACKAGES = ("methods", "tasks")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One declared name. `needs` (methods) and `provides` (tasks) decide which pairs run."""
+
+    kind: Kind
+    name: str
+    target: str  # "module:Object"
+    summary: str = ""
+    contract: str = ""
+    needs: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    baseline: str = ""  # the method that answers exactly, for a method whose contract has several
+
+
+_declared_at_run_time: dict[tuple[Kind, str], tuple[Entry, Any]] = {}
+
+
+def _decorator(kind: Kind) -> Callable[..., Callable[[T], T]]:
+    def declare(name: str, **details: Any) -> Callable[[T], T]:
+        def keep(target: T) -> T:
+            path = f"{target.__module__}:{target.__qualname__}"  # type: ignore[attr-defined]
+            _declared_at_run_time[kind, name] = (Entry(kind, name, path, **details), target)
+            return target
+
+        return keep
+
+    return declare
+
+
+method = _decorator("method")
+task = _decorator("task")
+analysis = _decorator("analysis")
+command = _decorator("command")
+
+
+class Registry:
+    """All names visible to this process. Build a fresh one after installing a plug-in."""
+
+    @cached_property
+    def entries(self) -> dict[tuple[Kind, str], Entry]:
+        """(kind, name) -> entry. Raises `RequestError` for a fault of the built-in packages; a plug-in with a fault (a
+        package that is not there, a syntax error, a decorator that cannot be read, a name that is taken) is a warning
+        and left out as a whole.
+        """
+        found: dict[tuple[Kind, str], Entry] = {}
+        for package in self.packages:
+            try:
+                found |= _declared_in(package, found)
+            except Exception as error:
+                if package in PACKAGES:
+                    raise
+                warnings.warn(f"plug-in {package!r} ignored: {error}", stacklevel=2)
+        for key, (entry, _) in _declared_at_run_time.items():
+            found.setdefault(key, entry)
+        return found
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(name for k, name in self.entries if k == kind)
+
+    def entry(self, kind: Kind, name: str, where: str = "") -> Entry:
+        """The entry of a name. Raises `RequestError` with the nearest valid name."""
+        if (kind, name) not in self.entries:
+            if (kind, name) in _declared_at_run_time:
+                return _declared_at_run_time[kind, name][0]
+            raise unknown(kind, name, self.names(kind), where)
+        return self.entries[kind, name]
+
+    def resolve(self, kind: Kind, name: str) -> Any:
+        """Import and return the object behind a name. Raises `RequestError` when it cannot be imported or is not what
+        its decorator says."""
+        entry = self.entry(kind, name)
+        live = _declared_at_run_time.get((kind, name))
+        found = live[1] if live and live[0].target == entry.target else _imported(entry)
+        actual = getattr(found, "contract", None)
+        if kind == "method" and actual != entry.contract:
+            raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
+        callable_ = not isinstance(found, type) or any("__call__" in vars(c) for c in found.__mro__)
+        if kind == "analysis" and not callable_ and not is_timed(found):
+            raise RequestError(f"the analysis {name!r} cannot be called: give {entry.target} a method `__call__`")
+        return found
+
+    @cached_property
+    def packages(self) -> list[str]:
+        """Packages whose decorators count: the built-in two, every installed plug-in, and those that
+        $HARNESS_PLUGINS names (separated by commas; for a method under development that is not installed)."""
+        named = [p.strip() for p in os.environ.get("HARNESS_PLUGINS", "").split(",") if p.strip()]
+        installed = [point.value for point in entry_points(group=PLUGINS)]
+        return list(dict.fromkeys([*PACKAGES, *installed, *named]))
+
+
+def _imported(entry: Entry) -> Any:
+    module, _, attribute = entry.target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise RequestError(f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error}") from error
+
+
+def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:
+    """What one package declares. Raises when a name is taken, by another package or twice in this one."""
+    found: dict[tuple[Kind, str], Entry] = {}
+    for module, file in _sources(package):
+        for entry in _declarations(module, file):
+            key = entry.kind, entry.name
+            other = taken.get(key) or found.setdefault(key, entry)
+            if other.target != entry.target:
+                raise RequestError(
+                    f"two objects are called {entry.kind} {entry.name!r}: {other.target} and {entry.target}; rename one"
+                )
+    return found
+
+
+def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
+    """An instance of a class, or a function with its parameters bound, from validated parameters by public name
+    (`lambda` reaches the argument `lambda_`)."""
+    named = {f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()}
+    return target(**named) if isinstance(target, type) else partial(target, **named)
+
+
+def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
+    """Why this method does not run on this task, or None when it does."""
+    if method_entry.contract != task_entry.contract:
+        return (
+            f"{method_entry.name} is a {method_entry.contract} method, {task_entry.name} a {task_entry.contract} task"
+        )
+    missing = [need for need in method_entry.needs if need not in task_entry.provides]
+    if missing:
+        return f"{method_entry.name} needs {', '.join(missing)}, which {task_entry.name} does not provide"
+    return None
+
+
+def _sources(package: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise RequestError(f"no package named {package!r} can be found")
+    for root in spec.submodule_search_locations:
+        for file in sorted(Path(root).rglob("*.py")):
+            parts = file.relative_to(root).with_suffix("").parts
+            yield ".".join([package, *(p for p in parts if p != "__init__")]), file
+
+
+def _declarations(module: str, file: Path) -> Iterator[Entry]:
+    text = file.read_text(encoding="utf-8")
+    if not any(f"@{kind}(" in text for kind in KINDS):
+        return
+    try:
+        tree = ast.parse(text, str(file))
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
+        raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+            continue
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
+                kind: Any = call.func.id
+                try:
+                    name = ast.literal_eval(call.args[0])
+                    if not isinstance(name, str):
+                        raise TypeError(f"{name!r} is not a name")
+                    details = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+                    yield Entry(kind, name, f"{module}:{node.name}", **details)
+                except (ValueError, TypeError, IndexError) as error:
+                    allowed = ", ".join(list(inspect.signature(Entry).parameters)[3:])
+                    raise RequestError(
+                        f"{file}:{call.lineno}: @{kind} takes a name and literal keywords ({allowed}): {error}"
+                    ) from error

@@ -1,0 +1,269 @@
+"""A paper's claims and the bench's own targets judged by rows: holds, does not hold, or says that the rows cannot tell.
+
+Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
+metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
+with a decision of `harness.measure.timing` that allows it. Whatever is missing, unfinished, not finite or exploratory
+leads to another verdict, with the command that would settle it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.contracts.metrics import Metric
+from harness.contracts.rows import Row
+from harness.contracts.tasks import SCALES, Scale
+from harness.errors import RequestError
+from harness.measure.own_metrics import of
+from harness.plan.cell import Cell
+from harness.plan.matching import describe, differences, find
+from harness.plan.recipe import CellOf, Claim, Comparison, Recipe
+from harness.show.report.formats import number, with_interval
+from harness.show.report.selection import by_machine, interval_of, value_of
+
+Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one claim. `detail` gives the numbers or the reason, `command` what would settle it."""
+
+    claim: Claim
+    scale: Scale
+    outcome: Outcome
+    detail: str
+    command: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.outcome == "holds"
+
+    @property
+    def sentence(self) -> str:
+        """Claim, source and reason in one line."""
+        return f"{self.claim.text} ({self.claim.source}): {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What became of the paper's claims and, apart from them, of the bench's own targets."""
+
+    claims: list[Verdict] = field(default_factory=list)
+    targets: list[Verdict] = field(default_factory=list)
+
+
+def verdicts(
+    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Sequence[Row], machine: str | None = None
+) -> Verdicts:
+    """One verdict per claim and target, in the recipe's order.
+
+    cells: what the recipe expands to at this scale. rows: oldest first, of any recipe, scale and machine. Judged are
+    the newest row of each cell at this scale on one machine: the one given, else that of the newest row.
+    """
+    ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
+    claims, targets = (
+        [_Judge(recipe, scale, claim, cells, ours).verdict() for claim in conditions]
+        for conditions in (recipe.claims, recipe.targets)
+    )
+    return Verdicts(claims, targets)
+
+
+class _UndecidedError(Exception):
+    """Why a claim cannot be judged from these rows."""
+
+    def __init__(self, outcome: Outcome, detail: str, command: str | None) -> None:
+        self.outcome: Outcome = outcome
+        self.detail = detail
+        self.command = command
+
+
+class _Judge:
+    """Judges one claim."""
+
+    def __init__(self, recipe: Recipe, scale: Scale, claim: Claim, cells: Sequence[Cell], rows: Sequence[Row]) -> None:
+        self.recipe = recipe
+        self.scale = scale
+        self.claim = claim
+        self.cells = cells
+        self.rows = {row["cell"]: row for row in rows}
+        self.metric = Metric(claim.metric)
+
+    def verdict(self) -> Verdict:
+        try:
+            outcome, detail = self._judge()
+        except _UndecidedError as reason:
+            return Verdict(self.claim, self.scale, reason.outcome, reason.detail, reason.command)
+        return Verdict(self.claim, self.scale, outcome, detail)
+
+    def _judge(self) -> tuple[Outcome, str]:
+        claim = self.claim
+        if self.scale not in claim.scales:
+            raise _UndecidedError(
+                "not tested", f"stands at scale {' and '.join(claim.scales)} only", self._command_at(claim.scales)
+            )
+        row = self._row(claim.of)
+        self.metric = of(row, claim.metric)
+        other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
+        value = self._value(row)
+        for each in (row, other):
+            if each is not None and self._is_timed(each):
+                self._times_may_be_judged(each)
+        if other is not None:
+            self._rows_may_be_compared(row, other)
+        bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
+        detail = f"{with_interval(value, interval_of(row, claim.metric))} {self._against(other, bound)}"
+        if (paired := self._paired(row, other)) is not None:
+            difference, interval = paired
+            detail = f"{detail}; difference {with_interval(difference, interval)}"
+            return _compare(interval, claim.is_, (0.0, 0.0)), detail
+        left = self._interval(row, value)
+        right = self._interval(other, bound) if other is not None else (bound, bound)
+        scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
+        outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
+        equal = self._equal(row)
+        if outcome == "holds" and equal is not None and other is None:
+            outcome = _allowed_by_decision(row, claim.is_, scaled[0], equal)
+        return outcome, detail
+
+    def _is_timed(self, row: Row) -> bool:
+        """Whether the metric follows from timing samples, or would if this row had any."""
+        return self.metric.kind == "speed" or self.claim.metric in _ratios(row) or self._is_timed_analysis(row)
+
+    def _is_timed_analysis(self, row: Row) -> bool:
+        return any(cell.kind == "analysis" and cell.timed for cell in self.cells if cell.name == row["cell"])
+
+    def _equal(self, row: Row) -> float | None:
+        """The metric where both sides take equally long; None for one that does not compare two times."""
+        if self.claim.metric == "share_of_limit":
+            return 1 / (value_of(row, "limit") or 1.0)
+        if self.claim.metric in (ratios := _ratios(row)):
+            equal: float | None = ratios[self.claim.metric].get("equal")
+            return equal
+        return self.metric.equal if self.metric.kind == "speed" else None
+
+    def _row(self, wanted: CellOf) -> Row:
+        """The finished row of the cell that ran this."""
+        try:
+            name = find(wanted, self.cells).name
+        except RequestError as error:
+            raise _UndecidedError("not tested", str(error), None) from None
+        again = self._command_at([self.scale])
+        row = self.rows.get(name)
+        if row is None:
+            raise _UndecidedError("not tested", f"no row {name} at this scale", again)
+        if other := differences(wanted, row):
+            message = f"{name} was measured as a cell {' and '.join(other)} instead of {describe(wanted)}"
+            raise _UndecidedError("not tested", message, again)
+        if row["status"] != "ok":
+            message = f"{name}: {row['status']} {(row['error'] or {}).get('message', '')}".rstrip()
+            raise _UndecidedError("not tested", message, again)
+        return row
+
+    def _value(self, row: Row) -> float:
+        value = value_of(row, self.claim.metric)
+        if value is None or not math.isfinite(value):
+            raise _UndecidedError("not tested", f"{row['cell']} has no finite {self.claim.metric}", None)
+        return value
+
+    def _interval(self, row: Row, value: float) -> Interval:
+        """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
+        interval = interval_of(row, self.claim.metric)
+        if interval is None:
+            name, timed = self.claim.metric, self._is_timed(row) or self.metric.kind == "time"
+            if row["metrics"].get(name) is None and not timed:
+                return value, value
+            few = "too few processes or pairs" if timed else "too few items"
+            command = self._larger_sample() if timed else self._larger_set()
+            raise _UndecidedError("not settled", f"{name} of {row['cell']} has no interval ({few} for one)", command)
+        low, high = interval
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            message = f"the interval of {self.claim.metric} of {row['cell']} is broken"
+            raise _UndecidedError("not settled", message, None)
+        return low, high
+
+    def _times_may_be_judged(self, row: Row) -> None:
+        timing = row["timing"] or {}
+        decision, reason = timing.get("decision"), timing.get("reason") or "no reason given"
+        holds = (row["fidelity"] or {}).get("holds") is True
+        if not holds and not self._is_timed_analysis(row):  # an analysis has no quality pass, its decision says it all
+            unchecked = row["fidelity"] is None
+            message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
+            raise _UndecidedError("not settled", f"no claim, {row['cell']} {message}", None)
+        if decision not in ("faster", "slower", "no difference shown"):
+            message = f"{decision or 'no claim'}, {row['cell']}: {reason if timing else 'not timed'}"
+            raise _UndecidedError("not settled", message, self._larger_sample())
+
+    def _rows_may_be_compared(self, row: Row, other: Row) -> None:
+        if self.metric.kind == "speed" and row["speed_baseline"] != other["speed_baseline"]:
+            raise _UndecidedError("not tested", "the two speedups are against different baselines", None)
+        stale = [n for n in ("data", "model") if row["hashes"].get(n) != other["hashes"].get(n)]
+        if stale and (row["task"], row["params"]["task"]) == (other["task"], other["params"]["task"]):
+            message = f"{row['cell']} and {other['cell']} were measured on another {' and '.join(stale)}"
+            raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
+
+    def _paired(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
+        """The difference on the same items, with its interval, when the row was compared with exactly that other row.
+
+        It is far narrower than two separate intervals: what both find hard cancels out.
+        """
+        if other is None or self.claim.factor != 1 or row["fidelity_baseline"] is None:
+            return None
+        if row["fidelity_baseline"] != {"method": other["method"], "params": other["params"]["method"]}:
+            return None
+        name = f"{self.claim.metric}_difference"
+        value, interval = value_of(row, name), interval_of(row, name)
+        return None if value is None or interval is None or not all(map(math.isfinite, interval)) else (value, interval)
+
+    def _against(self, other: Row | None, bound: float) -> str:
+        times = f"{number(self.claim.factor)} × " if self.claim.factor != 1 else ""
+        name = "" if other is None else f"{other['cell']} "
+        shown = with_interval(bound, interval_of(other, self.claim.metric) if other is not None else None)
+        return f"against {times}{name}{shown}"
+
+    def _larger_sample(self) -> str:
+        """The command that times enough to settle a claim about speed."""
+        if self.scale == "mini" and len(self.claim.scales) > 1:
+            return self._command_at([s for s in self.claim.scales if s != "mini"])
+        return f"{self._command_at([self.scale])} --processes 10 --pairs 3"
+
+    def _larger_set(self) -> str | None:
+        """The command that evaluates more items, where the claim stands at a larger scale."""
+        larger = [s for s in self.claim.scales if SCALES.index(s) > SCALES.index(self.scale)]
+        return self._command_at(larger) if larger else None
+
+    def _command_at(self, scales: Sequence[Scale]) -> str:
+        """The command for the next larger of these scales."""
+        larger = [s for s in scales if SCALES.index(s) > SCALES.index(self.scale)]
+        return f"harness reproduce {self.recipe.name} --scale {min(larger or scales, key=SCALES.index)}"
+
+
+def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome:
+    """Whether all of `left` stands in this relation to all of `right`, none of it does, or neither."""
+    (left_low, left_high), (right_low, right_high) = left, right
+    holds, fails = {
+        "below": (left_high < right_low, left_low >= right_high),
+        "above": (left_low > right_high, left_high <= right_low),
+        "at most": (left_high <= right_low, left_low > right_high),
+        "at least": (left_low >= right_high, left_high < right_low),
+    }[comparison]
+    return "holds" if holds else "does not hold" if fails else "no difference shown"
+
+
+def _ratios(row: Row) -> dict[str, Any]:
+    """The metrics beside the speedup that follow from the row's samples."""
+    return (row["timing"] or {}).get("ratios") or {}
+
+
+def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:
+    """A speedup beyond 1, or another comparison beyond its value for equal times, counts only when the timing's own
+    decision, which knows the noise floor, says so."""
+    decision = (row["timing"] or {}).get("decision")
+    if comparison in ("above", "at least") and bound >= equal and decision != "faster":
+        return "no difference shown"
+    if comparison in ("below", "at most") and bound <= equal and decision != "slower":
+        return "no difference shown"
+    return "holds"

@@ -1,0 +1,199 @@
+"""What a reader must know of a table: where its numbers come from (above it), what they mean (below)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts.rows import Row
+from harness.contracts.tasks import Scale
+from harness.measure.environment import describe
+from harness.measure.statistics import geometric_mean
+from harness.plan.recipe import Recipe, ScaleSpec
+from harness.show.report.formats import number
+from harness.show.report.published import Number
+from harness.show.report.selection import value_of
+
+PLACES = 4  # columns or cells named before "and so many more"
+
+
+def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
+    """Sentences on source, scale, machine, sample, seed, code and data."""
+    lines = [f"{'After' if recipe.paper else 'From'} {recipe.source}."]
+    note = recipe.scales.get(scale, ScaleSpec()).note
+    if note:
+        lines.append(f"Scale {scale}: {note.rstrip('.')}. Numbers of different scales are never mixed.")
+    else:
+        lines.append(f"Scale {scale}. Numbers of different scales are never mixed.")
+    if not rows:
+        return [*lines, "Nothing has been measured yet."]
+    lines.append(
+        f"Measured on {machine_line(rows)}; device {_each(rows, 'device')}, seed {_each(rows, 'seed')}, "
+        f"{_samples(rows)}."
+    )
+    lines.append(f"Code: {_code(rows)}.")
+    shared = _shared(rows)
+    if shared:
+        lines.append(f"Task {_each(rows, 'task')}: {_listed(shared)}.")
+    return [*lines, *_by_model(rows, shared)]
+
+
+def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparable_data: bool) -> list[str]:
+    """Sentences on what the columns mean, which cells failed and why decisions are what they are."""
+    lines = []
+    if any(row["intervals"] for row in rows):
+        lines.append("[low, high] is the 95% interval.")
+    if any(row["speed_baseline"] for row in rows):
+        lines.append(
+            "speedup = the baseline's time / the method's on the same items, the median over processes; above 1 is "
+            "faster."
+        )
+    if any(row["timing"] for row in rows):
+        lines.append(
+            "time per item: median over processes, from the same passes. items: timed over all processes, each of "
+            "which draws its own."
+        )
+    if used:
+        where = f"({setting})" if setting else "for the setting named last"
+        means = "× is measured / published" if comparable_data else "measured here on other data than the paper's"
+        lines.append(f"paper is the published number {where}; {means}.")
+    for n in used:
+        if n.note.startswith(("uncertain", "lower bound", "upper bound")):
+            lines.append(f"Published {n.metric} of {n.row}, {n.column}: {n.note}.")
+    for row in rows:
+        if row["status"] != "ok":
+            lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
+    return lines + _disturbed(rows) + _fitted_once(rows) + _across_settings(rows) + _reasons(rows)
+
+
+def _across_settings(rows: Sequence[Row]) -> list[str]:
+    """One sentence for each row label whose columns are speedups on different task settings against one baseline.
+
+    Columns of one setting (a sweep of a method's parameter) are alternatives, and no mean of them says anything. Rows
+    that support no claim of speed have no part in a mean.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        decided = (row["timing"] or {}).get("decision") in ("faster", "slower", "no difference shown")
+        if row["status"] == "ok" and row["metrics"].get("speedup") and decided:
+            groups.setdefault(row["row"], []).append(row)
+    lines = []
+    for label, group in groups.items():
+        settings = {json.dumps([row["task"], row["params"]["task"]], sort_keys=True) for row in group}
+        baselines = {(row["speed_baseline"] or {}).get("method") for row in group}
+        if len(group) < 2 or len(settings) < len(group) or len(baselines) > 1:
+            continue
+        speedups = {row["column"]: value for row in group if (value := value_of(row, "speedup")) is not None}
+        mean, worst = geometric_mean(list(speedups.values())), min(speedups, key=lambda column: speedups[column])
+        lines.append(
+            f"{label}, speedup over {len(group)} settings: geometric mean {number(mean)}, "
+            f"worst {number(speedups[worst])} ({worst})."
+        )
+    return lines
+
+
+def machine_line(rows: Sequence[Row]) -> str:
+    """The machine of rows that share one, in words."""
+    before: dict[str, Any] = rows[-1]["environment"].get("before") or {}
+    return describe(before) if before else "an unknown machine"
+
+
+def _disturbed(rows: Sequence[Row]) -> list[str]:
+    """What disturbed the timing of which cells, one line for each distinct text."""
+    cells: dict[str, list[str]] = {}
+    for row in rows:
+        if said := (row["timing"] or {}).get("disturbed"):
+            cells.setdefault(said, []).append(row["cell"])
+    return [f"Disturbed: {said} ({'; '.join(names)})." for said, names in cells.items()]
+
+
+def _fitted_once(rows: Sequence[Row]) -> list[str]:
+    """Which cells' intervals do not cover how their method was fitted, where that is random."""
+    names = [row["cell"] for row in rows if (row["timing"] or {}).get("fitted_once") and row["speed_baseline"]]
+    return [f"Fitted once, at random: the interval does not cover the fit ({'; '.join(names)})."] if names else []
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """Why cells got no claim, one line for each distinct reason."""
+    cells: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        timing = row["timing"] or {}
+        if timing.get("decision") in ("no claim", "exploratory", "no difference shown"):
+            cells.setdefault((timing["decision"], timing.get("reason") or "no reason given"), []).append(row["cell"])
+    return [
+        f"{decision}: {reason} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
+        for (decision, reason), names in cells.items()
+    ]
+
+
+def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
+    return len(names) > 1 and len(names) == sum(
+        bool(row["speed_baseline"] or (row["timing"] or {}).get("decision")) for row in rows
+    )
+
+
+def _each(rows: Sequence[Row], key: str) -> str:
+    values = dict.fromkeys(str(row[key]) for row in rows)  # type: ignore[literal-required]
+    return " and ".join(values)
+
+
+def _samples(rows: Sequence[Row]) -> str:
+    shapes = dict.fromkeys(
+        (len(processes), min((len(p["pairs"]) for p in processes), default=0), int(row["counters"].get("fits") or 1))
+        for row in rows
+        if row["timing"] and (processes := row["timing"].get("processes"))
+    )
+    named = (
+        f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" + (f" over {fits} fits" if fits > 1 else "")
+        for n, m, fits in shapes
+    )
+    return " or ".join(named) or "not timed"
+
+
+def _code(rows: Sequence[Row]) -> str:
+    versions = dict.fromkeys(
+        (code.get("version"), code.get("revision"), code.get("dirty")) for code in (row["code"] for row in rows)
+    )
+    return " and ".join(
+        f"version {version or 'unknown'}"
+        + (f" at {revision[:10]}" if revision else ", no revision known")
+        + (" with uncommitted changes" if dirty else "")
+        for version, revision, dirty in versions
+    )
+
+
+def _shared(rows: Sequence[Row]) -> dict[str, str | int | float]:
+    """Scalar facts on which all finished rows agree."""
+    good = [row["facts"] for row in rows if row["status"] == "ok"]
+    if not good:
+        return {}
+    scalars = {k: v for k, v in good[0].items() if isinstance(v, str | int | float) and not isinstance(v, bool)}
+    return {name: value for name, value in scalars.items() if all(facts.get(name) == value for facts in good)}
+
+
+def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[str]:
+    """One sentence for each model where the rows' models differ: where it stands (columns of its own, else cells), and
+    the facts that are its own, such as its perplexity and how training came to it."""
+    models: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["status"] == "ok" and (model := row["hashes"].get("model")):
+            models.setdefault(model, []).append(row)
+    if len(models) < 2:
+        return []
+    columns = Counter(column for group in models.values() for column in {row["column"] for row in group})
+    lines = []
+    for group in models.values():
+        own = {name: value for name, value in _shared(group).items() if name not in shared}
+        places = dict.fromkeys(row["column"] if columns[row["column"]] == 1 else row["cell"] for row in group)
+        named = ", ".join(list(places)[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
+        lines += [f"{named}: {_listed(own)}."] if own else []
+    return lines
+
+
+def _listed(facts: Mapping[str, str | int | float]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else number(value)}"
+        for name, value in facts.items()
+    )

@@ -1,0 +1,243 @@
+"""The recipe's figure: measured curves with their intervals, the paper's points beside them; or stacked bars."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts.metrics import Metric
+from harness.contracts.rows import Row
+from harness.contracts.tasks import Scale
+from harness.errors import MachineError
+from harness.measure.own_metrics import among
+from harness.plan.cell import Cell
+from harness.plan.recipe import Recipe
+from harness.show.report import bars
+from harness.show.report.context import machine_line
+from harness.show.report.published import Published, comparable, places
+from harness.show.report.selection import by_machine, interval_of, value_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "os^Dv<>P*X"
+LEGEND = 8  # curves named within the axes; more are named beside them
+DECADES = 100  # an x axis over so large a ratio is logarithmic
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point; `low` and `high` bound y where an interval is known."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+Curves = dict[str, list[Point]]  # row label -> points by x
+
+
+def draw(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, *,
+    cells: Sequence[Cell] = (), machine: str | None = None,
+) -> list[Path]:  # fmt: skip
+    """Write `figure.svg` and `figure.png`; nothing when the recipe has no figure or no row has both coordinates.
+
+    cells: what the recipe expands to; they say which published curve bears a measured one's colour.
+    The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
+    """
+    if recipe.figure is None:
+        return []
+    ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
+    drawn = _bars(recipe, scale, ours) if recipe.figure.parts else _curves(recipe, scale, ours, published, cells)
+    return [_save(drawn, folder / f"figure.{kind}") for kind in ("svg", "png")] if drawn is not None else []
+
+
+def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
+    assert recipe.figure is not None
+    groups = bars.measured(rows, recipe.figure.parts)
+    title = f"{recipe.name}, scale {scale}: {recipe.title}"
+    parts = [among(rows, part) for part in recipe.figure.parts]
+    return bars.figure(groups, parts, title, machine_line(rows)) if groups else None
+
+
+def _curves(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, cells: Sequence[Cell]
+) -> Figure | None:
+    assert recipe.figure is not None
+    x, y = recipe.figure.x, recipe.figure.y
+    curves = measured_curves(rows, x, y)
+    if not curves:
+        return None
+    printed = {(number.row, number.column) for number in published.numbers}
+    beside = {name: labels for name, labels in places(cells).items() if labels in printed}
+    theirs = _parts([column for _, column in beside.values()], x)
+    parts = _parts([row["column"] for row in rows], x)
+    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one beside it
+    for row in rows:
+        name = _name(row["row"], row["column"], parts)
+        if name in curves and row["cell"] in beside:
+            measured.setdefault(_name(*beside[row["cell"]], theirs), name)
+    axes = among(rows, x), among(rows, y)
+    same_axes = comparable(axes[1], scale in recipe.data_of_paper)
+    papers = published_curves(published, *axes, theirs)
+    return _draw(recipe, scale, axes, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
+
+
+def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
+    """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
+    metrics, counters or parameters of method or task."""
+    parts = _parts([row["column"] for row in rows], x)
+    curves: Curves = {}
+    for row in rows:
+        at, value = _coordinate(row, x), _coordinate(row, y)
+        if row["status"] == "ok" and at is not None and value is not None:
+            low, high = interval_of(row, y) or (None, None)
+            curves.setdefault(_name(row["row"], row["column"], parts), []).append(Point(at, value, low, high))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
+    """y of the finished rows to which x does not apply (the LM alone has no FoSS), by cell: drawn as level lines."""
+    found = ((row, _coordinate(row, y)) for row in rows if row["status"] == "ok" and _coordinate(row, x) is None)
+    return {row["cell"]: value for row, value in found if value is not None}
+
+
+def published_curves(published: Published, x: Metric, y: Metric, parts: frozenset[str] = frozenset()) -> Curves:
+    """The paper's points by row label and those of the column's parts that tell measured curves apart: numbers of y
+    whose column says `x=VALUE`, or for which x is published too."""
+    curves: Curves = {}
+    for number in published.numbers:
+        value = number.as_measured(y)
+        if value is None:
+            continue
+        at = _in_label(number.column, x.name)
+        if at is None:
+            beside = published.lookup(number.row, number.column, x)
+            at = beside.as_measured(x) if beside else None
+        if at is not None:
+            name = _name(number.row, number.column, parts)
+            curves.setdefault(name, []).append(Point(at, value))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def _parts(columns: Sequence[str], x: str) -> frozenset[str]:
+    """Parts in which column labels that say `x=VALUE` differ but for this."""
+    split = [
+        {part for part in column.split(" / ") if _in_label(part, x) is None}
+        for column in columns
+        if _in_label(column, x) is not None
+    ]
+    return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
+
+
+def _name(row: str, column: str, parts: frozenset[str]) -> str:
+    """A curve's name."""
+    return ", ".join([row, *(part for part in column.split(" / ") if part in parts)])
+
+
+def _coordinate(row: Row, name: str) -> float | None:
+    value = value_of(row, name)
+    for side in ("method", "task"):
+        if value is None:
+            value = row["params"][side].get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _in_label(column: str, name: str) -> float | None:
+    """`WikiText-103 / FoSS=0.5` says 0.5 of `foss`."""
+    for part in column.split(" / "):
+        label, equals, value = part.partition("=")
+        if equals and label.strip().casefold() == name.casefold():
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None
+
+
+def _draw(
+    recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], curves: Curves, references: dict[str, float],
+    papers: Curves, measured: dict[str, str], same_axes: bool, machine: str,
+) -> Figure:  # fmt: skip
+    """One panel; two beside each other, with values of their own, where the paper's are of other data."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    apart = bool(papers) and not same_axes
+    figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    ratios = [3, 2] if apart else None
+    panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, sharex=True, width_ratios=ratios)[0]
+    for number, (name, value) in enumerate(references.items()):
+        panels[0].axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
+    names = [*curves, *(name for name in papers if name not in measured)]
+    for name, points in curves.items():
+        _curve(panels[0], names.index(name), name, points, measured=True)
+    for name, points in papers.items():
+        _curve(panels[-1], names.index(measured.get(name, name)), f"{name}, published", points, measured=False)
+    entries = max(len(curves), len(papers)) if apart else len(curves) + len(papers)
+    xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
+    for panel in panels:
+        panel.set_xlabel(axes[0].axis)
+        panel.set_ylabel(axes[1].axis)
+        if xs[0] > 0 and xs[-1] / xs[0] >= DECADES:
+            panel.set_xscale("log")
+            panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
+            panel.set_xticks([], minor=True)
+        panel.grid(alpha=0.3)
+        if entries <= LEGEND:
+            panel.legend(fontsize="small", frameon=False)
+    if entries > LEGEND:  # they would cover the curves
+        figure.set_figwidth(figure.get_figwidth() + 4.0)
+        found = [panel.get_legend_handles_labels() for panel in panels]
+        handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small", frameon=False)
+    panels[0].set_title(f"measured, scale {scale}", fontsize="medium")
+    if apart:
+        panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
+    elif papers:
+        panels[0].set_title(f"measured, scale {scale}; hollow: published", fontsize="medium")
+    figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", 120 if apart else 76), fontsize="medium")
+    known = any(p.low is not None for points in curves.values() for p in points)
+    figure.supxlabel(("bars: 95% intervals; " if known else "") + machine, fontsize="x-small", color="0.4")
+    return figure
+
+
+def _curve(axes: Axes, place: int, label: str, points: list[Point], *, measured: bool) -> None:
+    """One row's points: filled and joined when measured, hollow and dashed when published; colour by place."""
+    colour, marker = f"C{place % 10}", MARKERS[place % len(MARKERS)]
+    xs, ys = [p.x for p in points], [p.y for p in points]
+    if not measured:
+        axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8, label=label)
+        return
+    below = [p.y - p.low if p.low is not None else 0.0 for p in points]
+    above = [p.high - p.y if p.high is not None else 0.0 for p in points]
+    intervals = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
+    axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=label)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """Render in memory, then write whole or not at all."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
+        date: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=date)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(buffer.getvalue())
+        partial.replace(path)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+        ) from error
+    return path

@@ -1,0 +1,182 @@
+"""A table on the terminal, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from harness.files import write_atomically
+from harness.measure.own_metrics import own
+from harness.show.report.claims import Outcome, Verdicts
+from harness.show.report.tables import BASELINE_LATENCY, HOT, LATENCY, SETTING, Example, Table
+
+COLOURS: dict[Outcome, str] = {
+    "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
+    "not tested": "bright_black",
+}  # fmt: skip
+CELL_COLOURS = {
+    "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
+}  # fmt: skip
+# left out of a narrow terminal, in this order
+DISPENSABLE = (
+    SETTING, "fit", "items", own(BASELINE_LATENCY).label, own(HOT).label, own(LATENCY).label, "vs",
+)  # fmt: skip
+WORDS = ("row", "column", "vs", "decision", SETTING)  # columns of text: to the left, broken between words
+CLAIMS, TARGETS = "Claims of the paper", "Targets of this bench"
+PUBLISHED_HEADER = ["row", "column", "metric", "value", "source"]
+LINES_OF_PUBLISHED = 8  # on the terminal; the Markdown file has all
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table, the papers' other numbers and the verdicts."""
+    console.print(Text(table.title, style="bold"))
+    for fact in table.facts:
+        console.print(Text(fact, style="bright_black"))
+    columns, dropped, broken = _columns_that_fit(table, console.width)
+    console.print(_rich(table, columns, broken))
+    if dropped:
+        console.print(Text(f"Not enough room for: {', '.join(dropped)}; table.md has every column.", "bright_black"))
+    for note in table.notes:
+        console.print(Text(note, style="bright_black"))
+    for place, example in enumerate(table.examples, 1):
+        _show_example(place, example, console)
+    if table.published_only:
+        _show_published_only(table, console)
+    show_verdicts(table.verdicts, console)
+
+
+def show_verdicts(verdicts: Verdicts, console: Console) -> None:
+    """One line per claim of the paper and per target of the bench, and the commands that would settle what is open."""
+    for heading, group in ((CLAIMS, verdicts.claims), (TARGETS, verdicts.targets)):
+        if not group:
+            continue
+        console.print(Text(f"\n{heading}", style="bold"))
+        grid = RichTable(box=None, show_header=False, pad_edge=False)
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        for verdict in group:
+            grid.add_row(Text(verdict.outcome, COLOURS[verdict.outcome]), Text(verdict.sentence))
+        console.print(grid)
+    for command in dict.fromkeys(v.command for v in (*verdicts.claims, *verdicts.targets) if v.command):
+        console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
+
+
+def markdown(table: Table) -> str:
+    """The table as a Markdown page."""
+    parts = [f"# {table.title}", "\n".join(f"- {fact}" for fact in table.facts)]
+    for section in table.sections:
+        if section.heading:
+            parts.append(f"**{section.heading}**")
+        parts.append(_markdown_table(table.header, section.lines))
+    if table.notes:
+        parts.append("\n".join(f"- {note}" for note in table.notes))
+    if table.examples:
+        parts.append("## Examples")
+    for place, example in enumerate(table.examples, 1):
+        lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
+        parts.append(_markdown_table([str(place), ""], lines))
+    judged = table.verdicts
+    for heading, word, group in ((CLAIMS, "claim", judged.claims), (TARGETS, "target", judged.targets)):
+        if group:
+            lines = [[v.outcome, v.sentence] for v in group]
+            parts += [f"## {heading}", _markdown_table(["verdict", word], lines)]
+    commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
+    parts += [f"To settle: `{command}`" for command in commands]
+    if table.published_only:
+        parts += ["## Published only", _markdown_table(PUBLISHED_HEADER, table.published_only)]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_csv(table: Table) -> str:
+    """The records as CSV: raw numbers, one line per cell, empty where a cell lacks a number."""
+    names = list(dict.fromkeys(name for record in table.records for name in record))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table.records)
+    return text.getvalue()
+
+
+def write(table: Table, folder: Path) -> list[Path]:
+    """Write `table.md` and `table.csv`, each whole or not at all. Raises `MachineError` when the disk is full."""
+    files = {folder / "table.md": markdown(table), folder / "table.csv": as_csv(table)}
+    for path, text in files.items():
+        write_atomically(path, text)
+    return list(files)
+
+
+def _columns_that_fit(table: Table, width: int) -> tuple[list[int], list[str], bool]:
+    """Positions of the columns to show in a terminal this wide, names of those left out, and whether intervals go to a
+    second line. What a verdict needs least goes first; of the metrics the last."""
+    lines = [line for section in table.sections for line in section.lines]
+    kept = [i for i in range(len(table.header)) if i != 1 or any(line[1] for line in lines)]
+    texts = [[table.header[i], *(line[i] for line in lines)] for i in range(len(table.header))]
+    if sum(max(map(len, texts[i])) + 3 for i in kept) <= width:
+        return kept, [], False
+    needs = [
+        max(len(part) for text in column for part in (text.split() if column[0] in WORDS else text.split(" [")))
+        for column in texts
+    ]
+    needs = [max(need, *map(len, table.header[i].replace("_", " ").split())) + 3 for i, need in enumerate(needs)]
+    metrics = [name for name in table.header[3:] if name not in (*WORDS, *DISPENSABLE, "paper", "speedup")]
+    dropped = []
+    for name in [*DISPENSABLE, *reversed(metrics)]:
+        if sum(needs[i] for i in kept) > width and name in table.header and not name.startswith("speedup"):
+            place = table.header.index(name)
+            with_paper = table.header[place + 1 : place + 2] == ["paper"]
+            kept = [i for i in kept if i != place and not (with_paper and i == place + 1)]
+            dropped.append(name)
+    return kept, dropped, True
+
+
+def _rich(table: Table, columns: list[int], broken: bool) -> RichTable:
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for i in columns:
+        header = table.header[i]
+        words = header in WORDS
+        rich.add_column(escape(header.replace("_", " ") if broken else header), justify="left" if words else "right")
+    for section in table.sections:
+        if section.heading:
+            rich.add_section()
+            rich.add_row(Text(section.heading, style="bright_black"))
+        for line in section.lines:
+            rich.add_row(*(_coloured(line[i].replace(" [", "\n[") if broken else line[i]) for i in columns))
+    return rich
+
+
+def _coloured(cell: str) -> Text:
+    return Text(cell, style=CELL_COLOURS.get(cell, ""))
+
+
+def _show_example(place: int, example: Example, console: Console) -> None:
+    grid = RichTable(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="bright_black", no_wrap=True)
+    grid.add_column()
+    for label, text in (*example.given.items(), *example.outputs.items()):
+        grid.add_row(Text(label), Text(text))
+    console.print(Text(f"\nExample {place}", style="bold"))
+    console.print(grid)
+
+
+def _show_published_only(table: Table, console: Console) -> None:
+    console.print(Text("\nPublished only (not measured here)", style="bold"))
+    rich = RichTable(*PUBLISHED_HEADER, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for line in table.published_only[:LINES_OF_PUBLISHED]:
+        rich.add_row(*map(escape, line))
+    console.print(rich)
+    if (more := len(table.published_only) - LINES_OF_PUBLISHED) > 0:
+        console.print(Text(f"{more} more in table.md", style="bright_black"))
+
+
+def _markdown_table(header: list[str], lines: list[list[str]]) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    return "\n".join([line(header), line(["---"] * len(header)), *map(line, lines)])

@@ -1,0 +1,48 @@
+"""Which rows a report shows: of each cell at one scale the newest with its repeats, those of other machines apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.contracts.rows import Row
+from harness.measure.environment import machine_id
+from harness.measure.evidence import pooled, repeats
+
+
+def machine_of(row: Row) -> str:
+    """The machine a row was measured on (`environment.machine_id`), or "" when the row does not say."""
+    before = row["environment"].get("before")
+    return machine_id(before) if before else ""
+
+
+def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None = None) -> dict[str, list[Row]]:
+    """Machine -> its newest row of each cell, pooled with its repeats. First comes the machine asked for, be it without
+    rows, or else the one that measured last.
+
+    rows: oldest first, of any recipe and scale.
+    """
+    found: dict[str, dict[str, list[Row]]] = {} if machine is None else {machine: {}}
+    first = machine
+    for row in rows:
+        if row["recipe"] == recipe and row["scale"] == scale:
+            where = machine_of(row)
+            found.setdefault(where, {}).setdefault(row["cell"], []).append(row)
+            first = where if machine is None else machine
+    order = sorted(found, key=lambda name: name != first)  # stable: the others in the order they appeared
+    return {name: [pooled(repeats(every)) for every in found[name].values()] for name in order}
+
+
+def value_of(row: Row, name: str) -> float | None:
+    """A number of a row by name: a metric, else a counter; None when the row has neither or it is not finite."""
+    for group in (row["metrics"], row["counters"]):
+        if group.get(name) is not None:
+            return group[name]
+    return None
+
+
+def interval_of(row: Row, name: str) -> tuple[float, float] | None:
+    """The 95% interval of a metric, or None."""
+    interval = row["intervals"].get(name)
+    if interval is None or len(interval) != 2 or None in interval:
+        return None
+    return interval[0], interval[1]

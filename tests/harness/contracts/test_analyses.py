@@ -1,0 +1,175 @@
+"""Analyses that claim on times obey the rule of cells, through the whole path from recipe to verdict."""
+
+import copy
+import json
+import os
+from dataclasses import asdict
+from statistics import median
+
+import pytest
+from rich.console import Console
+
+from harness.contracts.ratios import value
+from harness.display import Display
+from harness.errors import RequestError
+from harness.measure import statistics
+from harness.measure.drivers import DRIVERS
+from harness.measure.runner import Runner
+from harness.measure.store import RowStore
+from harness.plan import expansion, recipe
+from harness.show.report.claims import verdicts
+
+RECIPE = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {{name: toy-questions}}
+timing: {{processes: {processes}, pairs: 4}}
+scales: {{small: {{}}}}
+cells:
+  - {{row: waiting, analysis: toy-waiting, params: {params}}}
+claims:
+  - {{text: gain, source: section 1, of: {{method: toy-waiting}}, metric: gain, is: above, than: 1}}
+  - {{text: much, source: section 1, of: {{method: toy-waiting}}, metric: saved_share, is: at least, than: 0.9}}
+  - {{text: some, source: section 1, of: {{method: toy-waiting}}, metric: saved_share, is: at least, than: 0.2}}
+  - {{text: short, source: section 1, of: {{method: toy-waiting}}, metric: second_ms, is: below, than: 50}}
+"""
+
+
+class Nowhere:
+    def row(self, row):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """Whatever else this machine does, its load is not what these tests are about."""
+    monkeypatch.setattr("harness.measure.environment.changed", lambda before, after: [])
+
+
+def parsed(processes, params):
+    return recipe.parse(RECIPE.format(processes=processes, params=json.dumps(params)), "toy.yaml")
+
+
+def outcomes(registry, rows, scale="small", **params):
+    """What is said of each claim: the outcome and the reason."""
+    loaded = parsed(6, params)
+    judged = verdicts(loaded, scale, expansion.expand(loaded, scale, registry), rows).claims
+    return [verdict.outcome for verdict in judged], [verdict.detail for verdict in judged]
+
+
+def run(registry, folder, processes=6, scale="small", fresh=False, **params):
+    """The row of one run."""
+    found = expansion.expand(parsed(processes, params), scale, registry)
+    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
+        return Runner(folder, "cpu", registry, display, Nowhere(), fresh=fresh).run(found).rows[0]
+
+
+def seconds(process, side):
+    return sum(sum(pair[f"{side}_ns"]) for pair in process["pairs"]) / 1e9
+
+
+def gains(row):
+    return [seconds(one, "baseline") / seconds(one, "method") for one in row["timing"]["processes"]]
+
+
+def test_six_processes_of_four_pairs_support_a_claim(toys, tmp_path):
+    row = run(toys, tmp_path)
+    assert row["status"] == "ok", row["error"]
+    assert row["counters"] == {"built": 1}
+    assert row["timing"]["decision"] == "faster", row["timing"]["reason"]
+    assert row["metrics"]["gain"] == pytest.approx(median(gains(row)))
+    assert row["intervals"]["gain"] == pytest.approx(statistics.interval_over_processes(gains(row)))
+    shares = [
+        (seconds(one, "baseline") - seconds(one, "method")) / one["sums"]["ideal"] for one in row["timing"]["processes"]
+    ]
+    assert row["metrics"]["saved_share"] == pytest.approx(median(shares))
+    assert row["intervals"]["saved_share"] == pytest.approx(statistics.interval_over_processes(shares))
+    assert row["metrics"]["second_ms"] == pytest.approx(row["metrics"]["latency_s"] * 1e3)
+    assert "speedup" not in row["metrics"]  # the ratio has a name of its own
+    assert row["timing"]["noise_floor"] >= 1 and row["timing"]["repeat"] == pytest.approx(1, abs=0.3)
+    assert outcomes(toys, [row])[0] == ["holds", "does not hold", "holds", "holds"]
+
+    drawn = [{item for pair in one["pairs"] for item in pair["items"]} for one in row["timing"]["processes"]]
+    assert [len(items) for items in drawn] == [20] * 6  # none twice in a process
+    assert len(set.union(*drawn)) == row["timing"]["items"] == 120  # nor in two of them
+
+    near = copy.deepcopy(row)
+    near["timing"]["decision"] = "no difference shown"  # as where the noise floor reaches the interval
+    assert outcomes(toys, [near])[0] == ["no difference shown", "does not hold", "no difference shown", "holds"]
+    old = copy.deepcopy(row)
+    old["timing"] = None  # measured in one process, with an interval over items
+    said, reasons = outcomes(toys, [old])
+    assert said == ["not settled"] * 4 and all("not timed" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("scale", "decision"), [("mini", "exploratory"), ("small", "no claim")])
+def test_one_process_settles_nothing(toys, tmp_path, scale, decision):
+    row = run(toys, tmp_path, processes=1, scale=scale)
+    assert row["timing"]["decision"] == decision and "1 process(es) x 4 pairs are too few" in row["timing"]["reason"]
+    assert row["metrics"]["gain"] > 1 and "gain" not in row["intervals"]
+    said, reasons = outcomes(toys, [row], scale)
+    assert said == ["not settled"] * 4 and all(decision in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("cheat", "reason"), [("wrong", "timed answers' exact_match"), ("remembers", "remember")])
+def test_sides_that_disagree_or_remember_their_items_support_no_claim(toys, tmp_path, cheat, reason):
+    row = run(toys, tmp_path, **{cheat: True})
+    assert row["timing"]["decision"] == "no claim" and reason in row["timing"]["reason"]
+    assert outcomes(toys, [row], **{cheat: True})[0] == ["not settled"] * 4
+
+
+def test_an_edited_row_is_refused(toys, tmp_path):
+    row = run(toys, tmp_path)
+    file = tmp_path / "rows.jsonl"
+    edits = {"gain": 1.1 * row["metrics"]["gain"], "saved_share": 0.95, "interval of gain": [1.99, 2.01]}
+    for said, new in edits.items():
+        edited = copy.deepcopy(row)
+        edited["intervals" if "interval" in said else "metrics"][said.removeprefix("interval of ")] = new
+        file.write_text(json.dumps(edited) + "\n")
+        with pytest.raises(RequestError, match=rf"{said} of waiting do not follow from the row's samples"):
+            RowStore(file).rows()
+    edited = copy.deepcopy(row)
+    edited["timing"]["processes"][0]["sums"]["ideal"] *= 10
+    file.write_text(json.dumps(edited) + "\n")
+    with pytest.raises(RequestError, match="saved_share of waiting"):
+        RowStore(file).rows()
+
+
+def test_a_repeat_times_other_items_and_an_interval_that_no_sample_supports_is_refused(toys, tmp_path):
+    run(toys, tmp_path, processes=1)
+    row = run(toys, tmp_path, processes=1, fresh=True)
+    assert len(row["timing"]["processes"]) == 2 and row["timing"]["items"] == 40
+    assert row["metrics"]["gain"] == pytest.approx(median(gains(row)))  # of both, printed as one
+    file = tmp_path / "rows.jsonl"
+    edited = json.loads(file.read_text().splitlines()[0])
+    edited["intervals"]["gain"] = [1.5, 2.5]
+    file.write_text(json.dumps(edited) + "\n")
+    with pytest.raises(RequestError, match="interval of gain of waiting do not follow"):
+        RowStore(file).rows()
+
+
+def test_an_analysis_that_times_nothing_has_no_timing_processes(toys, tmp_path):
+    counting = parsed(6, {}).cells[0].model_copy(update={"row": "counting", "analysis": "toy-counting", "params": {}})
+    loaded = parsed(6, {}).model_copy(update={"cells": [counting], "claims": []})
+    found = expansion.expand(loaded, "small", toys)
+    assert [cell.timed for cell in found] == [False]
+    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
+        row = Runner(tmp_path, "cpu", toys, display, Nowhere()).run(found).rows[0]
+    assert row["metrics"] == {"prompts": 12} and row["timing"] is None
+
+
+def stored(**seconds):
+    """A process of two pairs in which the baseline took 3 s, with phases as means of a pass."""
+    pairs = [{"count": 2, "baseline_ns": [1e9, 5e8], "method_ns": [1e9]}] * 2
+    return {"pairs": pairs, "phases": {"speed_baseline": {"seconds": seconds}}}
+
+
+def test_the_share_of_retrieval_is_of_the_clock_around_the_baselines_calls():
+    ratio = asdict(DRIVERS["retrieval-generation"].ratios["baseline_retrieval_share"])
+    assert value(ratio, stored(retrieve=0.6, encode=0.15, generate=0.7)) == pytest.approx(0.5)
+    assert value(ratio, stored(retrieve=0.6)) == pytest.approx(0.4)
+    assert value(ratio, stored(generate=0.7)) is None
+    alone = {"pairs": [{"count": 2, "baseline_ns": None, "method_ns": [1e9]}], "phases": {"method": {"seconds": {}}}}
+    assert value(ratio, alone) is None

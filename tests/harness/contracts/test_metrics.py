@@ -1,0 +1,342 @@
+"""What a metric is follows from its declaration: from the task's or method's class through the row into the reports."""
+
+import os
+import re
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from harness.contracts.metrics import Metric, described
+from harness.contracts.ratios import value
+from harness.contracts.rows import new_row
+from harness.contracts.tasks import Measure
+from harness.display import Display
+from harness.measure import own_metrics
+from harness.measure.evidence import altered, state
+from harness.measure.own_metrics import OWN
+from harness.measure.records import qualities
+from harness.measure.runner import Runner, _headline
+from harness.measure.store import RowStore, migrate
+from harness.plan import expansion, recipe, registry
+from harness.plan.cell import Cell, Named
+from harness.plan.recipe import Timing
+from harness.progress import Progress
+from harness.show.report import claims, render, tables
+from harness.show.report.published import Published
+from methods.knnlm.scorer import KnnLm
+
+# ------------------------------------------------------------ descriptions
+
+
+def test_a_star_stands_for_a_whole_number_in_name_and_label():
+    metric = Metric("precision_at_*", "precision@*", better="higher")
+    found = metric.called("precision_at_10")
+    assert (found.name, found.label, found.heading) == ("precision_at_10", "precision@10", "precision@10 ↑")
+    for other in ("precision_at_", "precision_at_ten", "precision_at_1_of_2", "precision", "precision_at_*0"):
+        assert metric.called(other) is None
+
+
+def test_a_label_is_the_name_in_words_unless_it_is_given():
+    assert Metric("mean_stride").called("mean_stride").heading == "mean stride"
+    assert Metric("latency_ms", "latency", "ms", "lower").called("latency_ms").heading == "latency (ms) ↓"
+    assert Metric("generation_s", "generation", "s").called("generation_s").heading == "generation"  # cells say it
+    assert Metric("generation_s", "generation", "s").called("generation_s").axis == "generation (s)"
+
+
+def test_a_row_says_what_its_metrics_are_and_an_undeclared_one_is_plain():
+    row = new_row(
+        row="a", metrics={"score": 1.0, "waiting": 2.0, "pages_s": 3.0}, counters={"steps": 4.0, "cells_mb": 5.0},
+        described=described(Metric("waiting", unit="ms", kind="time"), Metric("cells_mb", kind="memory")),
+    )  # fmt: skip
+    assert own_metrics.of(row, "waiting") == Metric("waiting", "waiting", "ms", kind="time")
+    assert own_metrics.of(row, "cells_mb").kind == "memory"
+    for name, kind in (("score", "quality"), ("pages_s", "quality"), ("steps", "counter"), ("absent", "quality")):
+        assert own_metrics.of(row, name) == Metric(name, name, kind=kind)
+    other = new_row(row="b", metrics={"waiting": 1.0}, described=described(Metric("waiting", "idle")))
+    assert own_metrics.among([other, row], "waiting").label == "idle"
+    assert own_metrics.among([new_row(row="c"), row], "waiting").unit == "ms"
+
+
+def test_what_the_harness_owns_cannot_be_declared_anew():
+    """Otherwise a plug-in's speedup could pass for a quality, of which a claim asks for no decision."""
+    row = new_row(row="a", metrics={"speedup": 2.0}, described=described(Metric("speedup", "gain", kind="quality")))
+    assert own_metrics.of(row, "speedup").kind == "speed" and own_metrics.of(row, "speedup").label == "speedup"
+
+
+def test_no_name_is_owned_twice():
+    names = [metric.name for metric in OWN]
+    assert len(names) == len(set(names))
+
+
+def test_rows_of_older_schemas_describe_nothing():
+    old = {**new_row(row="a", metrics={"generation_s": 1.0}), "schema": 2}
+    del old["described"]
+    row = migrate(old, "rows.jsonl line 1")
+    assert row["described"] == {} and own_metrics.of(row, "generation_s").heading == "generation_s"
+
+
+# ------------------------------------------------------------ figures that follow from timing samples
+
+
+def process(part, whole, baseline=200.0, method=100.0):
+    pairs = [{"order": "AB", "count": 1, "items": [0], "baseline_ns": [baseline], "method_ns": [method]}] * 3
+    phases = {"speed_baseline": {"seconds": {"search": part, "lm": whole - part}}}
+    return {"pairs": pairs, "again": None, "hot": [], "phases": phases}
+
+
+def timed(shares, name="share", **known):
+    ratio = {"of": {"speed_baseline.search": 1.0}, "per": {"baseline": 1.0}, "equal": None}
+    processes = [process(share * 200e-9, 200e-9) if share is not None else process(0.0, 0.0) for share in shares]
+    if None in shares:
+        processes[shares.index(None)]["phases"] = {}
+    timing = {"processes": processes, "objections": [], "disturbed": "", "ratios": {name: ratio}}
+    return new_row(row="a", scale="small", speed_baseline={"method": "b", "params": {}}, timing=timing, **known)
+
+
+def test_a_ratio_is_the_median_over_processes_with_their_interval():
+    row = timed([0.9, 1.0, 0.95, 0.97, 0.8, 0.99])
+    state(row)
+    assert row["metrics"]["share"] == pytest.approx(0.96)
+    assert row["intervals"]["share"] == pytest.approx([0.8, 1.0])  # six values: the whole range
+    assert altered(row) == []
+    row["metrics"]["share"] = 1.2
+    assert altered(row) == ["share"]
+
+
+def test_a_ratio_that_some_process_lacks_is_none():
+    row = timed([0.9] * 5 + [None])
+    state(row)
+    assert "share" not in row["metrics"] and row["metrics"]["speedup"] == 2.0
+    assert row["intervals"]["speedup"] == [2.0, 2.0]
+
+
+def saved_share(foss, baseline_ns, method_ns, **seconds):
+    pairs = [{"count": 1, "baseline_ns": [baseline_ns], "method_ns": [method_ns]}]
+    sample = {"pairs": pairs, "phases": {"method": {"seconds": {"lm": 1.0}}, "speed_baseline": {"seconds": seconds}}}
+    return value(asdict(KnnLm(foss=foss).ratios["saved_share"]), sample)
+
+
+def test_the_saved_share_of_a_process_by_hand():
+    """Twice as fast: half of 10 s is saved; searches take 9 s of the baseline's, of which FoSS 0.6 is 5.4."""
+    assert saved_share(0.6, 10e9, 5e9, search=7.0, distance=2.0, lm=1.0) == pytest.approx(5 / 5.4)
+    assert saved_share(0.5, 10e9, 11e9, search=8.0, lm=2.0) == pytest.approx(-1 / 4)
+
+
+def test_nothing_is_saved_without_foss_or_against_what_does_not_search():
+    assert KnnLm(foss=0.0).ratios == {}
+    assert saved_share(0.6, 10e9, 5e9, lm=1.0) is None
+
+
+# ------------------------------------------------------------ claims
+
+CLAIM = """
+name: demo
+title: a demo
+paper: p
+source: s
+task: {{name: t}}
+cells: [{{row: a, method: m}}]
+claims: [{{text: the claim, source: section 4, of: {{method: m}}, metric: {metric}, is: {is_}, than: {than}}}]
+"""
+SAVED = Metric("saved_share", better="higher", kind="speed", equal=0.0)
+
+
+def judged(row, metric, than, is_="at least"):
+    cell = Cell(
+        recipe="demo", row="a", column="", scale="small", kind="pair", method=Named("m"), task=Named("t"),
+        speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True, seed=1,
+    )  # fmt: skip
+    loaded = recipe.parse(CLAIM.format(metric=metric, than=than, is_=is_), "demo.yaml")
+    (verdict,) = claims.verdicts(loaded, "small", [cell], [row]).claims
+    return verdict
+
+
+def measured(name, interval, decision, *measures):
+    return new_row(
+        recipe="demo", row="a", scale="small", method="m", task="t", metrics={name: sum(interval) / 2},
+        intervals={name: list(interval)}, described=described(*measures),
+        fidelity={"holds": True}, timing={"decision": decision, "reason": "because"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("decision", "than", "outcome"),
+    [
+        ("faster", 0.9, "holds"),
+        ("no difference shown", 0.9, "no difference shown"),  # time saved, for all the noise floor knows
+        ("no difference shown", 0.0, "no difference shown"),
+        ("no difference shown", -0.5, "holds"),
+        ("no claim", 0.9, "not settled"),
+        ("exploratory", -0.5, "not settled"),
+    ],
+)
+def test_a_declared_speed_is_judged_by_the_decision_beyond_its_value_at_equal_times(decision, than, outcome):
+    assert judged(measured("saved_share", (0.92, 0.98), decision, SAVED), "saved_share", than).outcome == outcome
+
+
+def test_a_declared_quality_needs_no_decision_and_the_speedup_always_does():
+    quality = Metric("score", better="higher")
+    assert judged(measured("score", (2.0, 3.0), "exploratory", quality), "score", 1).outcome == "holds"
+    disguised = Metric("speedup", kind="quality")
+    assert judged(measured("speedup", (2.0, 3.0), "exploratory", disguised), "speedup", 1).outcome == "not settled"
+
+
+def test_what_would_settle_a_metric_without_interval_follows_from_its_kind():
+    for kind, few, command in (
+        ("time", "too few processes or pairs", "harness reproduce demo --scale small --processes 10 --pairs 3"),
+        ("quality", "too few items", "harness reproduce demo --scale paper"),
+    ):
+        row = measured("waiting", (2.0, 3.0), "faster", Metric("waiting", kind=kind))
+        verdict = judged(row | {"intervals": {}}, "waiting", 1)
+        assert (verdict.outcome, verdict.command) == ("not settled", command) and few in verdict.detail
+
+
+# ------------------------------------------------------------ from the class into the table
+
+PLUGIN = """
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
+from harness.plan.registry import analysis, method, task
+from harness.contracts.tasks import Measure
+from toys.methods import Unigram
+from toys.tasks import ToyText
+
+
+@task("plain-text", contract="token-scoring", provides=("reference-text",), summary="declares nothing")
+class PlainText(ToyText):
+    def metrics(self, setting, answers):
+        return {"odd_s": Measure(0.25), **super().metrics(setting, answers)}
+
+
+@task("told-text", contract="token-scoring", provides=("reference-text",), summary="says what its metrics are")
+class ToldText(PlainText):
+    measures = (Metric("perplexity", "{label}", "{unit}", "lower"), Metric("odd_s", kind="time", unit="s"))
+
+
+@method("told", contract="token-scoring", needs=("reference-text",), baseline="toy-uniform", summary="derives")
+class Told(Unigram):
+    measures = (Metric("reference_streams", "streams read", kind="counter"), Metric("half", "half of it", kind="speed"))
+
+    @property
+    def ratios(self):
+        return {{"half": Ratio({{"items": 0.5}}, {{"items": 1.0}})}}
+
+
+@analysis("told-analysis", summary="says what it measures")
+class ToldAnalysis:
+    measures = (Metric("length", "length of the text", "tokens"),)
+
+    def __call__(self, setting, artifacts, progress):
+        return {{"length": Measure(float(setting.words))}}
+
+
+@analysis("plain-analysis", summary="a function that says nothing")
+def plain(setting, artifacts, progress):
+    return {{"length": Measure(float(setting.words))}}
+"""
+RECIPE = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {{name: {task}}}
+timing: {{processes: 1, pairs: 2}}
+metrics: [{metrics}]
+cells:
+{cells}
+"""
+
+
+class Nowhere:
+    def row(self, row):
+        pass
+
+    def finished(self, row):
+        pass
+
+
+@pytest.fixture
+def plugged(toys, tmp_path, monkeypatch):
+    """Run cells on a plug-in package whose task labels its perplexity as given; give rows, and the table over them."""
+    folder = tmp_path / "plug"
+
+    def run(task, lines, label="surprise", unit="bits", metrics="perplexity, odd_s, reference_streams, half"):
+        (folder / "plugged").mkdir(parents=True, exist_ok=True)
+        text = PLUGIN.replace("{label}", label).replace("{unit}", unit)
+        (folder / "plugged" / "__init__.py").write_text(text.replace("{{", "{").replace("}}", "}"))
+        monkeypatch.setenv("HARNESS_PLUGINS", "toys,plugged")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+        monkeypatch.syspath_prepend(str(folder))
+        loaded = recipe.parse(RECIPE.format(task=task, metrics=metrics, cells=lines), "toy.yaml")
+        found = type(toys)()
+        planned = expansion.expand(loaded, "mini", found)
+        with Display(Console(file=open(os.devnull, "w")), "toy", len(planned)) as display:
+            result = Runner(tmp_path / "run", "cpu", found, display, Nowhere()).run(planned)
+        assert [row["status"] for row in result.rows] == ["ok"] * len(planned), [row["error"] for row in result.rows]
+        return result.rows, tables.build(loaded, "mini", result.rows, Published([]), cells=planned)
+
+    return run
+
+
+TOLD = "  - {row: a, method: told, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}"
+
+
+def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit_shows(plugged, tmp_path):
+    (row,), table = plugged("told-text", TOLD)
+    assert row["described"]["perplexity"]["unit"] == "bits"
+    assert table.header[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
+    assert table.sections[0].lines[0][3:6] == ["250 ms", "1", "0.5"]
+    assert row["metrics"]["half"] == 0.5
+    assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1]["described"] == row["described"]
+    assert "surprise (bits) ↓" in render.markdown(table)
+    assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline
+    assert plugged("told-text", TOLD, unit="nats")[1].header[2] == "surprise (nats) ↓"
+
+
+def test_an_undeclared_plug_in_metric_is_shown_plainly_and_counts_as_quality(plugged):
+    (row,), table = plugged("plain-text", TOLD.replace("told", "toy-unigram"))
+    assert row["described"] == {} and table.header[2:5] == ["perplexity", "odd_s", "reference_streams"]
+    assert table.sections[0].lines[0][3] == "0.25"
+    assert "no quality" not in row["timing"]["reason"]
+
+
+def test_times_speeds_counts_and_what_is_not_finite_are_no_quality():
+    """Without a quality there is no claim; a name that merely ends in `_s` may be one."""
+    metrics = {"fit_s": 1.0, "memory_mib": 9.0, "speedup": 2.0, "waiting": 1.0, "bleu": float("nan"), "f0.5": None}
+    row = new_row(row="a", metrics=metrics, described=described(Metric("waiting", kind="time")))
+    assert qualities(row) == {}
+    assert qualities(row | {"metrics": metrics | {"pages_s": 3.0}}) == {"pages_s": 3.0}
+
+
+def test_analyses_declare_as_methods_do(plugged):
+    lines = "  - {row: a, analysis: told-analysis}\n  - {row: b, analysis: plain-analysis}"
+    (told, plain), table = plugged("plain-text", lines, metrics="length")
+    assert table.header[2] == "length of the text (tokens)"
+    assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}
+
+
+def test_the_documentation_s_examples_declare_what_they_measure():
+    page = (Path(__file__).parents[3] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+    examples = {"__name__": "example"}
+    try:
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+            exec(block.replace("            ...\n", "            log_probs = []\n"), examples)
+    finally:
+        for key in [
+            k for k, (entry, _) in registry._declared_at_run_time.items() if entry.target.startswith("example:")
+        ]:
+            del registry._declared_at_run_time[key]
+    assert [metric.name for metric in examples["CacheLm"].measures] == ["counts_bytes"]
+
+    class Values:
+        values = {}  # noqa: RUF012 - as `Artifacts` has it
+
+    stream = np.asarray([1, 2, 3, 1, 2])
+    setting = SimpleNamespace(reference=[stream], evaluation=[stream[:3]])
+    found = examples["seen_tokens"](setting, Values, Progress(quiet=True))
+    assert found == {"seen_share": Measure(1.0)} and Values.values["ngrams"] == 3
+    assert {metric.name for metric in examples["seen_tokens"].measures} == {"seen_share", "ngrams"}

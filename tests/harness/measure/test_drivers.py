@@ -1,0 +1,363 @@
+"""Fidelity and counters of each contract, by cases worked out by hand."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness.contracts import Decoded, OutputLayer, TokenScores, TopK, Trace
+from harness.contracts.tasks import SoftmaxSetting
+from harness.errors import RequestError
+from harness.measure.drivers import DRIVERS
+from harness.measure.phases import NoPhases
+
+
+def essence(contract, answers):
+    return DRIVERS[contract].essence(answers)
+
+
+def topk(*ids):
+    return TopK(np.asarray(ids), np.zeros(len(ids), np.float32), 0.0)
+
+
+def timed(contract, method, setting):
+    """The answers of one pass over all timed items, as a timing process gathers them."""
+    driver, items = DRIVERS[contract], np.arange(len(setting.timed))
+    ask = driver.asker(method, setting, NoPhases())
+    return driver.gathered(method, setting, items, [ask(one) for one in driver.inputs(setting, items)])
+
+
+def test_precision_counts_the_exact_words_found_in_any_order():
+    exact = essence("softmax-screening", [topk(1, 2, 3), topk(4, 5, 6)])
+    found = essence("softmax-screening", [topk(2, 1, 9), topk(4, 7, 8)])
+    fidelity = DRIVERS["softmax-screening"].fidelity(found, exact)
+    assert fidelity["precision_at_1"].value == 0.5  # only the second has the right first word
+    assert fidelity["precision_at_3"].value == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert fidelity["precision_at_3"].low is None  # two contexts are too few for an interval
+
+
+def test_precision_of_many_contexts_has_an_interval_around_it():
+    exact = essence("softmax-screening", [topk(1, 2)] * 40)
+    found = essence("softmax-screening", [topk(1, 2)] * 30 + [topk(3, 4)] * 10)
+    precision = DRIVERS["softmax-screening"].fidelity(found, exact)["precision_at_1"]
+    assert precision.value == 0.75
+    assert 0.5 < precision.low < 0.75 < precision.high < 1.0
+
+
+def test_exact_match_is_the_share_of_outputs_equal_token_for_token():
+    ours = essence("sequence-decoding", [Decoded([1, 2]), Decoded([3]), Decoded([]), Decoded([4, 5])])
+    theirs = essence("sequence-decoding", [Decoded([1, 2]), Decoded([3, 4]), Decoded([]), Decoded([5, 4])])
+    assert DRIVERS["sequence-decoding"].fidelity(ours, theirs)["exact_match"].value == 0.5
+
+
+def test_a_token_that_moved_to_the_next_output_is_no_match():
+    ours = essence("retrieval-generation", [Decoded([1]), Decoded([2, 3])])
+    theirs = essence("retrieval-generation", [Decoded([1, 2]), Decoded([3])])
+    assert DRIVERS["retrieval-generation"].fidelity(ours, theirs)["exact_match"].value == 0.0
+
+
+def test_perplexity_difference_is_in_points_and_negative_when_the_method_is_better():
+    scores = [[TokenScores(np.log([p, p])), TokenScores(np.log([p]))] for p in (1 / 4, 1 / 10)]
+    ours, theirs = (essence("token-scoring", one) for one in scores)
+    difference = DRIVERS["token-scoring"].fidelity(ours, theirs)["perplexity_difference"]
+    assert difference.value == pytest.approx(4 - 10)
+    assert difference.low is None
+
+
+def test_a_constant_difference_on_many_tokens_has_a_narrow_paired_interval():
+    theirs = {"log_probs": np.random.default_rng(0).normal(-3, 1, 20_000)}
+    ours = {"log_probs": theirs["log_probs"] + math.log(1.25)}
+    difference = DRIVERS["token-scoring"].fidelity(ours, theirs)["perplexity_difference"]
+    perplexity = math.exp(-theirs["log_probs"].mean())
+    assert difference.value == pytest.approx(-0.2 * perplexity)
+    assert difference.low < difference.value < difference.high
+    assert difference.high - difference.low < 0.05 * abs(difference.value)
+
+
+def test_counters_add_up_over_items():
+    decoded = [Decoded([1, 2, 3], Trace(1, counters={"searches": 2})), Decoded([4], Trace(1, counters={"searches": 1}))]
+    totals = DRIVERS["sequence-decoding"].counters(decoded)
+    assert totals == {"searches": 3, "tokens": 4, "iterations": 2, "accepted_tokens": 2}
+    scores = [TokenScores(np.zeros(8), {"tokens": 8, "searches": 2}), TokenScores(np.zeros(2), {"tokens": 2})]
+    assert DRIVERS["token-scoring"].counters(scores)["foss"] == pytest.approx(0.8)
+
+
+def test_a_method_that_skips_a_token_is_refused():
+    class Short:
+        def score(self, model, streams, phases, shared=None):
+            return [TokenScores(np.zeros(3))]
+
+    setting = SimpleNamespace(model=None)
+    with pytest.raises(RequestError, match="Short answered 3 of 4 tokens of a stream"):
+        DRIVERS["token-scoring"].answer(Short(), setting, [np.arange(5)], None)
+    with pytest.raises(RequestError, match="Short answered 1 of 2 streams"):
+        DRIVERS["token-scoring"].answer(Short(), setting, [np.arange(4)] * 2, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (math.nan, "not a number: nan"), (math.inf, "not a number: inf"), (-math.inf, "not a number: -inf"),
+        (2.0, "above 0: 2"), (1e-5, "above 0: 1e-05"),
+    ],
+)  # fmt: skip
+def test_a_score_that_cannot_be_is_refused(value, message):
+    class Odd:
+        def score(self, model, streams, phases, shared=None):
+            return [TokenScores(np.asarray([-1.0, value]))]
+
+    with pytest.raises(RequestError, match=f"Odd gives a log-probability .*{message}"):
+        DRIVERS["token-scoring"].answer(Odd(), SimpleNamespace(model=None), [np.arange(3)], None)
+
+
+def test_rounding_above_zero_is_no_fault():
+    class Sure:
+        def score(self, model, streams, phases, shared=None):
+            return [TokenScores(np.asarray([0.0, 5e-7]))]
+
+    assert DRIVERS["token-scoring"].answer(Sure(), SimpleNamespace(model=None), [np.arange(3)], None)
+
+
+class Asked:
+    """A softmax method that remembers how it was asked and answers 0, 1, ..."""
+
+    def __init__(self):
+        self.calls = []
+
+    def topk(self, context, k):
+        self.calls.append(("topk", 1, k))
+        return topk(*range(k))
+
+    def topk_many(self, contexts, k):
+        self.calls.append(("topk_many", len(contexts), k))
+        ids = np.tile(np.arange(k), (len(contexts), 1))
+        return TopK(ids, ids.astype(np.float32), np.arange(len(contexts), dtype=np.float32))
+
+    def log_prob(self, context, target):
+        self.calls.append(("log_prob", 1, target))
+        return -1.0
+
+
+def softmax_setting(**known):
+    contexts = np.zeros((5, 2), np.float32)
+    layer = OutputLayer(np.zeros((9, 2), np.float32), np.zeros(9, np.float32))
+    given = {"layer": layer, "contexts": contexts, "targets": np.zeros(5, np.int64), "evaluation": contexts}
+    given |= {"evaluation_targets": np.zeros(5, np.int64), "timed": contexts, "sample": 5, "hashes": {}}
+    return SoftmaxSetting(**(given | known))
+
+
+def test_contexts_are_asked_in_batches_in_both_passes_where_the_setting_says_so():
+    method, setting, driver = Asked(), softmax_setting(batch=2, k=3), DRIVERS["softmax-screening"]
+    answers = driver.answer(method, setting, setting.evaluation, None)
+    assert [a.ids.tolist() for a in answers] == [[0, 1, 2]] * 5
+    assert [a.log_normalizer for a in answers] == [0, 1, 0, 1, 0]
+    assert timed("softmax-screening", method, setting)[0].ids.tolist() == [0, 1, 2]
+    assert method.calls == [("topk_many", 2, 3), ("topk_many", 2, 3), ("topk_many", 1, 3)] * 2
+
+
+def test_the_timed_pass_asks_for_probabilities_where_the_setting_names_words():
+    method, setting = Asked(), softmax_setting(timed_targets=np.arange(5))
+    assert timed("softmax-screening", method, setting) == [-1.0] * 5
+    assert method.calls == [("log_prob", 1, word) for word in range(5)]
+
+
+class Fixed:
+    """A softmax method with this answer to every context, or with these."""
+
+    def __init__(self, *answers):
+        self.answers = itertools.cycle(answers)
+
+    def topk(self, context, k):
+        return next(self.answers)
+
+    def topk_many(self, contexts, k):
+        return next(self.answers)
+
+    def log_prob(self, context, target):
+        return next(self.answers)
+
+
+def many(*rows):
+    return TopK(np.asarray(rows), np.zeros(np.shape(rows), np.float32), np.zeros(len(rows), np.float32))
+
+
+@pytest.mark.parametrize("way", ["answer", "timed"])
+@pytest.mark.parametrize(
+    ("answers", "batch", "message"),
+    [
+        ([topk(0, 1)], 1, "Fixed answered 2 of 3 words asked for"),
+        ([topk(0, 1, 2), topk(0, 1)], 1, "Fixed answered 2 of 3 words asked for"),
+        ([topk(0, 1, 2, 3)], 1, "Fixed answered 4 of 3 words asked for"),
+        ([topk(0, 1, 9)], 1, "a word outside of 0 to 8"),
+        ([topk(0, -1, 2)], 1, "a word outside of 0 to 8"),
+        ([TopK(np.arange(3), np.asarray([1.0, math.nan, 0.0]), 0.0)], 1, "a logit that is not finite"),
+        ([TopK(np.arange(3), np.asarray([math.inf, 1.0, 0.0]), 0.0)], 1, "a logit that is not finite"),
+        ([TopK(np.arange(3), np.zeros(2), 0.0)], 1, "2 logits for 3 words"),
+        ([many((0, 1, 2))], 2, "Fixed answered 3 of 5 contexts"),
+        ([many((0, 1), (1, 2))], 2, "Fixed answered 2 of 3 words asked for"),
+        ([many((0, 1, 2), (3, 4, 9))], 5, "Fixed answered 2 of 5 contexts"),
+        ([many(*[(0, 1, 9)] * 5)], 5, "a word outside of 0 to 8"),
+    ],
+)
+def test_words_that_cannot_be_are_refused_in_both_passes(way, answers, batch, message):
+    setting, driver = softmax_setting(batch=batch, k=3), DRIVERS["softmax-screening"]
+    with pytest.raises(RequestError, match=message):
+        if way == "answer":
+            driver.answer(Fixed(*answers), setting, setting.evaluation, None)
+        else:
+            timed("softmax-screening", Fixed(*answers), setting)
+
+
+@pytest.mark.parametrize(("value", "message"), [(math.nan, "not a number: nan"), (math.inf, "inf"), (2.0, "above 0")])
+def test_a_probability_that_cannot_be_is_refused(value, message):
+    setting = softmax_setting(timed_targets=np.arange(5))
+    with pytest.raises(RequestError, match=f"Fixed gives a log-probability .*{message}"):
+        timed("softmax-screening", Fixed(-1.0, value), setting)
+
+
+def test_a_single_word_may_have_no_probability():
+    setting = softmax_setting(timed_targets=np.arange(5))
+    assert timed("softmax-screening", Fixed(-1.0, -math.inf), setting) == [-1.0, -math.inf, -1.0, -math.inf, -1.0]
+
+
+def test_a_word_given_twice_counts_once():
+    exact = essence("softmax-screening", [topk(1, 2, 3)])
+    fidelity = DRIVERS["softmax-screening"].fidelity(essence("softmax-screening", [topk(1, 1, 1)]), exact)
+    assert fidelity["precision_at_3"].value == pytest.approx(1 / 3)
+
+
+def test_a_perfect_sample_does_not_prove_that_there_is_no_miss():
+    same = essence("softmax-screening", [topk(1, 2)] * 200)
+    for precision in DRIVERS["softmax-screening"].fidelity(same, same).values():
+        assert (precision.value, precision.high) == (1.0, 1.0)
+        assert precision.low == pytest.approx(0.981, abs=5e-4)
+    decoded = essence("sequence-decoding", [Decoded([1])] * 200)
+    match = DRIVERS["sequence-decoding"].fidelity(decoded, decoded)["exact_match"]
+    assert (match.low, match.high) == (pytest.approx(0.981, abs=5e-4), 1.0)
+
+
+def test_the_ratio_of_perplexities_of_given_words():
+    ours, theirs = ({"log_probs": np.full(2560, value)} for value in (-1.5, -1.0))
+    ratio = DRIVERS["softmax-screening"].fidelity(ours, theirs)["perplexity_ratio"]
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((math.exp(0.5),) * 3)
+
+
+class Says:
+    """A decoder with these ids for every source, and as many answers as given."""
+
+    def __init__(self, *outputs):
+        self.outputs = outputs
+
+    def decode(self, model, sources, limit, phases):
+        return [Decoded(list(ids)) for ids in self.outputs]
+
+    def generate(self, model, prompt, limit, phases):
+        return Decoded(list(self.outputs[0]))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([[1], [2], [3]], "Says answered 3 of 2 sources"),
+        ([[1]], "Says answered 1 of 2 sources"),
+        ([[1], [10]], "an id outside of 0 to 9"),
+        ([[-1], [1]], "an id outside of 0 to 9"),
+        ([[1, 1, 1, 1], [1]], "Says gives 4 tokens where 3 are the limit"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused(outputs, message):
+    setting = SimpleNamespace(model=SimpleNamespace(vocabulary_size=10), limit=3, batch=2)
+    with pytest.raises(RequestError, match=message):
+        DRIVERS["sequence-decoding"].answer(Says(*outputs), setting, [[1], [2]], None)
+    assert DRIVERS["sequence-decoding"].answer(Says([], [9]), setting, [[1], [2]], None) == [Decoded([]), Decoded([9])]
+
+
+@pytest.mark.parametrize(("output", "message"), [([1, 2, 3, 4], "4 tokens where 3"), ([10], "an id outside")])
+def test_continuations_that_cannot_be_are_refused(output, message):
+    setting = SimpleNamespace(model=SimpleNamespace(vocabulary_size=10), limit=3)
+    with pytest.raises(RequestError, match=message):
+        DRIVERS["retrieval-generation"].answer(Says(output), setting, [[1]], None)
+
+
+@pytest.mark.parametrize(
+    ("contract", "answers"),
+    [
+        ("token-scoring", [TokenScores(-np.arange(3.0)), TokenScores(-np.arange(2.0)), TokenScores(-np.arange(4.0))]),
+        ("softmax-screening", [topk(1, 2), topk(3, 4), topk(5, 6)]),
+        ("softmax-screening", [-1.0, -2.0, -math.inf]),
+        ("sequence-decoding", [Decoded([1, 2]), Decoded([]), Decoded([3])]),
+        ("retrieval-generation", [Decoded([]), Decoded([1, 2]), Decoded([3, 4, 5])]),
+    ],
+)
+def test_the_answers_of_several_processes_are_joined_in_order(contract, answers):
+    driver = DRIVERS[contract]
+    whole = driver.essence(answers)
+    for cut in (1, 2):
+        joined = driver.joined([driver.essence(answers[:cut]), driver.essence(answers[cut:])])
+        assert joined.keys() == whole.keys()
+        for name, array in whole.items():
+            assert np.array_equal(joined[name], array) and joined[name].dtype == array.dtype
+
+
+def test_every_contract_demands_a_fidelity_that_it_can_measure():
+    demanded = {c: [(d.metric, d.is_, d.bound) for d in driver.demands] for c, driver in DRIVERS.items()}
+    assert demanded == {
+        "token-scoring": [("perplexity_difference", "at most", 0.5)],
+        "softmax-screening": [("precision_at_1", "at least", 0.95), ("perplexity_ratio", "at most", 1.1)],
+        "sequence-decoding": [("exact_match", "at least", 0.98)],
+        "retrieval-generation": [("exact_match", "at least", 0.98)],
+    }
+    scores = [TokenScores(np.full(3, -1.0))]
+    given = {"token-scoring": [scores], "softmax-screening": [[topk(1, 2)], [-1.0]],
+             "sequence-decoding": [[Decoded([1])]], "retrieval-generation": [[Decoded([1])]]}  # fmt: skip
+    for contract, examples in given.items():
+        found = {name for one in examples for name in DRIVERS[contract].fidelity(*[essence(contract, one)] * 2)}
+        assert {metric for metric, _, _ in demanded[contract]} <= found
+
+
+def test_costs_are_those_of_the_call_that_is_timed():
+    class Counting:
+        def counters(self):
+            return {"multiply_adds": 10.0, "extra_bytes": 4.0, "log_prob_multiply_adds": 3.0}
+
+    costs = DRIVERS["softmax-screening"].costs
+    assert costs(Counting(), softmax_setting()) == {"multiply_adds": 10, "extra_bytes": 4}
+    probability = softmax_setting(timed_targets=np.arange(5))
+    assert costs(Counting(), probability) == {"multiply_adds": 3, "extra_bytes": 4}
+
+
+def test_long_series_are_thinned_to_means_of_equal_stretches():
+    scores = [TokenScores(np.zeros(1), series={"lambda": np.arange(2000.0)})] * 2
+    series = DRIVERS["token-scoring"].series(scores)["lambda"]
+    assert len(series) == 1000 and series[:2] == [1.5, 5.5]
+    decoded = [Decoded([1, 2], Trace(1, series={"strides": [1.0, 3.0]})), Decoded([4], Trace(1))]
+    assert DRIVERS["sequence-decoding"].series(decoded) == {
+        "tokens": [2, 1], "iterations": [1, 1], "strides": [1, 3],
+    }  # fmt: skip
+
+
+class Undecided:
+    """Names the gap of each pair of outputs by the source."""
+
+    def gap(self, model, source, output, expected):
+        return source[0]
+
+
+def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
+    ours = essence("sequence-decoding", [Decoded([1, 2]), Decoded([3]), Decoded([4])])
+    theirs = essence("sequence-decoding", [Decoded([1, 2]), Decoded([5]), Decoded([6])])
+    setting, items = SimpleNamespace(model=None), [[0.5], [5e-5], [0.2]]
+    driver = DRIVERS["sequence-decoding"]
+    found = driver.differences(Undecided(), setting, items, ours, theirs)
+    assert {name: m.value for name, m in found.items()} == {
+        "differing": 2, "widest_gap": 0.2, "wide_differences": 1,
+    }  # fmt: skip
+    assert found["wide_differences"].low == found["wide_differences"].high == 1
+
+    class Silent:
+        def gap(self, *given):
+            return None
+
+    assert driver.differences(Silent(), setting, items, ours, theirs) == {}

@@ -1,0 +1,50 @@
+"""What others do while a sample is taken is seen, and said when it matters."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness.measure import quiet
+from harness.measure.quiet import Watch, disturbance
+
+
+def watched(seconds):
+    watch = Watch()
+    watch.start()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pass
+    watch.stop()
+    return watch.as_dict()
+
+
+@pytest.mark.skipif(not quiet.STAT.exists(), reason="the system does not tell")
+def test_another_busy_process_is_seen_and_ones_own_work_is_not_counted():
+    alone = watched(0.5)["others"]
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.2)
+        together = watched(0.5)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert together["seconds"] == pytest.approx(0.5, abs=0.1)
+    assert together["others"] > 0.3
+    assert together["others"] > alone - 0.2
+
+
+def test_a_row_says_what_disturbed_it_and_nothing_else():
+    calm = {"seconds": 2.0, "others": 0.02, "stolen": 0.0}
+    assert disturbance([calm, calm]) == ""
+    text = disturbance([calm, {"seconds": 2.0, "others": 0.02, "stolen": 0.5}])
+    assert text == "the host withheld 0.25 of a core while it was timed (0.50 in the worst process)"
+    assert "other processes took 0.41" in disturbance([calm, {**calm, "others": 0.8}])
+
+
+def test_where_the_system_cannot_tell_nothing_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(quiet, "STAT", tmp_path / "stat")
+    seen = watched(0.01)
+    assert (seen["others"], seen["stolen"]) == (None, None)
+    assert disturbance([seen, None, {}]) == ""

@@ -1,0 +1,273 @@
+"""The runner end to end on toy methods, in real processes: rows, faults, resume."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from harness.display import Display
+from harness.errors import RequestError
+from harness.measure.runner import Runner, only_run_in
+from harness.measure.store import RowStore
+from harness.plan import expansion, recipe
+
+RECIPE = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {{name: {task}}}
+timing: {{processes: 2, pairs: 2, timeout: {timeout}}}
+cells:
+{cells}
+"""
+
+
+class Heard:
+    def __init__(self):
+        self.rows = []
+        self.known = []
+
+    def row(self, row):
+        self.rows.append(row)
+
+    def finished(self, row):
+        self.known.append(row)
+
+
+def run(registry, folder, task, lines, timeout=60.0, fresh=False):
+    loaded = recipe.parse(RECIPE.format(task=task, cells=lines, timeout=timeout), "toy.yaml")
+    found = expansion.expand(loaded, "mini", registry)
+    heard = Heard()
+    with Display(Console(file=open(os.devnull, "w")), "toy", len(found)) as display:
+        result = Runner(folder, "cpu", registry, display, heard, fresh=fresh).run(found)
+    return result, heard
+
+
+def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
+    lines = """
+  - {row: uniform, method: toy-uniform}
+  - {row: unigram, method: toy-unigram, params: {pause: 0.01}, speed_baseline: toy-uniform,
+     fidelity_baseline: toy-uniform, fidelity: {metric: perplexity_difference, is: below, bound: 0}}
+"""
+    result, heard = run(toys, tmp_path, "toy-text", lines)
+    baseline, row = result.rows
+    assert [r["status"] for r in result.rows] == ["ok", "ok"]
+    assert baseline["metrics"]["perplexity"] == pytest.approx(50)
+    assert "speedup" not in baseline["metrics"]
+    assert baseline["timing"]["decision"] is None
+    assert row["metrics"]["perplexity"] < 50
+    assert row["metrics"]["perplexity_difference"] == pytest.approx(row["metrics"]["perplexity"] - 50)
+    assert row["fidelity"]["holds"] is True
+    assert row["metrics"]["speedup"] < 0.5
+    assert row["timing"]["decision"] == "exploratory"
+    assert 0 < row["metrics"]["memory_mib"] < 4000
+    processes = row["timing"]["processes"]
+    assert len(processes) == 2 and [process["process"] for process in processes] == [0, 1]
+    assert row["metrics"]["latency_s"] == pytest.approx(row["metrics"]["wall_clock_s"] / 4)  # four streams a pass
+    means = [statistics.mean(sum(pair["method_ns"]) / 4 for pair in process["pairs"]) for process in processes]
+    assert row["metrics"]["latency_std_s"] == pytest.approx(statistics.stdev(means) / 1e9)
+    assert row["timing"]["items"] == row["timing"]["timed_items"] == 2 * 2 * 4  # no stream comes twice
+    for process in processes:
+        assert process["answers_sha256"]["method"] != process["answers_sha256"]["speed_baseline"]
+        assert process["answers_sha256"]["fidelity_baseline"] == process["answers_sha256"]["speed_baseline"]
+        assert process["fidelity"]["perplexity_difference"] < 0
+        assert process["again"]["method_ns"] and process["quiet"]["seconds"] > 0.02
+    assert processes[0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
+    kept = {file.name.rpartition("-")[2] for file in (tmp_path / "answers").iterdir()}
+    assert kept == {"quality0.npz", "time0.npz", "time1.npz"}
+    assert row["counters"]["tokens"] == 2999
+    assert row["counters"]["reference_streams"] == 1
+    assert row["hashes"]["model"] == "toy-1"
+    assert heard.rows == result.rows
+    assert RowStore(tmp_path / "rows.jsonl").rows() == json.loads(json.dumps(result.rows))
+
+
+@pytest.mark.parametrize(
+    ("task", "exact", "fast", "metric"),
+    [
+        ("toy-layer", "toy-exact", "toy-frequent", "precision_at_5"),
+        ("toy-successors", "toy-greedy", "toy-blocks", "exact_match"),
+        ("toy-questions", "toy-sequential", "toy-sequential", "exact_match"),
+    ],
+)
+def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast, metric):
+    lines = f"  - {{row: fast, method: {fast}, speed_baseline: {exact}, fidelity_baseline: {exact}}}"
+    result, _ = run(toys, tmp_path, task, lines)
+    row = result.rows[0]
+    assert row["status"] == "ok", row["error"]
+    assert 0.5 < row["metrics"][metric] <= 1
+    assert row["metrics"]["speedup"] > 0
+    if task == "toy-layer":
+        assert row["metrics"]["precision_at_1"] == pytest.approx(1, abs=0.15)
+        limit = row["counters"]["limit"]  # all 100 words against the ones seen
+        assert limit > 1
+        assert row["metrics"]["share_of_limit"] == pytest.approx(row["metrics"]["speedup"] / limit)
+    if task == "toy-questions":  # nothing is counted that would allow more or less
+        assert not {"limit", "share_of_limit"} & {*row["counters"], *row["metrics"]}
+        phases = [process["phases"]["speed_baseline"]["seconds"]["retrieve"] for process in row["timing"]["processes"]]
+        clocks = [
+            sum(sum(pair["baseline_ns"]) for pair in process["pairs"]) / len(process["pairs"]) / 1e9
+            for process in row["timing"]["processes"]
+        ]
+        shares = [phase / clock for phase, clock in zip(phases, clocks, strict=True)]
+        assert row["metrics"]["baseline_retrieval_share"] == pytest.approx(statistics.median(shares))
+        assert 0 < row["metrics"]["baseline_retrieval_share"] < 1
+    if task == "toy-successors":
+        assert row["counters"]["accepted_tokens"] == pytest.approx(2, rel=0.1)
+        assert row["metrics"]["exact_match"] == 1
+        assert row["series"]["source"] == list(range(3, 25))  # what the task says of each item
+        assert row["series"]["tokens"] == [*range(3, 20), *[20] * 5]  # what the driver says: cut at the limit
+        assert row["examples"] == [{"source": "[3]", "output": "[2, 1, 0]"}]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        ("error", "failed", "the reference text is no good: give another"),
+        ("bug", "failed", "ZeroDivisionError: a fault of the method"),
+        ("crash", "killed", "SIGKILL"),
+    ],
+)
+def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, status, message):
+    lines = f"""
+  - {{row: broken, method: toy-unigram, params: {{fault: {fault}}}}}
+  - {{row: sound, method: toy-unigram}}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    broken, sound = result.rows
+    assert broken["status"] == status
+    assert message in broken["error"]["message"]
+    assert sound["status"] == "ok"
+    assert result.exit_code == (2 if fault == "error" else 1)
+
+
+def test_two_runs_cannot_share_a_folder(toys, tmp_path):
+    with only_run_in(tmp_path), pytest.raises(RequestError, match="another run is using"):
+        run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}")
+
+
+def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp_path):
+    result, _ = run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}\n  - {row: b, method: toy-uniform}")
+    assert [r["row"] for r in result.rows] == ["a", "b"]
+    assert result.resumed == 0
+
+
+def test_a_hanging_cell_times_out(toys, tmp_path):
+    lines = "  - {row: hanging, method: toy-unigram, params: {fault: hang}}"
+    started = time.monotonic()
+    result, _ = run(toys, tmp_path, "toy-text", lines, timeout=3.0)
+    assert result.rows[0]["status"] == "timeout"
+    assert time.monotonic() - started < 15
+
+
+def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
+    loaded = recipe.parse(
+        RECIPE.format(task="toy-text", timeout=9, cells="  - {row: a, method: toy-uniform, task: {missing: true}}"), "t"
+    )
+    found = expansion.expand(loaded, "mini", toys)
+    with (
+        Display(Console(file=open(os.devnull, "w")), "toy", 1) as display,
+        pytest.raises(RequestError, match="no data"),
+    ):
+        Runner(tmp_path, "cpu", toys, display, Heard()).run(found)
+
+
+def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {lambda: 0.5}}"
+    first, _ = run(toys, tmp_path, "toy-text", lines)
+    again, heard = run(toys, tmp_path, "toy-text", lines)
+    assert (first.resumed, again.resumed) == (0, 2)
+    assert heard.rows == [] and heard.known == again.rows
+    assert [r["started"] for r in again.rows] == [r["started"] for r in first.rows]
+    changed, _ = run(toys, tmp_path, "toy-text", lines.replace("0.5", "0.6"))
+    assert changed.resumed == 1
+    forced, _ = run(toys, tmp_path, "toy-text", lines, fresh=True)
+    assert forced.resumed == 0
+
+
+def test_a_repeat_times_other_items_and_all_processes_count(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}"
+    first, _ = run(toys, tmp_path, "toy-text", lines)
+    repeated, heard = run(toys, tmp_path, "toy-text", lines, fresh=True)
+    (both,), (own,) = repeated.rows, heard.rows
+    assert [process["process"] for process in own["timing"]["processes"]] == [2, 3]
+    assert [process["process"] for process in both["timing"]["processes"]] == [0, 1, 2, 3]
+    assert both["timing"]["items"] == 4 * 2 * 4  # streams that no other process had
+    assert all(row["metrics"]["memory_mib"] > 0 for row in (first.rows[0], own, both))
+    again, _ = run(toys, tmp_path, "toy-text", lines)
+    assert again.resumed == 1 and again.rows == [both]
+    assert len(RowStore(tmp_path / "rows.jsonl").rows()) == 2
+
+
+def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):
+    lines = "  - {row: a, method: toy-unigram, fidelity_baseline: toy-uniform, timed: false}"
+    first, _ = run(toys, tmp_path / "1", "toy-text", lines)
+    second, _ = run(toys, tmp_path / "2", "toy-text", lines, fresh=True)
+    measured = [{k: v for k, v in r.rows[0]["metrics"].items() if not k.startswith("fit_")} for r in (first, second)]
+    assert measured[0] == measured[1]
+    assert first.rows[0]["counters"] == second.rows[0]["counters"]
+
+
+def workers_on(folder):
+    """Command lines of live worker processes whose requests lie under this folder."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "harness.measure.worker" in line and str(folder) in line]
+
+
+def eventually(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tmp_path):
+    text = RECIPE.format(
+        task="toy-text",
+        timeout=60,
+        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {pause: 0.15}}",
+    )
+    (tmp_path / "toy.yaml").write_text(text)
+    command = [sys.executable, "-m", "harness", "reproduce", str(tmp_path / "toy.yaml")]
+    command += ["--results", str(tmp_path / "results"), "--tracking", "none"]
+    rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (rows.exists() and rows.read_bytes().count(b"\n") >= 1):
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    assert eventually(lambda: not workers_on(tmp_path)), "a worker outlived its runner"
+    before = RowStore(rows).rows()
+    assert [r["row"] for r in before] == ["a"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "finished before" in done.stdout
+    after = RowStore(rows).rows()
+    assert [r["row"] for r in after] == ["a", "b"]
+    assert after[0] == before[0]
+
+
+def test_a_demanded_fidelity_that_was_not_measured_does_not_hold(toys, tmp_path):
+    lines = """
+  - {row: a, method: toy-unigram, speed_baseline: toy-uniform,
+     fidelity: {metric: exact_match, is: at least, bound: 1}}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    assert result.rows[0]["fidelity"]["holds"] is False
+
+
+def test_a_pass_shorter_than_a_batch_fails_the_cell(toys, tmp_path):
+    """Otherwise a row would time smaller batches than it names."""
+    line = "  - {row: a, method: toy-greedy, task: {batch: 64}, speed_baseline: toy-greedy}"
+    row = run(toys, tmp_path, "toy-successors", line)[0].rows[0]
+    assert row["status"] == "failed" and "less than a batch of 64" in row["error"]["message"]

@@ -1,0 +1,197 @@
+"""The recipes of the bench: every one can be run, labels and claims say what ran, published numbers find their rows."""
+
+import re
+import string
+from itertools import chain
+
+import pytest
+
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import SCALES
+from harness.measure.drivers import DRIVERS
+from harness.measure.own_metrics import OWN
+from harness.plan import expansion, matching, recipe
+from harness.plan.recipe import CellOf
+from harness.plan.registry import Registry, construct
+from harness.show.report import published
+from tasks.models import causal, encoder_decoder_sizes, lstm_sizes, translation_sizes
+
+REGISTRY = Registry()
+NAMES = sorted(recipe.files(REGISTRY))
+RECIPES = {name: recipe.load(name, REGISTRY) for name in NAMES}
+CELLS = {(name, scale): expansion.expand(RECIPES[name], scale, REGISTRY) for name in NAMES for scale in SCALES}
+JUDGED = [(name, condition) for name in NAMES for condition in (*RECIPES[name].claims, *RECIPES[name].targets)]
+RATIOS = {name for driver in DRIVERS.values() for name in driver.ratios}  # timed against a baseline, as a speedup is
+NUMBER = r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])"
+
+
+def described(cell, name):
+    """What the harness, the cell's method or analysis, or its task declares under this name; None for nothing."""
+    run = REGISTRY.resolve("analysis" if cell.kind == "analysis" else "method", cell.method.name)
+    declared = (*OWN, *getattr(run, "measures", ()), *REGISTRY.resolve("task", cell.task.name).measures)
+    return next((found for metric in declared if (found := metric.called(name)) is not None), None)
+
+
+def sides(condition):
+    return [side for side in (condition.of, condition.than) if isinstance(side, CellOf)]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_names_exactly_one_cell_and_one_on_speed_names_a_timed_one(name, scale):
+    assert CELLS[name, scale]
+    for owner, condition in JUDGED:
+        if owner == name and scale in condition.scales:
+            for side in sides(condition):
+                cell = matching.find(side, CELLS[name, scale])
+                metric = described(cell, condition.metric)
+                timed = cell.timed and cell.speed_baseline
+                assert timed or cell.kind == "analysis" or metric is None or metric.kind != "speed", condition.text
+                assert condition.metric not in RATIOS or timed, condition.text
+                assert condition.metric != "retrieval_share", "of the quality pass, which asks each prompt once"
+                if cell.kind == "analysis":  # its times are judged by the rule of cells
+                    target = REGISTRY.resolve("analysis", cell.method.name)
+                    assert cell.timed and condition.metric in construct(target, cell.method.params).ratios
+
+
+@pytest.mark.parametrize(("name", "condition"), JUDGED)
+def test_the_text_of_a_claim_stands_alone(name, condition):
+    text = condition.text
+    assert re.match(r"[A-Z]|kNN-LM", text) and not re.match(r"(And|The same|So|Nor|There|At|It|With)\b", text)
+    assert not re.search(r"\bthe same\b(?! (model|budget|questions))", text)
+    names = r"L2S|[Ss]pherical k-means|IAD|RaLMSpec|kNN-LM|retrieval|[Ss]earch|greedy|Asynchronous|Prefetching|batch"
+    assert re.search(names, text), "no method is named"
+    if isinstance(condition.than, float) and condition.metric == "speedup" and condition.than not in (0.0, 1.0):
+        assert re.search(rf"{condition.than:g}", text), "the number is missing"
+
+
+def test_no_claim_is_stated_twice():
+    for name in NAMES:
+        for scale in SCALES:
+            texts = [c.text for owner, c in JUDGED if owner == name and scale in c.scales]
+            assert len(texts) == len(set(texts))
+
+
+def test_claims_are_the_papers_and_targets_the_benchs():
+    for name in NAMES:
+        assert all(
+            re.search(r"[Ss]ection|[Tt]able|[Ff]igure|[Aa]bstract|[Aa]ppendix", c.source) for c in RECIPES[name].claims
+        )
+        assert not [c.text for c in RECIPES[name].claims if "bench" in c.source]
+        assert all("bench" in target.source for target in RECIPES[name].targets)
+
+
+def stated(spec):
+    """Values that a line of a recipe's cells sets: parameter -> values."""
+    found: dict[str, list] = {}
+    for name, value in chain.from_iterable(
+        given.items() for given in (spec.params, *spec.scale_params.values(), spec.task, spec.timing)
+    ):
+        found.setdefault(name, []).append(value)
+    for name, values in chain.from_iterable(sweep.items() for sweep in (spec.sweep, *spec.scale_sweep.values())):
+        found.setdefault(name.removeprefix("task."), []).extend(values)
+    return found
+
+
+def literals(label):
+    """What a label says beside its placeholders."""
+    return [text for text, *_ in string.Formatter().parse(label)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_fill_in_every_value_that_they_mention(name):
+    """A literal that repeats a parameter's value would lie once the parameter changes."""
+    for spec in RECIPES[name].cells:
+        values = [value for given in stated(spec).values() for value in given]
+        numbers = {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
+        words = {v.casefold() for v in values if isinstance(v, str)} | {
+            shown.casefold() for v in values if (shown := RECIPES[name].names.get(str(v)))
+        }
+        for text in [*literals(spec.row), *literals(spec.column)]:
+            assert not re.search(rf"\w+ ?= ?{NUMBER}", text), (spec.row, spec.column)
+            assert not numbers & set(map(float, re.findall(NUMBER, text))), (spec.row, spec.column)
+            assert not [word for word in words if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text.casefold())]
+
+
+def test_a_literal_value_in_a_label_would_be_found():
+    spec = recipe.CellSpec(row="L2S, 50 clusters", method="l2s", params={"clusters": 50}, sweep={"task.batch": [32]})
+    assert stated(spec) == {"clusters": [50], "batch": [32]}
+    assert re.findall(NUMBER, "L2S, 50 clusters, 2x200, 3.5 k=7") == ["50", "3.5", "7"]
+
+
+SIZES = {
+    "lstm": lstm_sizes.SIZES,
+    "translation": translation_sizes.SIZES,
+    "transformer": {f"train:{name}": size for name, size in causal.SERVING_SIZES.items()},
+    "pairs": {f"train:{name}": size for name, size in encoder_decoder_sizes.SIZES.items()},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_are_named_by_the_sizes_that_they_have(name):
+    for value, shown in RECIPES[name].names.items():
+        if found := re.match(r"(\d+)\+(\d+) Transformer of width (\d+)", shown):
+            size = SIZES["pairs"][value]
+            has = (size.encoder_layers, size.decoder_layers, size.width)
+        elif found := re.match(r"(\d+)x(\d+) (LSTM|transformer)", shown):
+            kind = found[3].lower() if RECIPES[name].task.name != "nmt-beam" else "translation"
+            size = SIZES[kind][value]
+            has = (size.layers, size.width)
+        else:
+            assert not value.startswith("train:")
+            continue
+        assert tuple(map(int, found.groups()[: len(has)])) == has
+
+
+def test_no_row_bears_the_name_of_a_model_that_did_not_run():
+    papers = ("gpt2", "opt", "llama", "bart", "transformer-big")
+    for (name, scale), found in CELLS.items():
+        for cell in found:
+            model = str(cell.task.params.get("model", "")).casefold()
+            said = [p for p in papers if re.search(rf"\b{p}\b", cell.name.casefold())]
+            assert all(p in model for p in said), (name, scale, cell.name)
+
+
+def test_small_and_paper_take_ten_processes_and_three_pairs_and_mini_one_process():
+    for (name, scale), found in CELLS.items():
+        shapes = {(cell.timing.processes, cell.timing.pairs) for cell in found}
+        assert shapes == {(1, 3) if scale == "mini" else (10, 3)}, name
+        if scale == "mini" and name != "iad-table12" and not name.startswith("l2s"):
+            assert {cell.timing.threads for cell in found} == {1}
+        if name.startswith("l2s") and scale != "mini" and any(cell.timed for cell in found) and name != "l2s-table6":
+            assert {cell.timing.fits for cell in found} == {3}
+
+
+def test_a_cell_at_small_times_at_least_a_hundred_items():
+    for name in NAMES:
+        for cell in CELLS[name, "small"]:
+            timed = cell.task.params.get("timed")
+            timed = cell.method.params.get("batches", timed)  # of an analysis with items of its own
+            if cell.timed and timed is not None:
+                assert cell.timing.processes * cell.timing.pairs * timed >= 100, cell.name
+
+
+def test_what_answers_differently_by_design_says_so():
+    """Greedy decoding timed against beam search, or points of a curve that trades precision for speed."""
+    for (name, _), found in CELLS.items():
+        for cell in found:
+            if cell.method.name == "greedy" and cell.speed_baseline and cell.speed_baseline.name == "beam":
+                assert cell.fidelity.reason and cell.fidelity_baseline.name == "beam"
+            if name == "l2s-fig2":
+                assert cell.fidelity.reason
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
+def test_published_numbers_stand_beside_rows_at_paper(name):
+    numbers = published.of(RECIPES[name])
+    places = published.places(CELLS[name, "paper"]).values()
+    metrics = {*RECIPES[name].metrics, "speedup", "latency_s"}
+    ours = {described(cell, metric) or Metric(metric) for cell in CELLS[name, "paper"] for metric in metrics}
+    assert any(numbers.lookup(*labels, metric) for labels in places for metric in ours)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
+def test_a_published_cell_that_a_recipe_names_exists(name):
+    labels = {(n.row, n.column) for n in published.of(RECIPES[name]).numbers}
+    named = [cell for cell in CELLS[name, "paper"] if cell.published != (cell.row, cell.column)]
+    assert not [cell.published for cell in named if cell.published not in labels]

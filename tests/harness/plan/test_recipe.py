@@ -1,0 +1,234 @@
+"""Recipes are typed: what is misspelt, of the wrong type or impossible is refused with its place."""
+
+import pytest
+
+from harness.errors import RequestError
+from harness.plan import expansion, recipe
+from harness.plan.parameters import parse_overrides
+from harness.plan.registry import Registry
+
+TEXT = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text, params: {tokens: 1000}}
+methods: {toy-unigram: {lambda: 0.5}}
+scales:
+  small: {methods: {toy-unigram: {lambda: 0.9}}, timing: {processes: 2}}
+cells:
+  - {row: uniform, method: toy-uniform}
+  - row: unigram
+    column: "pause={pause:g}"
+    method: toy-unigram
+    sweep: {pause: [0, 0.5]}
+    speed_baseline: {method: toy-unigram, params: {pause: 0.1}}
+"""
+
+
+def test_cells_carry_every_parameter_with_its_precedence(toys):
+    uniform, first, second = expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)
+    assert uniform.method.params == {}
+    assert uniform.task.params == {"tokens": 1000, "missing": False}
+    assert first.name == "unigram / pause=0"
+    assert second.method.params == {"pause": 0.5, "fault": "none", "lambda": 0.5}
+    assert second.speed_baseline.params["pause"] == 0.1
+
+
+def test_a_scale_changes_its_own_parameters_only(toys):
+    small = expansion.expand(recipe.parse(TEXT, "toy.yaml"), "small", toys)
+    assert small[1].method.params["lambda"] == 0.9
+    assert small[1].task.params["tokens"] == 1000  # the recipe's word counts more than the task's default
+    assert (small[1].timing.processes, small[1].timing.pairs) == (2, 3)
+
+
+def test_overrides_reach_methods_and_baselines_but_not_what_a_baseline_states(toys):
+    overrides = parse_overrides(["method.pause=2", "method.lambda=0.1", "task.tokens=77", "timing.pairs=9"])
+    unswept = TEXT.replace("sweep: {pause: [0, 0.5]}", "params: {fault: none}")
+    uniform, unigram = expansion.expand(recipe.parse(unswept, "toy.yaml"), "mini", toys, overrides)
+    assert uniform.task.params["tokens"] == 77
+    assert unigram.timing.pairs == 9
+    assert unigram.method.params["pause"] == 2
+    assert unigram.speed_baseline.params == {"pause": 0.1, "fault": "none", "lambda": 0.1}
+
+
+def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it_states(toys):
+    text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, timing: {threads: 1}}")
+    assert text != TEXT
+    overrides = parse_overrides(["timing.threads=4", "timing.pairs=9"])
+    uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "small", toys, overrides)
+    assert (uniform.timing.threads, uniform.timing.pairs, uniform.timing.processes) == (1, 9, 2)
+    assert other.timing.threads == 4
+    with pytest.raises(RequestError, match=r"unknown parameter 'thread'.*did you mean 'threads'"):
+        expansion.expand(recipe.parse(text.replace("threads", "thread"), "toy.yaml"), "small", toys)
+
+
+def test_overrides_do_not_reach_what_a_cell_states_of_its_task(toys):
+    text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, task: {tokens: 500}}")
+    assert text != TEXT
+    uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+    assert (uniform.task.params["tokens"], other.task.params["tokens"]) == (500, 77)
+    every = text.replace("    sweep:", "    task: {tokens: 600}\n    sweep:")
+    with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
+        expansion.expand(recipe.parse(every, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+
+
+def test_mini_runs_one_process_on_one_thread_unless_the_recipe_says_more(toys):
+    bare = TEXT.replace(", timing: {processes: 2}", "")
+    assert bare != TEXT
+
+    def shapes(text, scale, **overrides):
+        timing = expansion.expand(recipe.parse(text, "toy.yaml"), scale, toys, overrides)[0].timing
+        return timing.processes, timing.pairs, timing.threads, timing.fits
+
+    assert shapes(bare, "mini") == (1, 3, 1, 1)
+    assert shapes(bare, "small") == shapes(bare, "paper") == (10, 3, None, 1)
+    stated = bare + "timing: {threads: 2, fits: 3}\n"
+    assert shapes(stated, "small") == (10, 3, 2, 3)
+    assert shapes(stated, "mini") == (1, 3, 2, 1)  # one process cannot have three fits
+    assert shapes(stated, "mini", **{"timing.processes": 6, "timing.threads": 4}) == (6, 3, 4, 3)
+
+
+def test_a_cell_says_which_published_cell_it_stands_beside(toys):
+    first = expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1]
+    assert first.published == (first.row, first.column)
+    text = TEXT.replace("    sweep:", "    published: {row: Paper's, column: 'PTB, {fault}'}\n    sweep:")
+    text += "names: {none: sound}\npublished_names: {none: whole}\n"
+    first = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)[1]
+    assert (first.row, first.column, first.published) == ("unigram", "pause=0", ("Paper's", "PTB, whole"))
+
+
+def test_a_recipe_that_states_no_fidelity_leaves_it_to_the_contract_and_a_stated_one_says_why(toys):
+    assert expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1].fidelity is None
+    stated = TEXT + "fidelity: {metric: perplexity_difference, is: at most, bound: 5, reason: a toy}\n"
+    assert expansion.expand(recipe.parse(stated, "toy.yaml"), "mini", toys)[1].fidelity.reason == "a toy"
+
+
+CLAIM = """
+claims:
+  - {text: it is fast, source: s, of: {method: toy-unigram, params: {pause: 0}}, metric: speedup, is: above, than: 1}
+"""
+
+
+def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toys):
+    expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys)
+    for old, new, words in (
+        ("{pause: 0}", "{pause: 0.7}", r"'it is fast': no cell runs toy-unigram \(pause=0.7\); the nearest is unigram"),
+        (", params: {pause: 0}", "", "toy-unigram names 2 cells"),
+        ("than: 1", "than: {method: toy-bigram}", "no cell runs toy-bigram"),
+    ):
+        broken = recipe.parse(TEXT + CLAIM.replace(old, new), "toy.yaml")
+        with pytest.raises(RequestError, match=words):
+            expansion.expand(broken, "mini", toys)
+        expansion.expand(broken.model_copy(update={"claims": []}), "mini", toys)
+    elsewhere = recipe.parse(
+        TEXT + CLAIM.replace("{pause: 0}", "{pause: 7}").replace("than: 1", "than: 1, scales: [paper]"), "t"
+    )
+    expansion.expand(elsewhere, "mini", toys)
+    expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": 7})
+
+
+def test_yaml_in_which_one_key_replaces_another_is_refused():
+    merged = TEXT.replace("  - {row: uniform,", "  - &first {row: uniform,") + "  - {<<: *first, row: again}\n"
+    for text in (merged, TEXT + "title: another\n"):
+        with pytest.raises(RequestError, match="is given twice, here or by a merge"):
+            recipe.parse(text, "toy.yaml")
+    added = recipe.parse(merged.replace("row: again", "column: again"), "toy.yaml")
+    assert (added.cells[-1].row, added.cells[-1].column) == ("uniform", "again")
+
+
+def test_an_override_of_what_every_cell_states_is_refused(toys):
+    with pytest.raises(RequestError, match=r"method\.pause: every cell of toy states it itself"):
+        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": 2.0})
+
+
+def test_two_cells_with_the_same_labels_are_refused(toys):
+    with pytest.raises(RequestError, match="two cells are both called"):
+        fixed = TEXT.replace('"pause={pause:g}"', "same")
+        expansion.expand(recipe.parse(fixed, "toy.yaml"), "mini", toys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("toy-unigram\n    sweep", "toy-unigrm\n    sweep", "unknown method 'toy-unigrm'.*did you mean 'toy-unigram'"),
+        ("name: toy-text", "name: toy-txt", "unknown task 'toy-txt'.*did you mean 'toy-text'"),
+        ("pause: [0, 0.5]", "paus: [0, 0.5]", "unknown parameter 'paus'.*did you mean 'pause'"),
+        ("pause: [0, 0.5]", "pause: [0, fast]", "parameter 'pause' of method toy-unigram: .*number.*'fast'"),
+        ("tokens: 1000", "tokens: many", "parameter 'tokens' of task toy-text"),
+        ("method: toy-uniform}", "method: toy-greedy}", "toy-greedy is a sequence-decoding method"),
+        ("  - {row: uniform, method: toy-uniform}", "  - {row: uniform}", "give either `method` or `analysis`"),
+        ("pause={pause:g}", "pause={speed:g}", "placeholder 'speed'"),
+    ],
+)
+def test_mistakes_name_their_place(toys, old, new, message):
+    assert old in TEXT
+    with pytest.raises(RequestError, match=message):
+        expansion.expand(recipe.parse(TEXT.replace(old, new), "toy.yaml"), "mini", toys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
+        ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
+        ("processes: 2", "processes: 0", "toy"),
+        ("paper: none", "paper: [", "is not YAML"),
+    ],
+)
+def test_a_broken_file_names_file_and_key(toys, old, new, message):
+    with pytest.raises(RequestError, match=message):
+        expansion.expand(recipe.parse(TEXT.replace(old, new), "toy.yaml"), "small", toys)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest():
+    with pytest.raises(RequestError, match="did you mean 'knnlm-wikitext'"):
+        recipe.load("knnlm-wikitex", Registry())
+
+
+@pytest.mark.parametrize("setting", ["method.k", "k=3", "methods.k=3", "=", "method.=1"])
+def test_an_override_that_is_none_is_refused(setting):
+    with pytest.raises(RequestError, match=r"method\.NAME=VALUE"):
+        parse_overrides([setting])
+
+
+def test_an_override_that_no_cell_takes_is_refused(toys):
+    with pytest.raises(RequestError, match=r"unknown parameter 'method\.pauze'.*did you mean 'method\.pause'"):
+        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": 1})
+
+
+SWEPT = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+names: {none: sound, error: broken}
+timing: {threads: 2}
+cells:
+  - row: "unigram, {fault}"
+    column: "threads={threads} / {tokens} tokens"
+    method: toy-unigram
+    sweep: {fault: [none, error], task.tokens: [100, 200]}
+    speed_baseline: {method: toy-unigram, params: {pause: 0.1}, same: [fault]}
+"""
+
+
+def test_a_sweep_reaches_the_task_and_a_baseline_takes_over_what_it_says_it_shares(toys):
+    found = expansion.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys)
+    assert [cell.name for cell in found] == [
+        f"unigram, {fault} / threads=2 / {tokens} tokens" for fault in ("sound", "broken") for tokens in (100, 200)
+    ]
+    assert [cell.task.params["tokens"] for cell in found] == [100, 200, 100, 200]
+    assert [cell.speed_baseline.params["fault"] for cell in found] == ["none", "none", "error", "error"]
+    assert {cell.speed_baseline.params["pause"] for cell in found} == {0.1}
+
+
+def test_overrides_do_not_reach_a_swept_parameter_of_the_task(toys):
+    with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
+        expansion.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys, {"task.tokens": 7})
+
+
+def test_a_baseline_cannot_share_what_the_method_does_not_have(toys):
+    with pytest.raises(RequestError, match=r"unknown parameter 'faults'.*did you mean 'fault'"):
+        expansion.expand(recipe.parse(SWEPT.replace("same: [fault]", "same: [faults]"), "toy.yaml"), "small", toys)

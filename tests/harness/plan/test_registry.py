@@ -1,0 +1,151 @@
+"""Names are found without importing anything, and a wrong name is answered with the right one."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.contracts import TokenScoring
+from harness.errors import RequestError
+from harness.plan import recipe, registry
+from harness.plan.registry import Registry, analysis, construct, method, refusal
+
+
+def test_listing_imports_no_implementation():
+    code = (
+        "import sys; from harness.plan.registry import Registry; r = Registry(); r.entries;"
+        "heavy = [m for m in ('torch', 'numpy', 'methods.knnlm.scorer') if m in sys.modules];"
+        "print(heavy, 'knnlm' in r.names('method'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] True"
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(toys):
+    with pytest.raises(RequestError, match="did you mean 'toy-unigram'"):
+        toys.resolve("method", "toy-unigrm")
+
+
+def test_a_plug_in_is_found_and_resolved(toys):
+    entry = toys.entry("method", "toy-unigram")
+    assert entry.contract == "token-scoring"
+    assert entry.needs == ("reference-text",)
+    assert toys.resolve("method", "toy-unigram").__name__ == "Unigram"
+
+
+def test_a_broken_plug_in_is_a_warning(monkeypatch):
+    monkeypatch.setenv("HARNESS_PLUGINS", "no_such_package_anywhere, no_such.package")
+    with pytest.warns(UserWarning, match=r"no_such_package_anywhere|no_such\.package"):
+        assert "lm" in (found := Registry()).names("method")
+    assert "knnlm-wikitext" in recipe.files(found)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Write a package of these modules where Python finds it."""
+
+    def write(name, **modules):
+        (tmp_path / name).mkdir()
+        for module, text in {"__init__": "", **modules}.items():
+            (tmp_path / name / f"{module}.py").write_text(text)
+        return name
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return write
+
+
+METHOD = '@method("{}", contract="token-scoring")\nclass M: ...\n'
+FAULTS = [
+    ({"a": METHOD.format("same"), "b": METHOD.format("same")}, r"two objects are called method 'same': \w+\.a:M and"),
+    ({"a": METHOD.format("lm")}, r"two objects are called method 'lm': methods\.\S+ and \w+\.a:M; rename one"),
+    ({"a": 'NAME = "x"\n@method(NAME, contract="c")\nclass M: ...\n'}, r"a\.py:2: @method takes a name and literal"),
+    ({"a": '@method(3, contract="c")\nclass M: ...\n'}, r"a\.py:1: @method takes .*: 3 is not a name"),
+    ({"a": METHOD.format("x") + "def broken(:\n"}, r"a\.py:3: invalid syntax"),
+]
+
+
+@pytest.mark.parametrize(("modules", "fault"), FAULTS, ids=["twice", "taken", "computed", "number", "syntax"])
+def test_a_plug_in_with_a_fault_is_left_out_with_a_warning(package, monkeypatch, modules, fault):
+    faulty = package("faulty", good=METHOD.format("of-the-faulty"), **modules)
+    sound = package("sound", good=METHOD.format("of-the-sound"))
+    monkeypatch.setenv("HARNESS_PLUGINS", f"{faulty},{sound}")
+    with pytest.warns(UserWarning, match=f"'faulty' ignored: .*{fault}"):
+        names = Registry().names("method")
+    assert {"lm", "of-the-sound"} <= set(names)
+    assert not {"of-the-faulty", "same", "x"} & set(names)
+
+
+@pytest.mark.parametrize(("modules", "fault"), FAULTS[::2], ids=["twice", "computed", "syntax"])
+def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch, modules, fault):
+    monkeypatch.setattr(registry, "PACKAGES", (package("builtin", **modules),))
+    with pytest.raises(RequestError, match=fault):
+        Registry().entries  # noqa: B018
+
+
+def test_a_name_declared_at_run_time_counts():
+    @method("declared-in-a-test", contract="token-scoring")
+    class Declared(TokenScoring):
+        pass
+
+    assert Registry().resolve("method", "declared-in-a-test") is Declared
+
+
+def test_what_is_not_as_its_decorator_says_is_refused(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    @method("of-another-contract", contract="softmax-screening")
+    class Other(TokenScoring):
+        pass
+
+    @analysis("not-callable")
+    class NotCallable:
+        pass
+
+    with pytest.raises(RequestError, match="declared as softmax-screening but its base class is token-scoring"):
+        Registry().resolve("method", "of-another-contract")
+    with pytest.raises(RequestError, match=r"'not-callable' cannot be called: give .*NotCallable a method `__call__`"):
+        Registry().resolve("analysis", "not-callable")
+
+
+def test_pairs_are_refused_with_the_reason(toys):
+    unigram, greedy = toys.entry("method", "toy-unigram"), toys.entry("method", "toy-greedy")
+    assert refusal(unigram, toys.entry("task", "toy-text")) is None
+    assert "sequence-decoding method" in refusal(greedy, toys.entry("task", "toy-text"))
+    sequential = toys.entry("method", "toy-sequential")
+    assert refusal(sequential, toys.entry("task", "toy-questions")) is None
+
+
+def test_construct_reaches_arguments_named_after_keywords(toys):
+    assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
+
+
+def test_an_analysis_is_a_function_or_a_class_with_its_parameters(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    def scaled(setting, artifacts, progress, *, lambda_=1):
+        return lambda_ * setting
+
+    class Scaled:
+        def __init__(self, *, lambda_=1):
+            self.lambda_ = lambda_
+
+        def __call__(self, setting, artifacts, progress):
+            return self.lambda_ * setting
+
+    class Heir(Scaled):
+        pass
+
+    for name, declared in {"scaled": scaled, "scaled-class": Scaled, "scaled-heir": Heir}.items():
+        analysis(name)(declared)
+        assert construct(Registry().resolve("analysis", name), {"lambda": 3})(7, None, None) == 21
+
+
+def test_two_recipes_cannot_share_a_name(package, tmp_path, monkeypatch):
+    (tmp_path / package("more") / "recipes").mkdir()
+    file = tmp_path / "more" / "recipes" / "knnlm-wikitext.yaml"
+    file.write_text("name: knnlm-wikitext")
+    monkeypatch.setenv("HARNESS_PLUGINS", "more")
+    with pytest.raises(
+        RequestError, match=r"two recipes are called 'knnlm-wikitext': .*harness/plan/recipes.* and .*more"
+    ):
+        recipe.files(Registry())

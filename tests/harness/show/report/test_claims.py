@@ -1,0 +1,325 @@
+"""Verdicts by hand-computed cases; above all, what must never hold does not."""
+
+import copy
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts.rows import new_row
+from harness.errors import RequestError
+from harness.plan import matching
+from harness.plan.cell import Cell, Named
+from harness.plan.recipe import CellOf, Timing, parse
+from harness.show.report.claims import verdicts
+
+LM, KNN = ("LM", ""), ("kNN-LM", "FoSS=0")
+
+
+def cell(labels, method, params=None, threads=None, baseline=None):
+    return Cell(
+        recipe="demo", row=labels[0], column=labels[1], scale="small", kind="pair", method=Named(method, params or {}),
+        task=Named("t", {"size": (1, 2)}), speed_baseline=Named(baseline) if baseline else None,
+        fidelity_baseline=None, fidelity=None, timing=Timing(threads=threads), timed=True, seed=1,
+    )  # fmt: skip
+
+
+CELLS = [cell(LM, "lm"), cell(KNN, "knnlm", {"foss": 0})]
+
+
+def recipe(claim: str, extra: str = ""):
+    return parse(
+        f"""
+name: demo
+title: a demo
+paper: p
+source: s
+task: {{name: t}}
+cells: [{{row: LM, method: lm}}]
+{extra}
+claims:
+  - {{text: the claim, source: section 4, {claim}}}
+""",
+        "demo.yaml",
+    )
+
+
+def row(labels=KNN, metrics=None, intervals=None, decision=None, scale="small", **known):
+    timing = {"decision": decision, "reason": "because", "processes": []} if decision else None
+    return new_row(
+        recipe="demo", row=labels[0], column=labels[1], scale=scale, task="t",
+        method="knnlm" if labels == KNN else "lm",
+        params={"method": {"foss": 0} if labels == KNN else {}, "task": {"size": [1, 2]}},
+        metrics=metrics or {}, intervals=intervals or {}, timing=timing,
+        speed_baseline={"method": "lm", "params": {}}, **{"fidelity": {"holds": True}} | known,
+    )  # fmt: skip
+
+
+def judge(claim, rows, scale="small", extra="", cells=CELLS):
+    (verdict,) = verdicts(recipe(claim, extra), scale, cells, rows).claims
+    return verdict
+
+
+BELOW_LM = "of: {method: knnlm}, metric: perplexity, is: below, than: {method: lm}"
+FASTER = "of: {method: knnlm}, metric: speedup, is: above, than: 1"
+
+
+def perplexities(low, high, lm_low=90.0, lm_high=94.0):
+    return [
+        row(KNN, {"perplexity": (low + high) / 2}, {"perplexity": [low, high]}),
+        row(LM, {"perplexity": 92.0}, {"perplexity": [lm_low, lm_high]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((80.0, 89.9), "holds"),
+        ((80.0, 90.0), "no difference shown"),  # touches the LM's interval
+        ((85.0, 95.0), "no difference shown"),
+        ((94.0, 95.0), "does not hold"),
+        ((93.0, 95.0), "no difference shown"),
+    ],
+)
+def test_a_claim_on_two_rows_needs_the_whole_intervals(interval, outcome):
+    assert judge(BELOW_LM, perplexities(*interval)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("comparison", "interval", "outcome"),
+    [
+        ("below", (1.0, 2.0), "no difference shown"),
+        ("at most", (1.0, 2.0), "holds"),
+        ("at most", (1.0, 2.1), "no difference shown"),
+        ("at most", (2.1, 2.2), "does not hold"),
+        ("above", (2.0, 3.0), "no difference shown"),
+        ("above", (2.01, 3.0), "holds"),
+        ("above", (1.0, 2.0), "does not hold"),
+        ("at least", (2.0, 3.0), "holds"),
+        ("at least", (1.0, 1.9), "does not hold"),
+    ],
+)
+def test_comparisons_with_a_number(comparison, interval, outcome):
+    rows = [row(KNN, {"bleu": sum(interval) / 2}, {"bleu": list(interval)})]
+    assert judge(f"of: {{method: knnlm}}, metric: bleu, is: {comparison}, than: 1, factor: 2", rows).outcome == outcome
+
+
+def test_an_exact_metric_needs_no_interval():
+    rows = [row(KNN, {}, counters={"foss": 0.81})]
+    assert judge("of: {method: knnlm}, metric: foss, is: at least, than: 0.8", rows).outcome == "holds"
+    assert judge("of: {method: knnlm}, metric: foss, is: at least, than: 0.82", rows).outcome == "does not hold"
+
+
+def test_a_paired_difference_decides_where_separate_intervals_cannot():
+    rows = perplexities(88.0, 92.0)
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {}}
+    rows[0]["metrics"]["perplexity_difference"], rows[0]["intervals"]["perplexity_difference"] = -2.0, [-2.2, -1.8]
+    assert judge(BELOW_LM, rows).outcome == "holds"
+    rows[0]["intervals"]["perplexity_difference"] = [-2.2, 0.1]
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+    rows[0]["intervals"]["perplexity_difference"] = [-2.2, -1.8]
+    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {"window": 8}}  # another LM than the row's
+    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("decision", "interval", "outcome"),
+    [
+        ("faster", [1.2, 1.5], "holds"),
+        ("faster", [0.9, 1.5], "no difference shown"),
+        ("no difference shown", [1.01, 1.03], "no difference shown"),  # above 1, but within the noise floor
+        ("slower", [0.5, 0.6], "does not hold"),
+        ("no claim", [1.2, 1.5], "not settled"),
+        ("exploratory", [1.2, 1.5], "not settled"),
+        (None, [1.2, 1.5], "not settled"),
+        ("faster", None, "not settled"),
+        ("faster", [1.2, math.inf], "not settled"),
+        ("faster", [1.5, 1.2], "not settled"),
+    ],
+)
+def test_speed_follows_the_decision_of_the_timing(decision, interval, outcome):
+    rows = [row(KNN, {"speedup": 1.3}, {"speedup": interval} if interval else {}, decision)]
+    assert judge(FASTER, rows).outcome == outcome
+
+
+def test_a_speedup_claim_with_a_larger_factor_or_the_other_way_round():
+    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster")]
+    assert judge("of: {method: knnlm}, metric: speedup, is: above, than: 2.5", rows).outcome == "holds"
+    assert judge("of: {method: knnlm}, metric: speedup, is: at least, than: 5", rows).outcome == "does not hold"
+    assert judge("of: {method: knnlm}, metric: speedup, is: at most, than: 4", rows).outcome == "holds"
+    assert judge("of: {method: knnlm}, metric: speedup, is: below, than: 1", rows).outcome == "does not hold"
+
+
+def test_no_speed_claim_without_fidelity():
+    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster", fidelity={"holds": False})]
+    assert judge(FASTER, rows).outcome == "not settled"
+    rows[0]["fidelity"] = None
+    assert judge(FASTER, rows).outcome == "not settled"
+    rows[0]["fidelity"] = {"holds": True}
+    assert judge(FASTER, rows).outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    ("decision", "fidelity", "outcome"),
+    [
+        ("faster", {"holds": True}, "holds"),
+        ("no difference shown", {"holds": True}, "no difference shown"),
+        ("no claim", {"holds": True}, "not settled"),
+        ("faster", {"holds": False}, "not settled"),
+    ],
+)
+def test_a_share_of_the_limit_is_a_claim_of_speed(decision, fidelity, outcome):
+    values = {"speedup": 20.0, "share_of_limit": 0.8}
+    intervals = {"speedup": [18.0, 22.0], "share_of_limit": [0.72, 0.88]}
+    rows = [row(KNN, values, intervals, decision, fidelity=fidelity, counters={"limit": 25.0})]
+    assert judge("of: {method: knnlm}, metric: share_of_limit, is: at least, than: 0.6", rows).outcome == outcome
+
+
+def test_speedups_against_different_baselines_are_not_compared():
+    claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
+    rows = [row(labels, {"speedup": s}, {"speedup": [s, s]}, "faster") for labels, s in ((KNN, 3.0), (LM, 2.0))]
+    assert judge(claim, rows).outcome == "holds"
+    rows[1]["speed_baseline"] = {"method": "beam", "params": {}}
+    assert judge(claim, rows).outcome == "not tested"
+
+
+def test_an_exploratory_time_names_the_command_that_would_settle_it():
+    rows = [row(KNN, {"speedup": 2.0}, {}, "exploratory", scale="mini")]
+    verdict = judge(FASTER, rows, "mini")
+    assert (verdict.outcome, verdict.command) == ("not settled", "harness reproduce demo --scale small")
+    rows[0]["scale"] = "small"
+    assert judge(FASTER, rows).command == "harness reproduce demo --scale small --processes 10 --pairs 3"
+    assert "because" in judge(FASTER, rows).sentence
+
+
+@pytest.mark.parametrize(
+    ("claim", "rows", "words", "command"),
+    [
+        (BELOW_LM, [], "no row kNN-LM / FoSS=0", "--scale small"),
+        (BELOW_LM, perplexities(80, 85)[:1], "no row LM", "--scale small"),
+        ("of: {method: beam}, metric: x, is: above, than: 1", [], "no cell runs beam; the nearest is LM", None),
+        (f"{FASTER}, scales: [paper]", [], "stands at scale paper only", "--scale paper"),
+        (BELOW_LM, [row(KNN, status="killed", error={"message": "out of memory"})], "killed out of memory", "small"),
+        (BELOW_LM, [row(KNN, {"perplexity": None}), row(LM)], "no finite perplexity", None),
+        (BELOW_LM, perplexities(80, 85, math.nan, math.nan), "broken", None),
+    ],
+)
+def test_what_cannot_be_judged_says_why_and_what_to_do(claim, rows, words, command):
+    verdict = judge(claim, rows)
+    assert verdict.outcome in ("not tested", "not settled") and words in verdict.detail
+    assert verdict.command is None if command is None else command in verdict.command
+
+
+def test_a_later_failure_of_a_cell_takes_its_verdict_back_and_other_scales_do_not_count():
+    rows = perplexities(80.0, 85.0)
+    assert judge(BELOW_LM, rows).holds
+    assert not judge(BELOW_LM, rows, "paper").holds
+    assert not judge(BELOW_LM, [*rows, row(KNN, status="failed")]).holds
+
+
+def test_rows_of_different_data_are_not_compared():
+    rows = perplexities(80.0, 85.0)
+    rows[0]["hashes"], rows[1]["hashes"] = {"data": "a"}, {"data": "b"}
+    assert judge(BELOW_LM, rows).outcome == "not settled"
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    low=st.floats(0, 4),
+    width=st.floats(0, 2),
+    decision=st.sampled_from([None, "slower", "no claim", "exploratory", "no difference shown"]),
+    bound=st.floats(1, 3),
+    comparison=st.sampled_from(["above", "at least"]),
+)
+def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(low, width, decision, bound, comparison):
+    rows = [row(KNN, {"speedup": low + width / 2}, {"speedup": [low, low + width]}, decision)]
+    assert not judge(f"of: {{method: knnlm}}, metric: speedup, is: {comparison}, than: {bound}", rows).holds
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    values=st.tuples(*[st.floats(-5, 5)] * 4),
+    comparison=st.sampled_from([("below", "at least"), ("above", "at most")]),
+)
+def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
+    ours, theirs = sorted(values[:2]), sorted(values[2:])
+    rows = [row(KNN, {"x": sum(ours) / 2}, {"x": ours}), row(LM, {"x": sum(theirs) / 2}, {"x": theirs})]
+    claims = [f"of: {{method: knnlm}}, metric: x, is: {c}, than: {{method: lm}}" for c in comparison]
+    outcomes = [judge(claim, copy.deepcopy(rows)).outcome for claim in claims]
+    assert outcomes.count("holds") <= 1
+    if outcomes[0] == "holds":
+        assert outcomes[1] == "does not hold"
+
+
+@pytest.mark.parametrize(("metric", "outcome"), [("bleu", "not settled"), ("fit_s", "not settled")])
+def test_a_metric_without_an_interval_settles_nothing(metric, outcome):
+    claim = f"of: {{method: knnlm}}, metric: {metric}, is: above, than: 1, scales: [small, paper]"
+    verdict = judge(claim, [row(KNN, {metric: 30.0})])
+    assert verdict.outcome == outcome
+    assert "has no interval (too few" in verdict.detail
+    assert verdict.command == "harness reproduce demo --scale " + (
+        "paper" if metric == "bleu" else "small --processes 10 --pairs 3"
+    )
+
+
+def test_a_row_compared_with_one_that_has_no_interval_settles_nothing():
+    rows = [row(KNN, {"perplexity": 5.0}, {"perplexity": [4.0, 6.0]}), row(LM, {"perplexity": 92.0})]
+    assert judge(BELOW_LM, rows).outcome == "not settled"
+
+
+def test_a_counter_is_exact_and_needs_no_interval():
+    assert judge(
+        "of: {method: knnlm}, metric: searches, is: below, than: 10", [row(KNN, counters={"searches": 9})]
+    ).holds
+
+
+def test_a_claim_finds_its_cell_by_what_ran_whatever_its_labels_are():
+    cells = [
+        cell(("A", "1"), "iad", baseline="beam"), cell(("A", "2"), "iad", baseline="greedy"),
+        cell(("B", "1"), "l2s", {"budget": 5.0}, threads=1), cell(("B", "2"), "l2s", {"budget": 5.0}, threads=2),
+        cell(("C", ""), "l2s", {"budget": 7.0}, threads=2),
+    ]  # fmt: skip
+    for wanted, name in (
+        ({"method": "iad", "speed_baseline": "greedy"}, "A / 2"),
+        ({"method": "l2s", "params": {"budget": 7}}, "C"),
+        ({"method": "l2s", "params": {"budget": 5}, "threads": 2, "task": {"size": [1, 2]}}, "B / 2"),
+    ):
+        assert matching.find(CellOf(**wanted), cells).name == name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"method": "l2s"}, r"l2s names 2 cells \(A; B\): say what tells them apart"),
+        (
+            {"method": "l2s", "params": {"budget": 3}},
+            "no cell runs l2s .budget=3.; the nearest is A, whose budget is 5",
+        ),
+        ({"method": "l2s", "params": {"budjet": 7}}, "the nearest is A, which has no budjet"),
+        ({"method": "l2s", "threads": 2, "params": {"budget": 7}}, "the nearest is B, whose threads are 1"),
+        ({"method": "l2s", "task": {"size": [2, 2]}, "params": {"budget": 7}}, "the nearest is B, whose task.size is"),
+        ({"method": "l2s", "speed_baseline": "beam", "params": {"budget": 7}}, "B, whose speed baseline is None"),
+    ],
+)
+def test_a_claim_on_no_cell_or_on_several_names_what_is_near(wanted, words):
+    cells = [cell(("A", ""), "l2s", {"budget": 5.0}, 1), cell(("B", ""), "l2s", {"budget": 7.0}, 1)]
+    with pytest.raises(RequestError, match=words):
+        matching.find(CellOf(**wanted), cells)
+
+
+def test_a_row_of_other_parameters_under_the_same_labels_is_not_judged():
+    claim = "of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 90"
+    assert judge(claim, perplexities(80.0, 81.0)).holds
+    rows = perplexities(80.0, 81.0)
+    rows[0]["params"]["method"]["foss"] = 0.5
+    verdict = judge(claim, rows)
+    assert verdict.outcome == "not tested" and "whose foss is 0.5 instead of knnlm (foss=0)" in verdict.detail
+
+
+def test_targets_of_the_bench_are_judged_apart_from_the_claims_of_the_paper():
+    target = "targets: [{text: ours, of: {method: knnlm}, metric: perplexity, is: below, than: 10}]"
+    judged = verdicts(recipe(BELOW_LM, target), "small", CELLS, perplexities(80.0, 81.0))
+    assert [v.outcome for v in judged.claims] == ["holds"]
+    assert [(v.outcome, v.claim.source) for v in judged.targets] == [("does not hold", "set by the bench")]

@@ -1,0 +1,133 @@
+"""Curves that share a row label stay apart by column; parts of a whole stand on one another."""
+
+import re
+
+import pytest
+
+from harness.contracts.metrics import Metric, described
+from harness.contracts.rows import new_row
+from harness.errors import RequestError
+from harness.measure.own_metrics import own
+from harness.plan.cell import Cell, Named
+from harness.plan.recipe import Timing, parse
+from harness.show.report import bars, figure
+from harness.show.report.published import Number, Published
+
+RECIPE = """
+name: demo
+title: a demo
+paper: ralmspec
+source: A. et al. 2024, Figure 5
+task: {name: knnlm-serving}
+figure: {x: k, y: speedup}
+cells: [{row: OS3, method: knnlm-speculative}]
+"""
+STACKED = RECIPE.replace("{x: k, y: speedup}", "{parts: [generation_s, retrieval_s]}")
+
+
+def row(label, column, k=1, status="ok", **metrics):
+    intervals = {name: [value - 0.1, value + 0.1] for name, value in metrics.items()}
+    return new_row(
+        recipe="demo", scale="small", row=label, column=column, cell=f"{label} / {column}", status=status,
+        metrics=metrics, intervals=intervals, params={"method": {"k": k}, "task": {}}, environment={}, error=None,
+    )  # fmt: skip
+
+
+def curves():
+    cells = [("EDR", 1024, 4.0), ("ADR (300k entries)", 1, 2.0), ("EDR", 1, 8.0), ("ADR (300k entries)", 1024, 1.5)]
+    return [row("OS3", f"{retriever} / k={k}", k, speedup=speedup) for retriever, k, speedup in cells]
+
+
+def planned(rows):
+    """The rows' cells, which stand beside the paper's of the same label without what is in parentheses."""
+    return [
+        Cell(
+            recipe="demo", row=r["row"], column=r["column"], scale="small", kind="pair", method=Named("m"),
+            task=Named("t"), speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True,
+            seed=1, published=(r["row"], re.sub(r" \([^()]*\)", "", r["column"])),
+        )
+        for r in rows
+    ]  # fmt: skip
+
+
+def published(column, value):
+    return Number("f.csv", "Figure 5", "OS3", column, "speedup", value, float(value), "x", "")
+
+
+def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
+    found = figure.measured_curves(curves(), "k", "speedup")
+    assert {name: [(p.x, p.y) for p in points] for name, points in found.items()} == {
+        "OS3, EDR": [(1, 8.0), (1024, 4.0)],
+        "OS3, ADR (300k entries)": [(1, 2.0), (1024, 1.5)],
+    }
+
+
+def test_columns_that_differ_in_x_alone_are_one_curve():
+    assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
+
+
+def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
+    numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
+    found = figure.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))
+    assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
+    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path, cells=planned(curves()))[
+        0
+    ].read_text()
+    assert "OS3, ADR, published" in svg and "OS3, ADR (300k entries), published" not in svg
+    legend = svg[svg.index('<g id="legend_1">') :]
+    colours = re.findall(r"stroke: (#[0-9a-f]{6})", legend)
+    assert len(set(colours) - {"#000000"}) == 2
+
+
+def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
+    rows = [
+        row("Baseline", "EDR", generation_s=1.0, retrieval_s=9.0),
+        row("Baseline", "SR", generation_s=1.0, retrieval_s=0.5),
+        row("OS3", "EDR", generation_s=1.5, retrieval_s=2.0),
+        row("OS3", "SR", status="failed", generation_s=1.0, retrieval_s=1.0),
+        row("speed only", "SR", generation_s=1.0),
+    ]
+    found = bars.measured(rows, ["generation_s", "retrieval_s"])
+    assert {column: [(bar.name, bar.values) for bar in group] for column, group in found.items()} == {
+        "EDR": [("Baseline", (1.0, 9.0)), ("OS3", (1.5, 2.0))],
+        "SR": [("Baseline", (1.0, 0.5))],
+    }
+    parts = [Metric("generation_s", "generation", "s"), Metric("retrieval_s", "retrieval", "s")]
+    panel = bars.figure(found, parts, "a demo", "a machine").axes[0]
+    assert [(patch.get_y(), patch.get_height()) for patch in panel.patches] == [
+        (0, 1.0),
+        (0, 1.5),
+        (1.0, 9.0),
+        (1.5, 2.0),
+    ]
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, STACKED])
+def test_both_kinds_are_drawn(recipe, tmp_path):
+    rows = [row("OS3", f"EDR / k={k}", k, speedup=2.0, generation_s=1.0, retrieval_s=1.0) for k in (1, 1024)]
+    files = figure.draw(parse(recipe, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert [file.name for file in files] == ["figure.svg", "figure.png"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{x: k, y: speedup}", "{x: k}", "give x and y for curves, or parts"),
+        ("{x: k, y: speedup}", "{x: k, y: speedup, parts: [k]}", "give x and y for curves, or parts"),
+        ("y: speedup", "z: speedup", "unknown key 'z'.*at figure"),
+    ],
+)
+def test_a_figure_that_cannot_be_drawn_is_refused(old, new, message):
+    with pytest.raises(RequestError, match=message):
+        parse(RECIPE.replace(old, new), "demo.yaml")
+
+
+def test_axes_and_legends_say_what_the_rows_say_of_their_metrics(tmp_path):
+    declared = described(Metric("generation_s", "reading", "s"), Metric("retrieval_s", "looking up", "s"))
+    rows = [row("OS3", f"EDR / k={k}", k, speedup=2.0, generation_s=1.0, retrieval_s=1.0) for k in (1, 1024)]
+    for one in rows:
+        one["described"] = declared
+    (svg, _) = figure.draw(parse(STACKED, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert "<!-- reading -->" in svg.read_text() and "<!-- s -->" in svg.read_text()
+    (svg, _) = figure.draw(parse(RECIPE, "demo.yaml"), "small", rows, Published([]), tmp_path)
+    assert "<!-- speedup (×) -->" in svg.read_text() and "<!-- k -->" in svg.read_text()

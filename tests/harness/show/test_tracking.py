@@ -1,0 +1,262 @@
+"""Every row reaches MLflow or the list of rows that it missed, and a run never ends because of tracking."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.contracts.rows import Row, new_row
+from harness.errors import RequestError
+from harness.measure import environment
+from harness.measure.store import RowStore
+from harness.plan.recipe import Claim, Recipe, parse
+from harness.show.report.claims import Verdict, Verdicts
+from harness.show.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
+from tests.harness.rows import with_samples
+
+ENVIRONMENT = environment.capture()
+CELLS = "cells: [{row: LM, method: lm}]"
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    text = f"name: demo\ntitle: a demo\npaper: none\nsource: here\ntask: {{name: toy}}\n{CELLS}\n"
+    return parse(text, "demo.yaml")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("results") / "runs"
+
+
+@pytest.fixture(scope="module")
+def tracker(root) -> MlflowTracker:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        return open_tracker(None, root)
+
+
+def row(name: str = "kNN-LM", **known) -> Row:
+    values = {
+        "recipe": "demo", "row": name, "column": "FoSS=0", "scale": "mini", "method": "knnlm", "task": "toy",
+        "params": {"method": {"k": 8}, "task": {"model": "tiny"}}, "seed": 1, "device": "cpu",
+        "metrics": {"perplexity": 12.5, "broken": float("nan")}, "counters": {"searches": 7.0},
+        "speed_baseline": {"method": "lm", "params": {}}, "environment": {"before": ENVIRONMENT, "after": ENVIRONMENT},
+        "hashes": {"data": "d" * 64, "model": "m" * 20, "key": "k"}, "facts": {"corpus": "wiki", "tokens": 10},
+        "code": {"revision": "abc"}, "series": {"edit_ratio": [0.1, 0.3]},
+        "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
+    }  # fmt: skip
+    made = new_row(**(values | known))
+    if "timing" not in known:
+        with_samples(made, 2.5, shape=(6, 4), spread=0.2, noise=1.1, seconds=2.0)
+        for process in made["timing"]["processes"]:
+            process["phases"] = {"method": {"seconds": {"search": 0.5}}}
+        made["timing"] |= {"counters": {"rollbacks": 3.0}, "disturbed": "other processes took 0.30 of a core"}
+    return made
+
+
+def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(tracker, recipe, root, tmp_path):
+    table = tmp_path / "table.md"
+    table.write_text("# table")
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        invocation.row(row())
+        invocation.row(row("AdaptRet", status="killed", error={"message": "out of memory", "log": "the end"}))
+        invocation.files([table, tmp_path / "absent.svg"])
+    experiment = tracker.client.get_experiment_by_name("demo")
+    runs = {run.info.run_name: run for run in tracker.client.search_runs([experiment.experiment_id])}
+    parent, good, bad = (
+        runs.pop(next(n for n in runs if n.startswith("mini cpu"))),
+        *map(runs.get, ("kNN-LM / FoSS=0", "AdaptRet / FoSS=0")),
+    )
+    assert (parent.info.status, good.info.status, bad.info.status) == ("FAILED", "FINISHED", "KILLED")
+    assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}
+    expected = {
+        "perplexity": 12.5, "speedup": 2.5, "speedup_low": 2.0, "speedup_high": 3.0, "searches": 7.0,
+        "phase.method.search_s": 0.5, "cell_s": 3.0, "timing.noise_floor": 1.1, "timing.repeat": 1 / 1.1,
+        "timing.items": 120, "timing.timed_items": 120, "timing.outliers": 0, "timing.rollbacks": 3,
+    }  # fmt: skip
+    assert {name: good.data.metrics.get(name) for name in expected} == pytest.approx(expected)
+    assert "broken" not in good.data.metrics
+    assert {"method.k": "8", "task.model": "tiny", "row": "kNN-LM"}.items() <= good.data.params.items()
+    told = {
+        "decision": "faster", "status": "ok", "revision": "abc", "processes x pairs": "6 x 4",
+        "disturbed": "other processes took 0.30 of a core", "machine": environment.describe(ENVIRONMENT),
+    }  # fmt: skip
+    assert told.items() <= good.data.tags.items() and "above the noise floor" in good.data.tags["reason"]
+    assert json.loads(good.data.tags["environment"]) == ENVIRONMENT
+    history = tracker.client.get_metric_history(good.info.run_id, "process_speedup")
+    ratios = [2.5 * (0.8 + 0.08 * number) for number in range(6)]
+    assert [(point.step, point.value) for point in history] == [(n, pytest.approx(r)) for n, r in enumerate(ratios)]
+    history = tracker.client.get_metric_history(good.info.run_id, "pair_speedup")
+    assert [point.value for point in history] == pytest.approx([ratio for ratio in ratios for _ in range(4)])
+    history = tracker.client.get_metric_history(good.info.run_id, "process_wall_clock_s")
+    assert [point.value for point in history] == pytest.approx([2.0] * 6)
+    history = tracker.client.get_metric_history(good.info.run_id, "series.edit_ratio")
+    assert [(point.step, point.value) for point in history] == [(0, 0.1), (1, 0.3)]
+    inputs = tracker.client.get_run(good.info.run_id).inputs
+    assert [d.dataset.name for d in inputs.dataset_inputs] == ["wiki"] and len(inputs.model_inputs) == 1
+    assert [f.path for f in tracker.client.list_artifacts(parent.info.run_id)] == ["table.md"]
+    assert bad.data.tags["error"] == "out of memory" and [
+        f.path for f in tracker.client.list_artifacts(bad.info.run_id)
+    ] == ["error.txt"]
+    assert (root / "mlartifacts" / "demo").is_dir() and not (tmp_path / "unsent.jsonl").exists()
+
+
+def parent_of(tracker, scale):
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    found = tracker.client.search_runs([experiment], filter_string=f"run_name LIKE '{scale} cpu%'")
+    return found[0]  # the newest
+
+
+def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measure(tracker, recipe, tmp_path):
+    rows = [row(name, hashes={"key": f"key of {name}"}) for name in ("twice (a)", "once", "elsewhere", "failed")]
+    rows[3]["status"] = "failed"
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        for number in (0, 0, 1, 3):  # the first cell was measured twice
+            invocation.row(rows[number])
+    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        for one in rows:
+            invocation.finished(one)
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
+    sent = {
+        name: [r.info.run_id for r in runs if r.info.run_name == f"{name} / FoSS=0"] for name in ("twice (a)", "once")
+    }
+    tags = parent_of(tracker, "mini").data.tags
+    assert sorted(tags["finished.twice _a_ / FoSS_0"].split(", ")) == sorted(sent["twice (a)"])
+    assert len(sent["twice (a)"]) == 2 and [tags["finished.once / FoSS_0"]] == sent["once"]
+    assert tags["finished.elsewhere / FoSS_0"] == "no run in this store, key key of elsewhere"
+    assert tags["finished.failed / FoSS_0"] == "no run in this store, key key of failed"
+
+
+def test_a_run_and_its_resumption_are_tracked_from_the_command_line(tracker, root, toys, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    text = """
+name: tracked-toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+timing: {processes: 1, pairs: 1}
+cells: [{row: uniform, method: toy-uniform}, {row: unigram, method: toy-unigram, speed_baseline: toy-uniform}]
+claims:
+  - {text: it counts, source: s, of: {method: toy-unigram}, metric: perplexity, is: below, than: {method: toy-uniform}}
+"""
+    file = tmp_path / "tracked-toy.yaml"
+    file.write_text(text)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            main(["reproduce", str(file), "--results", str(root.parent)])
+        assert end.value.code == 0
+    experiment = tracker.client.get_experiment_by_name("tracked-toy").experiment_id
+    runs = tracker.client.search_runs([experiment], order_by=["attributes.start_time ASC"])
+    cells = {run.info.run_name: run for run in runs if "mlflow.parentRunId" in run.data.tags}
+    first, resumed = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert set(cells) == {"unigram", "uniform"} and len(runs) == 4
+    links = {name: value for name, value in resumed.data.tags.items() if name.startswith("finished.")}
+    assert links == {f"finished.{name}": run.info.run_id for name, run in cells.items()}
+    assert not any(name.startswith("finished.") for name in first.data.tags)
+    for parent in (first, resumed):
+        assert parent.data.metrics["claims.holds"] == 1
+        assert "verdicts.json" in [f.path for f in tracker.client.list_artifacts(parent.info.run_id)]
+
+
+def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path):
+    def verdict(text, outcome):
+        condition = {"text": text, "source": "section 4", "of": {"method": "knnlm"}, "metric": "bleu", "is": "below"}
+        return Verdict(Claim.model_validate({**condition, "than": 1}), "mini", outcome, f"{text}, in numbers")
+
+    verdicts = Verdicts([verdict("a", "holds"), verdict("b", "not settled"), verdict("c", "holds")])
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+        invocation.verdicts(verdicts)
+    parent = parent_of(tracker, "small")
+    counted = {"holds": 2, "does_not_hold": 0, "no_difference_shown": 0, "not_settled": 1, "not_tested": 0}
+    assert parent.data.metrics == {f"claims.{name}": number for name, number in counted.items()}
+    table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
+    assert table["columns"] == ["kind", "outcome", "text", "source", "detail", "settled by"]
+    assert table["data"][1] == ["claim", "not settled", "b", "section 4", "b, in numbers", ""]
+    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+        invocation.verdicts(Verdicts(targets=[verdict("d", "does not hold")]))
+    metrics = parent_of(tracker, "small").data.metrics
+    assert len(metrics) == 5 and metrics["targets.does_not_hold"] == 1
+
+
+def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
+    for _ in range(2):
+        with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+            invocation.row(row(hashes={"model": "one"}))
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    assert len(tracker.client.search_logged_models([experiment], filter_string="tags.hash = 'one'")) == 1
+
+
+def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_path, tracker, recipe, capsys):
+    """The store is a database whose folder disappears under a tracker of its own."""
+    import shutil
+
+    folder = tmp_path / "results" / "demo" / "mini"
+    shutil.copytree(Path(tracker.uri.removeprefix("sqlite:///")).parent, tmp_path / "store")
+    dying = MlflowTracker(f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "store" / "artifacts")
+    with dying.invocation(recipe, "mini", "cpu", folder) as invocation:
+        invocation.row(row("first"))
+        (tmp_path / "store" / "mlflow.db").write_bytes(b"not a database any more" * 1000)
+        for name in ("second", "third"):
+            invocation.row(row(name))
+        invocation.finished(row("fourth"))
+        invocation.verdicts(Verdicts())
+        invocation.files([tmp_path])
+    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+    warning = capsys.readouterr().err
+    assert warning.count("warning: tracking to") == 1 and "unsent.jsonl" in warning
+
+    with pytest.raises(RequestError, match="failed again"):
+        send_unsent(tmp_path / "results", dying)
+    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+
+    assert send_unsent(tmp_path / "results", tracker) == 2
+    assert not list(folder.iterdir()) and send_unsent(tmp_path / "results", tracker) == 0
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    names = [run.info.run_name for run in tracker.client.search_runs([experiment])]
+    assert names.count("second / FoSS=0") == names.count("third / FoSS=0") == 1
+
+
+def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker, recipe, tmp_path):
+    with pytest.raises(KeyboardInterrupt), tracker.invocation(recipe, "mini", "cuda", tmp_path):
+        raise KeyboardInterrupt
+    experiment = tracker.client.get_experiment_by_name("demo").experiment_id
+    (parent,) = tracker.client.search_runs([experiment], filter_string="tags.device = 'cuda'")
+    assert parent.info.status == "KILLED"
+
+
+def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from harness.show.tracking import open_tracker\n"
+        f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
+        "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
+        "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
+        "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    assert not any(tmp_path.iterdir())
+    assert isinstance(open_tracker("none", tmp_path), NullTracker)
+
+
+def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
+    code = (
+        "import sys; sys.modules['mlflow'] = None\n"
+        "from pathlib import Path; from harness.errors import RequestError\n"
+        "from harness.show.tracking import open_tracker\n"
+        f"try: open_tracker(None, Path({str(tmp_path)!r}))\n"
+        "except RequestError as error: print(error)"
+    )
+    assert "--tracking none" in subprocess.check_output([sys.executable, "-c", code], text=True)
+
+
+def test_a_store_that_does_not_answer_is_refused_at_once_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(RequestError, match="does not answer") as caught:
+        open_tracker("http://user:secret@127.0.0.1:9/", tmp_path)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
