@@ -112,7 +112,7 @@ def test_modules_that_import_each_other_are_followed_once(plugin):
     write(plugin, method="from . import other", other="import borrower.method\nimport borrower.deep.lender")
     found = sources.closure("borrower.method")
     assert set(found) == {f"borrower{name}" for name in (".method", ".other", ".deep.lender")}
-    assert found["borrower.deep"] == plugin / "deep" / "__init__.py"
+    assert found["borrower.deep.lender"] == plugin / "deep" / "lender.py"
 
 
 def test_a_relative_import_counts_from_the_module_s_package(plugin):
