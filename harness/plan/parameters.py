@@ -1,5 +1,8 @@
 """Parameters of methods and tasks: read from `__init__`, validated by type, unknown keys refused with a suggestion.
 
+A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so that every parameter is
+refused in the same words. Floats are finite.
+
 A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
 """
 
@@ -58,7 +61,7 @@ def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
         place = inspect.unwrap(owner)
         module = place.__globals__ if inspect.isfunction(place) else vars(sys.modules[place.__module__])
         alone = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
-        found |= typing.get_type_hints(alone, {**vars(place), **module})
+        found |= typing.get_type_hints(alone, {**vars(place), **module}, include_extras=True)
     return found
 
 
@@ -77,7 +80,9 @@ def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]
         for p in known.values()
     }
     model = create_model(
-        "Parameters", __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True), **fields
+        "Parameters",
+        __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False),
+        **fields,
     )
     try:
         checked = model(**{private(n): v for n, v in given.items()})
