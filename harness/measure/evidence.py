@@ -92,12 +92,10 @@ def _derived(row: Row) -> tuple[dict[str, float | None], dict[str, list[float] |
     summary = decide(of_row(timing["processes"]), exploratory=row["scale"] == "mini", objections=timing["objections"])
     if row["speed_baseline"] is None:  # an analysis, which names its ratios
         summary.speedup = summary.interval = None
-    limit = row["counters"].get("limit")
     interval, hot = summary.interval, summary.hot_interval
-    metrics = _metrics(summary, limit)
+    metrics = _metrics(summary)
     intervals = {
         "speedup": list(interval) if interval else None,
-        "share_of_limit": [end / limit for end in interval] if interval and limit else None,
         "hot_loop_speedup": list(hot) if hot else None,
     }
     for name, ratio in (timing.get("ratios") or {}).items():
@@ -119,8 +117,8 @@ def _over_processes(values: Sequence[float | None]) -> tuple[float | None, list[
     return median(known), list(interval) if interval else None
 
 
-def _metrics(summary: Summary, limit: float | None) -> dict[str, float | None]:
-    """Seconds of a pass (`wall_clock_s`) and of an item (`latency_s`), the speedup and its share of a counted limit."""
+def _metrics(summary: Summary) -> dict[str, float | None]:
+    """Seconds of a pass (`wall_clock_s`) and of an item (`latency_s`), and the speedup."""
     return {
         "wall_clock_s": summary.method_s,
         "latency_s": summary.method_item_s,  # of one item: context, sentence, prompt, stream
@@ -129,7 +127,6 @@ def _metrics(summary: Summary, limit: float | None) -> dict[str, float | None]:
         "baseline_latency_s": summary.baseline_item_s,
         "speedup": summary.speedup,
         "hot_loop_speedup": summary.hot,
-        "share_of_limit": summary.speedup / limit if summary.speedup is not None and limit else None,
     }
 
 

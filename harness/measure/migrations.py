@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, cast
 
 from harness.measure.evidence import state
 from harness.measure.timing import MOST_TIMES
 
-FITTED_LIMITS = ("limit", "share_of_limit")  # metrics that schema 2 took from a formula fitted to the run itself
+DROPPED = ("limit", "share_of_limit")  # what schema 2 held a speedup against: a formula fitted to the run, or a count
+NUMBERS = ("metrics", "intervals", "counters")
 
 
 def restated(row: dict[str, Any]) -> dict[str, Any]:
@@ -16,17 +18,13 @@ def restated(row: dict[str, Any]) -> dict[str, Any]:
     It supports no claim: every process timed the same items, the answers of the timed calls were thrown away, and
     calls of fast layers followed each other with nothing between them.
     """
+    row = {**row, **{group: _without(row[group], DROPPED) for group in NUMBERS if group in row}}
     timing = row.get("timing")
     if not timing:
         return row
-    paired = row["speed_baseline"] is not None
-    metrics = {name: value for name, value in row["metrics"].items() if name not in FITTED_LIMITS}
-    intervals = {name: ends for name, ends in row["intervals"].items() if name not in FITTED_LIMITS}
-    items = _items(row)
+    paired, items = row["speed_baseline"] is not None, _items(row)
     new = {
         **row,
-        "metrics": metrics,
-        "intervals": intervals,
         "timing": {
             "processes": [_process(process, items, paired) for process in timing["processes"]],
             "objections": [
@@ -39,6 +37,10 @@ def restated(row: dict[str, Any]) -> dict[str, Any]:
     }
     state(cast(Any, new))
     return new
+
+
+def _without(numbers: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in numbers.items() if name not in names}
 
 
 def _items(row: dict[str, Any]) -> int:

@@ -17,7 +17,6 @@ OWN = (
     # what a timing sample says (`harness.measure.evidence`)
     Metric("speedup", unit="×", better="higher", kind="speed", relative=True),
     Metric("hot_loop_speedup", "hot loop", "×", "higher", "speed", relative=True),
-    Metric("share_of_limit", better="higher", kind="speed"),
     Metric("wall_clock_s", "time of a pass", "s", "lower", "time"),
     Metric("baseline_wall_clock_s", "baseline's time of a pass", "s", "lower", "time"),
     Metric("latency_s", "time per item", "s", "lower", "time"),
@@ -44,7 +43,6 @@ OWN = (
     Metric("iterations", better="lower", kind="counter"),
     Metric("accepted_tokens", "accepted tokens an iteration", better="higher", kind="counter"),
     Metric("multiply_adds", better="lower", kind="counter"),
-    Metric("limit", "limit by multiply-adds", "×", "higher", "counter"),
 )
 
 

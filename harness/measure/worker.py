@@ -131,7 +131,6 @@ def fit(request: Request) -> Response:
         expected = theirs.arrays("essence", key, exact)
         metrics |= cell.driver.fidelity(essence, expected)
         metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
-    costs = cell.driver.costs(method, cell.setting)
     _keep_answers(request, {"method": essence})
     return {
         "random": method.random_fit,
@@ -142,23 +141,13 @@ def fit(request: Request) -> Response:
         "fit_s": seconds["method"],
         "metrics": {name: m.value for name, m in metrics.items()},
         "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
-        "counters": cell.driver.counters(answers) | costs | _limit(cell, costs, manifests),
+        "counters": cell.driver.counters(answers) | cell.driver.costs(method, cell.setting),
         "described": described(*cell.task.measures, *method.measures),
         "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
         "examples": cell.task.examples(cell.setting, method, answers),
         "timing_counters": cell.driver.timing_counters(answers),
         "memory_mib": peak_resident(),
     }
-
-
-def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> dict[str, float]:
-    """`limit`, the speedup if time were multiply-adds, where both the method and its baseline count them."""
-    ours = costs.get("multiply_adds")
-    if not ours or "speed_baseline" not in manifests:
-        return {}
-    baseline = cell.opened("speed_baseline", manifests["speed_baseline"])
-    theirs = cell.driver.costs(baseline, cell.setting).get("multiply_adds")
-    return {"limit": theirs / ours} if theirs else {}
 
 
 def timed(request: Request) -> Response:

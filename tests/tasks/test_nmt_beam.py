@@ -243,7 +243,6 @@ def test_facts_name_the_search_the_bleu_and_the_curve(prepare):
     task, setting = prepare()
     facts = setting.facts
     assert (facts["beam"], facts["longest"], facts["length_penalty"]) == (2, 100, 1.0)
-    assert "limit" not in facts  # a counter's name
     assert "tok:13a" in facts["bleu_signature"]
     curve = task.series(setting, [])["model_validation_perplexity"]
     assert len(curve) == TINY.epochs == len(facts["validation_perplexity_by_epoch"].split())

@@ -138,8 +138,6 @@ class _Judge:
 
     def _equal(self, row: Row) -> float | None:
         """The metric where both sides take equally long; None for one that does not compare two times."""
-        if self.claim.metric == "share_of_limit":
-            return 1 / (value_of(row, "limit") or 1.0)
         if self.claim.metric in (ratios := _ratios(row)):
             equal: float | None = ratios[self.claim.metric].get("equal")
             return equal

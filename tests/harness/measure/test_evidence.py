@@ -38,12 +38,6 @@ def test_seconds_are_of_a_pass_and_of_an_item_and_a_loop_stands_apart():
     assert made["intervals"]["hot_loop_speedup"] == pytest.approx([9, 9])
 
 
-def test_a_counted_limit_gives_a_share_of_it():
-    made = row(shape=(6, 4), spread=0.1, counters={"limit": 4.0})
-    assert made["metrics"]["share_of_limit"] == pytest.approx(0.5)
-    assert made["intervals"]["share_of_limit"] == pytest.approx([0.45, 0.55])
-
-
 def test_objections_and_the_scale_decide_as_well():
     assert row(objections=["fidelity"])["timing"]["decision"] == "no claim"
     assert row(shape=(1, 2), scale="mini")["timing"]["decision"] == "exploratory"
@@ -57,26 +51,25 @@ def test_a_side_alone_states_times_and_neither_speedup_nor_decision():
 
 
 def test_what_no_longer_follows_is_no_longer_stated():
-    made = row(hot=3.0, counters={"limit": 4.0})
+    made = row(hot=3.0)
     made["timing"] = timing(2.0, shape=(5, 4))  # too few processes for an interval
-    made["counters"] = {}
-    assert {"interval of speedup", "share_of_limit", "hot_loop_speedup"} <= set(altered(made))
+    assert {"interval of speedup", "hot_loop_speedup"} <= set(altered(made))
     state(made)
-    assert made["intervals"] == {} and not {"share_of_limit", "hot_loop_speedup"} & set(made["metrics"])
+    assert made["intervals"] == {} and "hot_loop_speedup" not in made["metrics"]
     assert altered(made) == []
 
 
 STATED = {
-    "metrics": ("speedup", "share_of_limit", "hot_loop_speedup", "wall_clock_s", "latency_s", "latency_std_s",
+    "metrics": ("speedup", "hot_loop_speedup", "wall_clock_s", "latency_s", "latency_std_s",
                 "baseline_wall_clock_s", "baseline_latency_s"),
     "timing": ("noise_floor", "repeat", "items", "timed_items", "outliers", "decision"),  # not the words of `reason`
-    "intervals": ("speedup", "share_of_limit", "hot_loop_speedup"),
+    "intervals": ("speedup", "hot_loop_speedup"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in STATED.items() for name in names])
 def test_every_stated_name_is_checked(group, name):
-    made = row(hot=3.0, counters={"limit": 4.0})
+    made = row(hot=3.0)
     assert altered(made) == []
     edited = copy.deepcopy(made)
     value = edited[group][name]

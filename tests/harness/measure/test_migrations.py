@@ -70,12 +70,12 @@ def test_the_speedup_becomes_the_median_over_processes_of_summed_times():
     assert new["metrics"]["latency_s"] == pytest.approx(new["metrics"]["wall_clock_s"] / 7)
 
 
-def test_a_limit_fitted_by_the_run_is_gone_and_a_counted_one_stays():
-    new = migrate(old(PAIRS), "f")
-    assert not {"limit", "share_of_limit"} & {*new["metrics"], *new["intervals"]}
-    new = migrate(old(PAIRS, counters={"limit": 6.0}), "f")
-    assert new["metrics"]["share_of_limit"] == 0.5 and new["intervals"]["share_of_limit"] == [1 / 6, 1.0]
-    assert "limit" not in new["metrics"]
+@pytest.mark.parametrize("timed", [True, False])
+def test_limits_of_the_speedup_are_gone_and_other_numbers_stay(timed):
+    row = old(PAIRS, counters={"limit": 6.0, "multiply_adds": 3.0})
+    new = migrate(row if timed else {**row, "timing": None}, "f")
+    assert not {"limit", "share_of_limit"} & {*new["metrics"], *new["intervals"], *new["counters"]}
+    assert new["counters"] == {"multiply_adds": 3.0} and new["metrics"]["perplexity"] == 8.0
 
 
 def test_a_compared_row_claims_nothing_and_says_why():

@@ -106,11 +106,8 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
     assert row["metrics"]["speedup"] > 0
     if task == "toy-layer":
         assert row["metrics"]["precision_at_1"] == pytest.approx(1, abs=0.15)
-        limit = row["counters"]["limit"]  # all 100 words against the ones seen
-        assert limit > 1
-        assert row["metrics"]["share_of_limit"] == pytest.approx(row["metrics"]["speedup"] / limit)
-    if task == "toy-questions":  # nothing is counted that would allow more or less
-        assert not {"limit", "share_of_limit"} & {*row["counters"], *row["metrics"]}
+        assert row["counters"]["multiply_adds"] > 0
+    if task == "toy-questions":
         phases = [process["phases"]["speed_baseline"]["seconds"]["retrieve"] for process in row["timing"]["processes"]]
         clocks = [
             sum(sum(pair["baseline_ns"]) for pair in process["pairs"]) / len(process["pairs"]) / 1e9
