@@ -196,6 +196,6 @@ def _finish(
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")
-    aside.replace(path)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value, indent=1, sort_keys=True), encoding="utf-8")
+    new.replace(path)

@@ -117,8 +117,8 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
 
 
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
-    """Build aside and rename; the same datastore already there is left alone, anything else is refused. Two builds of
-    one output at once would write into the same files: the second waits for the first."""
+    """Build under another name and rename; the same datastore already there is left alone, anything else is refused.
+    Two builds of one output at once would write into the same files: the second waits for the first."""
     from harness.measure.artifacts import exclusive
     from methods.knnlm.datastore import Datastore
 

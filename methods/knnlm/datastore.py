@@ -26,6 +26,7 @@ import numpy as np
 from harness.contracts import KeyKind, LanguageModel
 from harness.errors import RequestError
 from harness.progress import Progress
+from methods.nearest.vectors import Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,34 +57,17 @@ def datastore_key(model: LanguageModel, reference: Sequence[NDArray[np.int64]], 
 
 
 @dataclass(frozen=True, slots=True)
-class Datastore:
-    """An opened datastore; arrays are memory-mapped and read-only."""
+class Datastore(Vectors):
+    """An opened datastore: keys that an index searches, and what they lead to. Arrays are memory-mapped, read-only."""
 
-    folder: Path
-    metadata: dict[str, Any]
-    keys: NDArray[np.float16]
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
-
-    @property
-    def entries(self) -> int:
-        """N."""
-        return len(self.values)
-
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return int(self.keys.shape[1])
+    metadata: dict[str, Any]
 
     @property
     def bytes(self) -> int:
         """Size on disk of the arrays."""
         return sum(self.metadata["bytes"].values())
-
-    @property
-    def largest_norm(self) -> float:
-        """The largest ||key||: bounds the rounding error of distances."""
-        return float(self.metadata["largest_norm"])
 
     def successors(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The entry after each entry in its stream, -1 where the stream ends. Same shape as ids."""
@@ -111,7 +95,7 @@ class Datastore:
             "offsets": (metadata["streams"] + 1,),
         }
         arrays = {name: _map(folder / f"{name}.npy", shape, DTYPES[name], metadata) for name, shape in shapes.items()}
-        return cls(folder, metadata, arrays["keys"], arrays["values"], arrays["offsets"])
+        return cls(folder=folder, metadata=metadata, largest_norm=float(metadata["largest_norm"]), **arrays)
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything: checksums, values inside the vocabulary, offsets in order. Raises `RequestError`."""

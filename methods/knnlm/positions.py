@@ -18,26 +18,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+STATISTICS = ("max_log_prob", "entropy")
+
+
 @dataclass(frozen=True, slots=True)
 class Positions:
     """Consecutive predicted tokens of one stream, on the CPU.
 
     start: place of the first among the stream's predicted tokens (0 is token 1 of the stream). queries float32 [t, d],
-    targets int64 [t], log_prob float32 [t] of the LM.
+    targets int64 [t], log_prob float32 [t] of the LM. max_log_prob, entropy: float32 [t] (nats) of its distribution,
+    None unless asked for.
     """
 
     start: int
     queries: NDArray[np.float32]
     targets: NDArray[np.int64]
     log_prob: NDArray[np.float32]
+    max_log_prob: NDArray[np.float32] | None = None
+    entropy: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
 
 
-def read(model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases) -> Iterator[Positions]:
-    """The positions of a stream, block by block, the model's work under the phase `lm`."""
-    blocks = iter(model.encode(stream, key=key))
+def read(
+    model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases, statistics: bool = False
+) -> Iterator[Positions]:
+    """The positions of a stream, block by block, the model's work under the phase `lm`; `statistics` asks for entropy
+    and the largest log-probability."""
+    blocks = iter(model.encode(stream, key=key, statistics=statistics))
     while True:
         with phases("lm"):  # the model works when the next block is asked for
             block = next(blocks, None)
@@ -50,26 +59,29 @@ def read(model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: 
                 block.keys.float().cpu().numpy(),
                 block.targets.cpu().numpy(),
                 block.log_prob.float().cpu().numpy(),
+                *(None if one is None else one.float().cpu().numpy() for one in (block.max_log_prob, block.entropy)),
             )
         yield positions
 
 
 def read_shared(
-    model: LanguageModel, streams: Sequence[NDArray[np.int64]], key: KeyKind, shared: Shared
+    model: LanguageModel, streams: Sequence[NDArray[np.int64]], key: KeyKind, shared: Shared, statistics: bool = False
 ) -> list[Positions]:
-    """One `Positions` per stream, computed once for all cells of a quality pass."""
+    """One `Positions` per stream, as `read` gives them, computed once for all cells of a quality pass."""
+    empty = {"queries": np.empty((0, model.key_dimension(key)), np.float32), "log_prob": np.empty(0, np.float32)}
+    if statistics:
+        empty |= {name: np.empty(0, np.float32) for name in STATISTICS}
 
     def compute() -> dict[str, NDArray[np.float32]]:
-        blocks = [block for stream in streams for block in read(model, stream, key, NoPhases())]
-        width = model.key_dimension(key)
+        blocks = [block for stream in streams for block in read(model, stream, key, NoPhases(), statistics)]
         return {
-            "queries": np.concatenate([np.empty((0, width), np.float32), *(block.queries for block in blocks)]),
-            "log_prob": np.concatenate([np.empty(0, np.float32), *(block.log_prob for block in blocks)]),
+            name: np.concatenate([none, *(getattr(block, name) for block in blocks)]) for name, none in empty.items()
         }
 
-    arrays = shared.arrays("positions", {"model": model.hash, "key": key, "text": corpus_hash(streams)}, compute)
+    wanted = {"model": model.hash, "key": key, "text": corpus_hash(streams), "statistics": statistics}
+    arrays = shared.arrays("positions", wanted, compute)
     return [
-        Positions(0, arrays["queries"][low:high], stream[1:], arrays["log_prob"][low:high])
+        Positions(start=0, targets=stream[1:], **{name: arrays[name][low:high] for name in empty})
         for stream, (low, high) in zip(streams, spans(streams), strict=True)
     ]
 

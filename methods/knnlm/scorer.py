@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
-from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.errors import RequestError
@@ -18,11 +19,9 @@ from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from harness.progress import Progress
 from methods.knnlm.datastore import corpus_hash
-from methods.knnlm.index import EXACT, Backend, IndexOptions
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import full_batches, read, read_shared, searched, spans
-from methods.knnlm.ranges import within
-from methods.knnlm.retrieval import Distance, RetrievalOptions, Retriever, build_retriever, open_retriever
+from methods.knnlm.search import DatastoreOptions, DatastoreSearch, build_search, open_search
 from methods.knnlm.tuning import tune
 
 if TYPE_CHECKING:
@@ -48,18 +47,16 @@ COUNTERS = (
     baseline="lm",
     summary="LM mixed with the nearest neighbours of its context in a datastore",
 )
-class KnnLm(TokenScoring):
+@dataclass(kw_only=True)
+class KnnLm(DatastoreOptions, TokenScoring):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 
-    k, key, distance: neighbours, the representation searched, whose distances count (see `methods.knnlm.retrieval`).
-    index, nlist, nprobe, code_size, links, ef: the backend and its parameters (see `methods.knnlm.index`).
-    lambda, temperature: a number, or `tuned` on the validation text.
     foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
         tokens left out at a higher fraction include those at a lower one.
     batch: queries searched in one call. They are collected across windows and streams until there are so many, that a
         search costs as much per query with few positions searched as with all; what is held meanwhile is at most
-        batch x (4 d + 45 k) bytes, d the width of the keys. device: of the search; `model` is the model's own.
-    memory_gb: bound of the keys that exact search holds in memory.
+        batch x (4 d + 45 k) bytes, d the width of the keys.
+    The others: see `DatastoreOptions`.
     """
 
     measures = (
@@ -67,47 +64,12 @@ class KnnLm(TokenScoring):
         Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
-    def __init__(
-        self,
-        *,
-        k: int = 1024,
-        key: KeyKind = "last_ffn_input",
-        index: Backend = "flat",
-        distance: Distance = "exact",
-        nlist: int = 0,
-        nprobe: int = 32,
-        code_size: int = 0,
-        links: int = 16,
-        ef: int = 1024,
-        lambda_: float | Literal["tuned"] = "tuned",
-        temperature: float | Literal["tuned"] = "tuned",
-        foss: float = 0.0,
-        seed: int = 0,
-        batch: int = 1024,
-        device: Literal["model", "cpu", "cuda"] = "model",
-        memory_gb: float = 8.0,
-    ) -> None:
-        for name, value, most in (("lambda", lambda_, 1.0), ("temperature", temperature, np.inf), ("foss", foss, 1.0)):
-            if value != "tuned":
-                within(f"knnlm: {name}", value, 0, most)
-        within("knnlm: batch", batch, 1)
-        if temperature == 0:
-            raise RequestError(f"knnlm: temperature={temperature} is not above 0")
-        self.lambda_ = lambda_
-        self.temperature = temperature
-        self.foss = foss
-        self.seed = seed
-        self.device = device
-        self.batch = batch
-        options = IndexOptions(index, nlist, nprobe, code_size, links, ef, seed)
-        self.options = RetrievalOptions(k, key, distance, options, "cpu", memory_gb)
-        self._retriever: Retriever | None = None
-        self._mix: tuple[float, float] | None = None  # lambda, temperature
+    foss: Annotated[float, Field(ge=0, le=1)] = 0.0
+    batch: Annotated[int, Field(ge=1)] = 1024
 
-    @property
-    def random_fit(self) -> bool:
-        """Quantisers are trained by k-means, graphs built by several threads; exact search has nothing to fit."""
-        return self.options.index.backend not in EXACT
+    def __post_init__(self) -> None:
+        self.opened: DatastoreSearch | None = None
+        self._weights: tuple[float, float] | None = None  # lambda, temperature
 
     def fit(
         self,
@@ -118,10 +80,10 @@ class KnnLm(TokenScoring):
     ) -> None:
         """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
         built or tuned from the same data with the same parameters is not built or tuned again."""
-        key = build_retriever(model, reference, artifacts, self._placed(model))
+        key = build_search(model, reference, artifacts, self)
         values = {"lambda": self.lambda_, "temperature": self.temperature}
         if "tuned" in values.values():
-            parts = {"validation": corpus_hash(validation), "datastore": key, **self.options.search_key(), **values}
+            parts = {"validation": corpus_hash(validation), "datastore": key, **self.search_key(), **values}
 
             def search_and_tune(folder: Path) -> None:
                 tuned = self._tune(model, validation, self._opened(model, artifacts))
@@ -135,8 +97,8 @@ class KnnLm(TokenScoring):
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         """Map datastore and index. Exact search reads its keys when it is first used, which a quality pass with shared
         neighbours never does; a timed pass does so in its warm-up, outside all phases."""
-        self._retriever = self._opened(subject, artifacts)
-        self._mix = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
+        self.opened = self._opened(subject, artifacts)
+        self._weights = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
 
     def score(
         self,
@@ -145,7 +107,7 @@ class KnnLm(TokenScoring):
         phases: Phases,
         shared: Shared | None = None,
     ) -> list[TokenScores]:
-        retriever, (lambda_, temperature) = self._ready()
+        datastore, (lambda_, temperature) = self.ready()
         masks = [searched(stream, self.foss, self.seed) for stream in streams]
         wanted = np.concatenate([np.empty(0, np.bool_), *masks])
         targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
@@ -156,7 +118,7 @@ class KnnLm(TokenScoring):
             found = self._found_before(model, streams, wanted, log_probs, shared)
         for places, near, ids in found:
             with phases("interpolate"):
-                agreeing = log_knn(near, retriever.hits(ids, targets[places]), temperature)
+                agreeing = log_knn(near, datastore.hits(ids, targets[places]), temperature)
                 log_probs[places] = interpolate(log_probs[places], agreeing, lambda_)
         return [
             TokenScores(log_probs[low:high], {"tokens": high - low, "searches": int(mask.sum())})
@@ -166,12 +128,12 @@ class KnnLm(TokenScoring):
     def counters(self) -> dict[str, float]:
         """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
         the weights in use, tuned or given."""
-        retriever, (lambda_, temperature) = self._ready()
+        datastore, (lambda_, temperature) = self.ready()
         return {
-            "k": min(self.options.k, retriever.store.entries),
-            "entries": retriever.store.entries,
-            "datastore_bytes": retriever.store.bytes,
-            "index_bytes": retriever.index.bytes,
+            "k": min(self.k, datastore.store.entries),
+            "entries": datastore.store.entries,
+            "datastore_bytes": datastore.store.bytes,
+            "index_bytes": datastore.index.bytes,
             "lambda": lambda_,
             "temperature": temperature,
         }
@@ -197,19 +159,19 @@ class KnnLm(TokenScoring):
         phases: Phases,
     ) -> Iterator[Found]:
         """Read the streams, filling in log p_LM [T], and search what is wanted [T], batch by batch."""
-        retriever, _ = self._ready()
-        retriever.index.load()
+        datastore, _ = self.ready()
+        datastore.index.load()
 
         def asked() -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
             for stream, (low, _) in zip(streams, spans(streams), strict=True):
-                for block in read(model, stream, self.options.key, phases):
+                for block in read(model, stream, self.key, phases):
                     start = low + block.start
                     log_probs[start : start + len(block)] = block.log_prob
                     rows = np.flatnonzero(wanted[start : start + len(block)])
                     yield start + rows, block.queries[rows]
 
         for places, queries in full_batches(asked(), self.batch):
-            yield places, *retriever.search(queries, phases)
+            yield places, *datastore.search(queries, phases)
 
     def _found_before(
         self,
@@ -220,8 +182,8 @@ class KnnLm(TokenScoring):
         shared: Shared,
     ) -> Iterator[Found]:
         """The same from what the cells of a quality pass share, where all positions are searched."""
-        texts = read_shared(model, streams, self.options.key, shared)
-        near, ids = self._ready()[0].search_shared(texts, corpus_hash(streams), shared)
+        texts = read_shared(model, streams, self.key, shared)
+        near, ids = self.ready()[0].search_shared(texts, corpus_hash(streams), shared)
         for text, (low, high) in zip(texts, spans(streams), strict=True):
             log_probs[low:high] = text.log_prob
         places = np.flatnonzero(wanted)
@@ -230,7 +192,7 @@ class KnnLm(TokenScoring):
             yield part, near[part], ids[part]
 
     def _tune(
-        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], retriever: Retriever
+        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], datastore: DatastoreSearch
     ) -> dict[str, float]:
         total = sum(max(len(stream) - 1, 0) for stream in validation)
         if not total:
@@ -238,11 +200,11 @@ class KnnLm(TokenScoring):
         log_lm, distances, hits = [], [], []
         progress, phases, done = Progress(), NoPhases(), 0
         for stream in validation:
-            for block in read(model, stream, self.options.key, phases):
-                near, ids = retriever.search(block.queries, phases)
+            for block in read(model, stream, self.key, phases):
+                near, ids = datastore.search(block.queries, phases)
                 log_lm.append(block.log_prob)
                 distances.append(near)
-                hits.append(retriever.hits(ids, block.targets))
+                hits.append(datastore.hits(ids, block.targets))
                 done += len(block)
                 progress.update("neighbours of validation text", done, total, "tokens")
         tuned = tune(
@@ -259,16 +221,13 @@ class KnnLm(TokenScoring):
             "validation_lm_perplexity": float(np.exp(tuned.lm_loss)),
         }
 
-    def _placed(self, model: LanguageModel) -> RetrievalOptions:
-        return replace(self.options, device=model.device if self.device == "model" else self.device)
+    def _opened(self, model: LanguageModel, artifacts: Artifacts) -> DatastoreSearch:
+        if self.opened is None or self.opened.store.folder != artifacts.path("datastore"):
+            self.opened = open_search(model, artifacts, self)  # `fit` and `open` in one process load the keys once
+        return self.opened
 
-    def _opened(self, model: LanguageModel, artifacts: Artifacts) -> Retriever:
-        if self._retriever is not None and self._retriever.store.folder == artifacts.path("datastore"):
-            return self._retriever  # `fit` and `open` in one process load the keys once
-        self._retriever = open_retriever(model, artifacts, self._placed(model))
-        return self._retriever
-
-    def _ready(self) -> tuple[Retriever, tuple[float, float]]:
-        if self._retriever is None or self._mix is None:
+    def ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
+        """What is searched, and lambda and temperature in use. Raises `RuntimeError` before `fit` or `open`."""
+        if self.opened is None or self._weights is None:
             raise RuntimeError("knnlm answers after fit or open")
-        return self._retriever, self._mix
+        return self.opened, self._weights

@@ -23,10 +23,11 @@ from harness.measure.drawing import passes
 from harness.measure.phases import NoPhases
 from harness.measure.timing import Side, measure
 from harness.progress import Progress
-from methods.ralmspec.ralm import RalmSeq, RalmSpec
-from methods.ralmspec.retrieval.passages import PassageCache
-from methods.ralmspec.retrieval.retrievers import RetrieverOptions, build_retriever, open_retriever, passages_hash
-from methods.ralmspec.saving import AsynchronousSaving
+from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
+from methods.ralmspec.passages.cache import PassageCache
+from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
+from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.retriever import RetrieverOptions
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"
 ROUNDS, PASSAGES, WORDS, SENTENCE = (15, 60_000, 8000, 60) if STRICT else (5, 12_000, 4000, 60)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from time import perf_counter
 
-import numpy as np
 import pytest
 import torch
 
-from methods.knnlm.datastore import Datastore
-from methods.knnlm.flat import FlatIndex
+from methods.nearest.flat import FlatIndex
+from methods.nearest.vectors import Vectors
 
 ENTRIES = int(os.environ.get("SEARCH_BENCHMARK_ENTRIES", "100000"))
 WIDTH, K = 256, 1024
@@ -32,8 +31,7 @@ def keys() -> torch.Tensor:
 def index(keys, tmp_path_factory) -> FlatIndex:
     folder = tmp_path_factory.mktemp("store")
     norm = float(keys.float().norm(dim=1).max()) * 1.001
-    values, offsets = np.zeros(ENTRIES, np.int32), np.asarray([0, ENTRIES])
-    index = FlatIndex(Datastore(folder, {"largest_norm": norm}, keys.numpy(), values, offsets))
+    index = FlatIndex(Vectors(folder, keys.numpy(), norm))
     index.load()
     return index
 

@@ -255,13 +255,15 @@ ASK = """
 import json, sys
 from harness import sources
 print(json.dumps({
-    "row": sources.digest("harness.measure.worker", "methods.ralmspec.ralm:RaLMSpec", "tasks.qa_latency:QaLatency"),
+    "row": sources.digest(
+        "harness.measure.worker", "methods.ralmspec.passages.methods:RalmSpec", "tasks.qa_latency:QaLatency"
+    ),
     "other row": sources.digest("harness.measure.worker", "methods.softmax.l2s:L2S", "tasks.ptb_next_word:PtbNextWord"),
     **{name: sources._digest(sources.closure(name, leaving=sources.FRAME)) for name in sys.argv[1:]},
     "imported": sorted({"torch", "numpy", "methods", "tasks"} & set(sys.modules)),
 }))
 """
-INDEXES, DATASTORES = "methods.ralmspec.retrieval.retrievers", "methods.knnlm.builder"
+INDEXES, DATASTORES = "methods.ralmspec.passages.opening", "methods.knnlm.builder"
 MODEL, CONTEXTS = "tasks.models.lstm", "tasks.ptb_next_word"
 ALL = {"row", "other row", INDEXES, DATASTORES, MODEL, CONTEXTS}
 
@@ -284,9 +286,11 @@ def tree(tmp_path_factory):
 @pytest.mark.parametrize(
     ("file", "changes"),
     [
-        ("methods/knnlm/flat.py", {"row", INDEXES}),  # exact search, which RaLMSpec borrows
-        ("methods/knnlm/faiss_index.py", {"row", INDEXES}),  # HNSW construction
-        ("methods/knnlm/datastore.py", {"row", INDEXES, DATASTORES}),
+        ("methods/nearest/flat.py", {"row", INDEXES}),  # exact search, which families share
+        ("methods/nearest/faiss_index.py", {"row", INDEXES}),  # HNSW construction
+        ("methods/nearest/vectors.py", {"row", INDEXES, DATASTORES}),
+        ("methods/knnlm/datastore.py", {DATASTORES}),
+        ("methods/ralmspec/core/scheduler.py", {"row"}),  # how speculation goes builds no index
         ("methods/softmax/screening.py", {"other row"}),
         ("tasks/jfleg_gec.py", set()),
         ("tasks/words.py", {"other row", CONTEXTS}),

@@ -1,4 +1,4 @@
-"""kNN-LM end to end on random models: against plain Python, alone and side by side, live and from shared results."""
+"""kNN-LM end to end on random models: against plain Python, alone and together, live and from shared results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
 from harness.measure.phases import NoPhases, PhaseTimer
+from harness.plan.parameters import validate
 from methods.knnlm.lm import Lm
-from methods.knnlm.positions import full_batches, searched
+from methods.knnlm.positions import full_batches, read, read_shared, searched
 from methods.knnlm.scorer import KnnLm
 
 from .conftest import text
@@ -68,7 +70,7 @@ def test_scores_agree_with_plain_python(model, fitted, k):
         assert answer.log_probs.dtype == np.float64
 
 
-def test_streams_side_by_side_score_as_one_by_one(model, fitted):
+def test_streams_together_score_as_one_by_one(model, fitted):
     method = fitted(**FIXED, foss=0.4)
     together = method.score(model, EVALUATION, NO_PHASES)
     for stream, answer in zip(EVALUATION, together, strict=True):
@@ -138,16 +140,16 @@ def test_variants_of_one_index_search_the_evaluation_once(model, fitted, artifac
     asked = []
     for variant in ({}, {"foss": 0.5}, {"lambda_": 0.6}, {"temperature": 5.0}, {"k": 8}):
         method = fitted(**FIXED | variant)
-        method._retriever.index = _Counted(method._retriever.index)
+        method.opened.index = _Counted(method.opened.index)
         method.score(model, EVALUATION, NO_PHASES, shared)
-        asked.append(method._retriever.index.queries)
+        asked.append(method.opened.index.queries)
     positions = sum(len(s) - 1 for s in EVALUATION)
     assert asked == [positions, 0, 0, 0, positions]
 
 
 def test_a_live_pass_searches_only_what_foss_leaves(model, fitted):
     method = fitted(**FIXED, foss=0.5)
-    method._retriever.index = index = _Counted(method._retriever.index)
+    method.opened.index = index = _Counted(method.opened.index)
     answers = method.score(model, EVALUATION, NO_PHASES)
     assert index.queries == sum(a.counters["searches"] for a in answers) == 34 + 22 + 0 + 14
     assert sum(a.counters["tokens"] for a in answers) == 143
@@ -210,7 +212,7 @@ class _Slow:
 @pytest.mark.parametrize("batch", [10, 1024])
 def test_the_time_of_a_search_is_booked_as_search(model, fitted, batch):
     method, phases = fitted(**FIXED, foss=0.5, batch=batch), PhaseTimer()
-    method._retriever.index = index = _Slow(method._retriever.index)
+    method.opened.index = index = _Slow(method.opened.index)
     method.score(model, EVALUATION, phases)
     assert index.seconds >= 0.02 * math.ceil(70 / batch)
     assert phases.seconds["search"] >= index.seconds
@@ -221,7 +223,7 @@ def test_the_time_of_a_search_is_booked_as_search(model, fitted, batch):
 def test_searches_are_full_batches_over_windows_and_streams(model, fitted, foss, batch):
     """Windows of the model predict 16 tokens and then 8 each: no search may be as small as those are."""
     method = fitted(**FIXED, foss=foss, batch=batch)
-    method._retriever.index = index = _Counted(method._retriever.index)
+    method.opened.index = index = _Counted(method.opened.index)
     answers = method.score(model, EVALUATION, NO_PHASES)
     searches = int(sum(answer.counters["searches"] for answer in answers))
     assert index.calls == [batch] * (searches // batch) + [searches % batch] * (searches % batch > 0)
@@ -268,9 +270,9 @@ def test_any_batch_and_any_grouping_of_streams_gives_what_single_searches_give(
             for query, target, log_lm in zip(*columns, strict=True):
                 p = math.exp(log_lm)
                 if mask[place]:
-                    near, ids = method._retriever.index.search(query[None], 16)
+                    near, ids = method.opened.index.search(query[None], 16)
                     weights = np.exp((near[0, 0] - near[0]) / 20.0)
-                    agree = weights[method._retriever.store.values[ids[0]] == target].sum() / weights.sum()
+                    agree = weights[method.opened.store.values[ids[0]] == target].sum() / weights.sum()
                     p = 0.3 * agree + 0.7 * p
                 expected[-1].append(math.log(p))
                 place += 1
@@ -314,8 +316,8 @@ class _Agreeing:
 @pytest.mark.parametrize("lambda_", [0.1, 0.3, 0.7, 0.9])
 def test_log_probabilities_never_exceed_zero(model, fitted, lambda_, monkeypatch):
     method = fitted(**FIXED | {"lambda_": lambda_})
-    method._retriever.index = _Agreeing()
-    value = int(method._retriever.store.values[0])
+    method.opened.index = _Agreeing()
+    value = int(method.opened.store.values[0])
     real = model.encode
 
     def sure(stream, **options):
@@ -346,7 +348,7 @@ print(json.dumps([a.log_probs.tolist() for a in answers]))
 """
 
 
-def test_another_process_opens_what_was_fitted_and_answers_alike(model, fitted, artifacts):
+def test_another_process_opens_what_was_fitted_and_gives_the_same_answers(model, fitted, artifacts):
     parameters = {"k": 16, "index": "ivf-sq8", "nlist": 2, "foss": 0.25}
     here = fitted(**parameters).score(model, EVALUATION, NO_PHASES)
     given = {
@@ -370,26 +372,31 @@ def test_tuning_without_validation_text_is_refused(model, artifacts):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("name", "value"),
     [
-        ({"k": 0}, "k=0 is not at least 1"),
-        ({"foss": 1.5}, "foss=1.5 is not at most 1"),
-        ({"foss": np.nan}, "foss=nan is not a finite number"),
-        ({"lambda_": -0.1}, "lambda=-0.1 is not at least 0"),
-        ({"lambda_": np.nan}, "lambda=nan is not a finite number"),
-        ({"temperature": np.nan}, "temperature=nan is not a finite number"),
-        ({"temperature": np.inf}, "temperature=inf is not a finite number"),
-        ({"memory_gb": np.nan}, "memory_gb=nan is not a finite number"),
-        ({"memory_gb": -1.0}, "memory_gb=-1.0 is not at least 0"),
-        ({"index": "hnsw", "links": 1}, "links=1 is not at least 2"),  # faiss would end the process
-        ({"index": "hnsw", "ef": 0}, "ef=0 is not at least 1"),
-        ({"index": "ivf-sq8", "nprobe": 0}, "nprobe=0 is not at least 1"),
-        ({"index": "ivf-sq8", "seed": 2**31 - 1}, "seed=2147483647 is not at most 2147483646"),
-        ({"seed": -1}, "seed=-1 is not at least 0"),
-        ({"batch": 0}, "batch=0 is not at least 1"),
-        ({"temperature": 0.0}, "temperature=0.0 is not above 0"),
+        ("k", 0), ("foss", 1.5), ("foss", np.nan), ("lambda", -0.1), ("lambda", np.nan), ("temperature", np.nan),
+        ("temperature", np.inf), ("temperature", 0.0), ("memory_gb", np.nan), ("memory_gb", -1.0), ("batch", 0),
+        ("links", 1),  # faiss would end the process
+        ("seed", 2**31 - 1), ("seed", -1),
     ],
-)
-def test_parameters_out_of_range_are_refused(parameters, message):
-    with pytest.raises(RequestError, match=message):
-        KnnLm(**parameters)
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused(name, value):
+    with pytest.raises(RequestError, match=rf"parameter '{name}' of method knnlm: .* \(given: {value}\)"):
+        validate(KnnLm, {name: value}, "method knnlm")
+
+
+def test_positions_carry_entropy_and_the_largest_log_probability_when_asked(model, tmp_path):
+    """Read block by block and from shared results: what the model's distributions say."""
+    shared, key = SharedResults(Cache(tmp_path)), "last_ffn_input"
+    for stream, whole in zip(EVALUATION, read_shared(model, EVALUATION, key, shared, statistics=True), strict=True):
+        rows = [block.log_distribution(torch.arange(len(block.targets))) for block in model.encode(stream)]
+        log_p = torch.cat(rows).double() if rows else torch.empty(0, 40)
+        entropy = -(log_p.exp() * log_p).sum(1).numpy()
+        parts = list(read(model, stream, key, NO_PHASES, statistics=True))
+        for found in (whole, *([parts[0]] if len(parts) == 1 else [])):
+            np.testing.assert_allclose(found.entropy, entropy, rtol=1e-4)
+            np.testing.assert_allclose(found.max_log_prob, log_p.max(1).values.numpy(), rtol=1e-4)
+        for name in ("entropy", "max_log_prob", "log_prob", "queries"):
+            np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+    assert read_shared(model, EVALUATION, key, shared)[0].entropy is None
+    assert next(read(model, EVALUATION[0], key, NO_PHASES)).max_log_prob is None

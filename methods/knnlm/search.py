@@ -1,0 +1,137 @@
+"""What every method on a datastore shares: its options, the datastore and index built once and opened in every process,
+and the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
+from harness.measure.phases import NoPhases
+from harness.progress import Progress
+from methods.knnlm.builder import datastore_artifact
+from methods.knnlm.datastore import Datastore, datastore_key
+from methods.knnlm.positions import Positions
+from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
+from methods.nearest.opening import build_index, index_key, needs_build, open_index
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Distance = Literal["exact", "approximate"]
+ROWS = 512  # positions searched at once when all are searched ahead
+
+
+@dataclass(kw_only=True)
+class DatastoreOptions(IndexOptions):
+    """What is searched, how, and how neighbours are mixed: the parameters that methods on a datastore inherit.
+
+    k: neighbours. key: the representation that is stored and searched. distance: `exact` measures what an approximate
+    index found again, to the stored keys (Khandelwal et al., 2020); `approximate` takes the index's own distances (He
+    et al., 2021; Alon et al., 2022). lambda, temperature: of the mixture, a number, or `tuned` on the validation text.
+    device: of the search; `model` is the model's own. memory_gb: bound of the keys that exact search holds in memory.
+    index to seed: see `IndexOptions`.
+    """
+
+    k: Annotated[int, Field(ge=1)] = 1024
+    key: KeyKind = "last_ffn_input"
+    distance: Distance = "exact"
+    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = "tuned"
+    temperature: Annotated[float, Field(gt=0)] | Literal["tuned"] = "tuned"
+    device: Literal["model", "cpu", "cuda"] = "model"
+    memory_gb: Annotated[float, Field(ge=0)] = 8.0
+
+    @property
+    def random_fit(self) -> bool:
+        """Quantisers are trained by k-means, graphs built by several threads; exact search has nothing to fit."""
+        return self.index not in EXACT
+
+    def search_key(self) -> dict[str, Any]:
+        """Everything apart from datastore and queries that can change an answer."""
+        return {"k": self.k, "distance": self.distance, **super().search_key()}
+
+
+class DatastoreSearch:
+    """An opened datastore with its index. `k` neighbours are found, by default as many as the options say."""
+
+    def __init__(self, store: Datastore, index: NeighborIndex, options: DatastoreOptions, k: int = 0) -> None:
+        self.store = store
+        self.index = index
+        self.options = options
+        self.k = k or options.k
+
+    def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending, ids int64 [n, k'],
+        k' = min(k, N); distance inf and id -1 where an approximate index found fewer. Distances are to the stored keys,
+        or the index's own, as `distance` says."""
+        with phases("search"):
+            distances, ids = self.index.search(queries, self.k)
+        if self.options.distance == "exact" and self.options.index not in EXACT:
+            from methods.nearest.distances import exact_distances, ranked
+
+            with phases("distance"):
+                return ranked(exact_distances(self.store, queries, ids), ids)
+        return distances, ids
+
+    def single_threaded(self) -> DatastoreSearch:
+        """The same for a thread that searches while others work."""
+        return DatastoreSearch(self.store, self.index.single_threaded(), self.options, self.k)
+
+    def hits(self, ids: NDArray[np.integer], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the entries ids [n, k] have the values targets [n]; False for id -1."""
+        same: NDArray[np.bool_] = (self.store.values[ids] == targets[:, None]) & (ids >= 0)
+        return same
+
+    def search_shared(
+        self, texts: Sequence[Positions], text_hash: str, shared: Shared
+    ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+        """Neighbours of all positions of the texts, in a row: distances float32 [T, k'], ids int32 (int64 where the
+        datastore needs it) [T, k'], searched once for all cells of a quality pass."""
+        key = {
+            "datastore": self.store.metadata["built_from"],
+            "text": text_hash,
+            **self.options.search_key(),
+            "k": self.k,
+        }
+
+        def compute() -> dict[str, NDArray[Any]]:
+            total, width = sum(map(len, texts)), min(self.k, self.store.entries)
+            distances = np.empty((total, width), np.float32)
+            ids = np.empty((total, width), np.int32 if self.store.entries < 1 << 31 else np.int64)
+            progress, done = Progress(), 0
+            for text in texts:
+                for start in range(0, len(text), ROWS):
+                    queries = text.queries[start : start + ROWS]
+                    part = slice(done, done + len(queries))
+                    distances[part], ids[part] = self.search(queries, NoPhases())
+                    done += len(queries)
+                    progress.update("neighbours", done, total, "tokens")
+            return {"distances": distances, "ids": ids}
+
+        arrays = shared.arrays("neighbours", key, compute)
+        return arrays["distances"], arrays["ids"]
+
+
+def build_search(
+    model: LanguageModel, reference: Sequence[NDArray[np.int64]], artifacts: Artifacts, options: DatastoreOptions
+) -> dict[str, Any]:
+    """Make the artifacts `datastore` and, for an approximate index, `index`; returns the datastore's key."""
+    key = datastore_key(model, reference, options.key)
+    folder = datastore_artifact(artifacts, model, reference, options.key)
+    if needs_build(options):
+        store = Datastore.open(folder, key)
+        artifacts.build("index", index_key(key, options), lambda folder: build_index(folder, store, options))
+    return key
+
+
+def open_search(model: LanguageModel, artifacts: Artifacts, options: DatastoreOptions) -> DatastoreSearch:
+    """Open what `build_search` made. Raises `RequestError` when it was built with another model or key."""
+    store = Datastore.open(artifacts.path("datastore"), {"model": model.hash, "key": options.key})
+    folder = artifacts.path("index") if needs_build(options) else None
+    device = model.device if options.device == "model" else options.device
+    index = open_index(store, options, folder, device=device, memory_gb=options.memory_gb)
+    return DatastoreSearch(store, index, options)

@@ -1,0 +1,40 @@
+"""Exact distances to stored keys, for re-ranking what an approximate index returned and for pointed entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from methods.nearest import kernels
+from methods.nearest.index import finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from methods.nearest.vectors import Vectors
+
+F = TypeVar("F", bound=np.floating)
+
+
+def exact_distances(vectors: Vectors, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Squared L2 distances [n, k] of queries [n, d] to the entries ids [n, k], from the stored keys; `inf` where the
+    id is -1. A pair's distance does not depend on the rest of the batch. Raises `RequestError` where a query is not
+    finite."""
+    return unrounded_distances(vectors, queries, ids).astype(np.float32)
+
+
+def unrounded_distances(vectors: Vectors, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The same in float64, by which exact search ranks: float32 makes nearly equal ones equal."""
+    out = np.empty(ids.shape, np.float64)
+    halves = vectors.keys.view(np.uint16)
+    for row, query in enumerate(finite(queries)):
+        kernels.distances(halves, np.maximum(ids[row], 0), query, out[row])
+    out[ids < 0] = np.inf
+    return out
+
+
+def ranked(distances: NDArray[F], ids: NDArray[np.int64]) -> tuple[NDArray[F], NDArray[np.int64]]:
+    """Rows sorted by distance, ties by lowest id."""
+    order = np.lexsort((ids, distances), axis=-1)
+    return np.take_along_axis(distances, order, -1), np.take_along_axis(ids, order, -1)

@@ -1,0 +1,147 @@
+"""Exact search on the CPU: scores by blocked products, a bound per query, exact distances of the few that remain.
+
+1. The keys are shared out among threads. A thread goes through its part block by block: one product (`torch.mm`; see
+   `methods.nearest.scores`) and one compiled scan that keeps what does not exceed the query's k-th best score so far
+   plus a slack of twice the scores' error bound. Of N entries only about k (1 + ln(N / k)) touch the pool, so the scan
+   is one pass over scores that are still in cache.
+2. Full pools are pruned to that bound. Where more entries than fit lie within the slack of the k-th best (duplicated
+   text), their exact distances decide.
+3. The distances of the survivors are computed from the stored keys in float64, in an order that does not depend on
+   the batch, and sorted, ties by lowest id. The same query gets the same answer in any batch, with any number of
+   threads and in any precision of the products.
+
+Profile (1M x 256 normal keys, k = 1024, 64 queries at once, one thread of a core with AVX-512 BF16; processor time a
+query): 3.1 ms, of which product 1.5, scan 0.8, exact distances 0.5, sorting 0.1; with float32 products 7.5 ms, of which
+product 6.3. A float32 product alone, without any selection, takes 6.3 ms. At batch 1 reading the keys is nearly all:
+37 ms against 70 ms. What remains to be had is in the scan: its first blocks, before the bound is tight.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from methods.nearest import kernels
+from methods.nearest.index import NeighborIndex, finite
+from methods.nearest.scores import native_dtype, open_scores
+from methods.nearest.threads import Workers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from methods.nearest.vectors import Vectors
+
+TILE = 256  # queries searched at once
+PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are looked through
+ENTRIES = 4096, 65536  # least and most keys per product
+
+
+class FlatIndex(NeighborIndex):
+    """Exact neighbours by scanning every key; see the module's docstring."""
+
+    exact_ranking = True
+
+    def __init__(self, vectors: Vectors, memory_gb: float = 8.0, dtype: torch.dtype | None = None) -> None:
+        """dtype: of the products, float32 or bfloat16; by default what this processor multiplies faster."""
+        self.vectors = vectors
+        self.scores = open_scores(vectors, dtype or native_dtype(), memory_gb)
+        self.bytes = self.scores.bytes
+        self.workers = Workers()
+        self._halves = vectors.keys.view(np.uint16)
+
+    def load(self) -> None:
+        self.scores.load()
+
+    def single_threaded(self) -> FlatIndex:
+        alone = copy.copy(self)
+        alone.workers = Workers(1)
+        return alone
+
+    def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        queries = finite(queries)
+        self.load()
+        k = min(k, self.vectors.entries)
+        distances, ids = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+        for low in range(0, len(queries), TILE):
+            tile = slice(low, low + TILE)
+            self._search(queries[tile], k, distances[tile], ids[tile])
+        return distances, ids
+
+    def _search(
+        self, queries: NDArray[np.float32], k: int, distances: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> None:
+        scaled, error = self.scores.prepare(queries)
+        parts = self.workers.map(
+            lambda span: self._candidates(queries, scaled, _Pools(len(queries), k, 2 * error), *span),
+            _shares(self.vectors.entries, self.workers.count, ENTRIES[0]),
+        )
+
+        def rank(span: tuple[int, int]) -> None:
+            for row in range(*span):
+                scores = np.concatenate([part.scores[row, : part.count[row]] for part in parts])
+                found = np.concatenate([part.ids[row, : part.count[row]] for part in parts])
+                found = found[: kernels.prune(scores, found, len(found), k, 2 * error[row])[0]]
+                kernels.best(self._distances(found, queries[row]), found, k, distances[row], ids[row])
+
+        self.workers.map(rank, _shares(len(queries), self.workers.count, 1))
+
+    def _candidates(
+        self, queries: NDArray[np.float32], scaled: torch.Tensor, pools: _Pools, low: int, high: int
+    ) -> _Pools:
+        """The candidates of queries [n, d] among the entries low .. high - 1."""
+        n = len(queries)
+        size = min(max(PRODUCT // n, ENTRIES[0]), ENTRIES[1], high - low)
+        product, wide = torch.empty(n * size, dtype=scaled.dtype), torch.empty(n * size)
+        for first, keys, norms in self.scores.blocks(low, high, size):
+            scores = torch.mm(scaled, keys.T, out=product[: n * len(keys)].view(n, len(keys)))
+            if scores.dtype != torch.float32:
+                scores = wide[: scores.numel()].view(scores.shape).copy_(scores)
+            pools.position[:] = 0
+            while kernels.offer(scores.numpy(), norms, first, *pools.arguments()):
+                for row in np.flatnonzero(pools.position < len(norms)).tolist():
+                    self._resolve(pools, row, queries[row])
+        return pools
+
+    def _resolve(self, pools: _Pools, row: int, query: NDArray[np.float32]) -> None:
+        """Keep the k truly nearest of one crowded pool, in order of their ids; the worst score of these is the bound,
+        for the score of an entry nearer than one of them cannot exceed it by more than the slack."""
+        count = int(pools.count[row])
+        exact = self._distances(pools.ids[row, :count], query)
+        keep = np.sort(np.argsort(exact, kind="stable")[: pools.k])
+        pools.ids[row, : pools.k] = pools.ids[row, keep]
+        pools.scores[row, : pools.k] = pools.scores[row, keep]
+        pools.count[row] = pools.k
+        pools.bound[row] = pools.scores[row, : pools.k].max() + pools.slack[row]
+
+    def _distances(self, ids: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float64]:
+        out = np.empty(len(ids), np.float64)
+        kernels.distances(self._halves, ids, query, out)
+        return out
+
+
+def _shares(total: int, parts: int, least: int) -> list[tuple[int, int]]:
+    """(low, high) of at most `parts` equal parts of `total`, none smaller than `least` unless there is but one."""
+    edges = np.linspace(0, total, max(min(parts, total // least), 1) + 1).astype(int).tolist()
+    return list(pairwise(edges))
+
+
+class _Pools:
+    """Candidates of n queries: scores and ids [n, capacity] in order of ids, of which row i uses count[i]."""
+
+    def __init__(self, n: int, k: int, slack: NDArray[np.float32]) -> None:
+        capacity = 4 * k + 4 * kernels.BLOCK
+        self.k = k
+        self.slack = slack
+        self.scores = np.empty((n, capacity), np.float32)
+        self.ids = np.empty((n, capacity), np.int64)
+        self.count = np.zeros(n, np.int64)
+        self.bound = np.full(n, np.inf, np.float32)
+        self.position = np.zeros(n, np.int64)
+
+    def arguments(self) -> tuple[object, ...]:
+        """In the order that `kernels.offer` takes them."""
+        return self.k, self.slack, self.bound, self.scores, self.ids, self.count, self.position

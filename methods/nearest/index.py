@@ -1,0 +1,93 @@
+"""What an index is, and which one a parameter names.
+
+| index | answer | where |
+| --- | --- | --- |
+| `flat` | exact | CPU: blocked product and compiled selection (`flat`); CUDA: tiled product and top-k (`tiled`) |
+| `faiss-flat` | exact up to float32 rounding | faiss, its BLAS threshold raised |
+| `ivf-pq`, `ivf-sq8` | approximate: `nlist` lists, `nprobe` searched, product or 8-bit scalar codes | faiss |
+| `hnsw` | approximate: graph of degree `links`, beam of `ef` | faiss |
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.errors import RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Backend = Literal["flat", "faiss-flat", "ivf-pq", "ivf-sq8", "hnsw"]
+EXACT: tuple[Backend, ...] = ("flat", "faiss-flat")
+LARGEST = 2**31 - 2  # that faiss takes, of which one more is the seed of its k-means
+Links = Annotated[int, Field(ge=2, le=LARGEST)]  # with a single one faiss divides by log 1 and crashes
+Beam = Annotated[int, Field(ge=1, le=LARGEST)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST)]
+_BUILT_BY = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links", "seed")}
+_SEARCHED_BY = {"ivf-pq": ("nprobe",), "ivf-sq8": ("nprobe",), "hnsw": ("ef",)}
+
+
+@dataclass(kw_only=True)
+class IndexOptions:
+    """Which index, how it is built and how it is searched: the parameters that methods which search vectors inherit.
+
+    index: see the table of `methods.nearest.index`. nlist: inverted lists, 0 for about 4 sqrt(N); nprobe: lists
+    searched. code_size: bytes an entry of `ivf-pq`, 0 for d / 4 rounded to a divisor of d. links, ef: of `hnsw`, links
+    an entry and beam of the search. seed: of k-means and of the graph's levels.
+    """
+
+    index: Backend = "flat"
+    nlist: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    nprobe: Annotated[int, Field(ge=1, le=LARGEST)] = 32
+    code_size: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    links: Links = 16
+    ef: Beam = 1024
+    seed: Seed = 0
+
+    def build_key(self) -> dict[str, Any]:
+        """The options that change what is built, not how it is searched."""
+        return {"backend": self.index, **{name: getattr(self, name) for name in _BUILT_BY.get(self.index, ())}}
+
+    def search_key(self) -> dict[str, Any]:
+        """Everything that can change an answer."""
+        used = {name: getattr(self, name) for name in _SEARCHED_BY.get(self.index, ())}
+        return self.build_key() | used
+
+
+class NeighborIndex(ABC):
+    """Finds the entries nearest to a query in squared L2 distance."""
+
+    bytes: int  # memory that searching needs, without the files of the vectors themselves
+    exact_ranking = False  # whether equal distances rank by id, by distances to the stored keys that are not rounded
+
+    def load(self) -> None:  # noqa: B027 - most are ready once opened
+        """Bring into memory what searching reads; the first search does it otherwise."""
+
+    def single_threaded(self) -> NeighborIndex:
+        """The same index for a thread that searches while others work. faiss goes by the calling thread's setting."""
+        return self
+
+    @abstractmethod
+    def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Neighbours of queries [n, d]: squared L2 distances float32 [n, k'], ascending, and entry ids int64 [n, k'],
+        where k' = min(k, N). Exact ones break ties by lowest id and give a query the same answer in any batch. An
+        approximate index that reaches fewer entries ends the row with distance inf and id -1. Raises `RequestError`
+        where a query is not finite: nothing is near to it."""
+
+
+def finite(queries: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Queries [n, d] as a contiguous float32 array. Raises `RequestError` that names the first row with NaN or inf."""
+    rows = np.ascontiguousarray(queries, np.float32)
+    sound = np.isfinite(rows)
+    if not sound.all():
+        row = int(sound.all(1).argmin())
+        raise RequestError(
+            f"row {row} of {len(rows)} queries is not finite (NaN or infinite); look at the model's weights, or load "
+            "it with dtype=float32"
+        )
+    return rows

@@ -1,0 +1,45 @@
+"""What an index searches: vectors in a file and a bound of their lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROWS = 4096  # vectors measured at once
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """N vectors, memory-mapped where they are in a file; the row of a vector is the id of its entry.
+
+    folder: where they lie. keys: float16 [N, d]. largest_norm: at least the largest ||key||; it bounds the rounding
+    error of distances.
+    """
+
+    folder: Path
+    keys: NDArray[np.float16]
+    largest_norm: float
+
+    @property
+    def entries(self) -> int:
+        """N."""
+        return len(self.keys)
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return int(self.keys.shape[1])
+
+
+def open_vectors(file: Path) -> Vectors:
+    """Map a `.npy` file of vectors float16 [N, d]. All of it is read once, for the bound of their lengths."""
+    keys = np.load(file, mmap_mode="r")
+    parts = (keys[start : start + ROWS] for start in range(0, len(keys), ROWS))
+    largest = max(float(np.square(part, dtype=np.float32).sum(1).max()) for part in parts)
+    return Vectors(file.parent, keys, largest**0.5 * (1 + 1e-5))

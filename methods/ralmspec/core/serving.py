@@ -1,0 +1,109 @@
+"""The two ways through a request, as methods inherit them: step by step, or by speculation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
+from methods.ralmspec.core.estimates import Estimates
+from methods.ralmspec.core.record import Record
+from methods.ralmspec.core.scheduler import OS3, Fixed, Strides
+from methods.ralmspec.core.speculation import Process, follow, speculate
+from methods.ralmspec.core.worker import Worker
+
+Scheduling = Literal["fixed", "os3"]
+
+
+class Sequential(RetrievalGeneration):
+    """Serves requests with a search before every step."""
+
+    limit = 0  # of the last request
+
+    @abstractmethod
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[Any]:
+        """The process of one request, with its `output`."""
+
+    @abstractmethod
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
+        """What decides about the token after prompt and output, log-probabilities or logits [V], by a fresh pass."""
+
+    @property
+    def depends_on_timing(self) -> bool:
+        """Whether the counts of a request depend on how long things took."""
+        return False
+
+    def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
+        """One request, to its end."""
+        return follow(process, phases)
+
+    def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
+        self.limit = limit
+        with self.request(model, prompt, limit, phases) as process:
+            trace = self.serve(process, phases).trace(self.depends_on_timing)
+            trace.counters.update(process.counters())
+            return Decoded(process.output, trace)
+
+    def gap(
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """Of the two best tokens' scores. Steps during a verification run on fewer cores and a context that is read in
+        other portions goes through other kernels, so that float32 may differ at near ties."""
+        pairs = zip(output, expected, strict=False)
+        place = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(output), len(expected)))
+        best = self.scores(model, prompt, expected[:place]).topk(2).values
+        return float(best[0] - best[1])
+
+
+@dataclass(kw_only=True)
+class Speculative(Sequential):
+    """Serves the same requests by speculation; what OS3 has learnt of the machine outlasts a request.
+
+    scheduler: `fixed` with `stride`, or `os3` (S) with `window` and `gamma_max`. asynchronous: A.
+    """
+
+    scheduler: Scheduling = "fixed"
+    stride: Annotated[int, Field(ge=0)] = 3
+    window: Annotated[int, Field(ge=1)] = 5
+    gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    asynchronous: bool = False
+    estimates: Estimates = field(init=False, default_factory=Estimates)
+    record: Record = field(init=False, default_factory=Record)  # of the last request
+
+    @property
+    def depends_on_timing(self) -> bool:
+        """Strides of OS3 do, and what overlaps."""
+        return self.asynchronous or self.scheduler == "os3"
+
+    def begin_anew(self, search: Callable[[], object]) -> None:
+        """Forget what was learnt. Where verification may be asynchronous, `search` runs once in a worker and nobody
+        wants its result: the first one sets up a thread and the ways of one core."""
+        self.estimates = Estimates()
+        if self.asynchronous:
+            with Worker() as worker:
+                worker.start(search).result()
+
+    def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
+        """One request, to its end. The worker thread, where there is one, ends with it."""
+        if self.asynchronous:
+            with Worker() as worker:
+                self.record = speculate(process, self._strides(process), phases, worker)
+        else:
+            self.record = speculate(process, self._strides(process), phases)
+        return self.record
+
+    def _strides(self, process: Process[Any, Any]) -> Strides:
+        if self.scheduler == "fixed":
+            return Fixed(self.stride, self.asynchronous)
+        return OS3(
+            self.estimates, asynchronous=self.asynchronous, redo=process.redo, window=self.window,
+            gamma_max=self.gamma_max,
+        )  # fmt: skip

@@ -1,0 +1,272 @@
+"""Speculative retrieval with batched verification (Zhang et al., 2024, Algorithm 1), whatever is retrieved.
+
+A process alternates queries and generation. Its sequential form searches the knowledge base for every query. Here a
+step guesses what the search would find, goes on, and the queries of s steps are searched in one batch; at the first
+wrong guess the process returns to that step and takes it again with the truth. The output is the sequential one.
+
+Asynchronously, a worker thread begins to verify as soon as the s-th query is known, while its step and the ones of the
+next round are taken. The paper lets one step overlap; with a search longer than a step the others would wait.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from harness.contracts import Phases
+from methods.ralmspec.core.record import Record
+from methods.ralmspec.core.scheduler import Decision, Strides
+from methods.ralmspec.core.worker import Pending, Worker
+
+S = TypeVar("S", bound="Step")
+T = TypeVar("T")  # what a search finds for one query
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a process: its query, and whatever else the process must know to come back to it.
+
+    encode_s: seconds of making the query where that belongs to retrieval. begin_s, took_s: seconds of `begin`, and of
+    `begin` and `take`. overlapped: a verification ran meanwhile.
+    """
+
+    query: Any
+    encode_s: float = field(default=0.0, init=False)
+    begin_s: float = field(default=0.0, init=False)
+    took_s: float = field(default=0.0, init=False)
+    overlapped: bool = field(default=False, init=False)
+
+
+class Process(ABC, Generic[S, T]):
+    """What is served: a generation that needs a retrieval before every step."""
+
+    redo: bool  # whether taking a step again with the truth costs a generation
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the output, as it stands, is complete."""
+
+    @property
+    @abstractmethod
+    def left(self) -> int:
+        """Steps that may still be taken, at most."""
+
+    @abstractmethod
+    def begin(self) -> S:
+        """The next step with its query; no output yet."""
+
+    @abstractmethod
+    def guess(self, step: S) -> None:
+        """Speculate what the search would find; no output yet."""
+
+    @abstractmethod
+    def take(self, step: S) -> None:
+        """Take the step with what was guessed."""
+
+    @abstractmethod
+    def resolve(self, step: S, truth: T) -> None:
+        """Take the step with the true retrieval; the state is the one that `begin` left."""
+
+    @abstractmethod
+    def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[T]:
+        """The true retrievals, with whatever else guesses may need unless `prefetch` is off. `single_thread`: called in
+        a worker thread, to use one core."""
+
+    @abstractmethod
+    def agrees(self, step: S, truth: T) -> bool:
+        """Whether the guess was as good as the truth."""
+
+    @abstractmethod
+    def learn(self, truths: Sequence[T]) -> None:
+        """Remember what was found for later guesses."""
+
+    @abstractmethod
+    def rewind(self, step: S) -> None:
+        """Return to the state in which `begin` left this step."""
+
+
+def follow(process: Process[S, T], phases: Phases) -> Record:
+    """The sequential baseline: a search before every step."""
+    record = Record()
+    while not process.finished:
+        step = _begun(process, record)
+        _retrieve(process, step, phases, record)
+    return record
+
+
+def speculate(process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None = None) -> Record:
+    """The same output by speculation; with a worker, verification is asynchronous where `strides` says so."""
+    return _Speculation(process, strides, phases, worker).run()
+
+
+class _Speculation(Generic[S, T]):
+    def __init__(self, process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None) -> None:
+        self.process = process
+        self.strides = strides
+        self.phases = phases
+        self.worker = worker
+        self.record = Record()
+        self.ahead: list[S] = []  # taken and not yet given to a verification
+        self.checking: list[S] = []  # in the worker's hands
+        self.pending: Pending[list[T]] | None = None
+        self.since = perf_counter()  # the last round ended then
+        self.undisturbed = False  # nothing but sequential retrieval has gone on since the last search
+        self.switched = False  # a step has paid for the change of threads, and no search gone on in this one since
+
+    def run(self) -> Record:
+        process = self.process
+        if not process.finished:  # fills the cache (Algorithm 1, line 4); reading the prompt makes it no usual step
+            step = _begun(process, self.record)
+            truth, seconds = _retrieve(process, step, self.phases, self.record)
+            self.strides.searched(seconds, None, undisturbed=False)
+            self.undisturbed = True
+            process.learn([truth])
+            self.since = perf_counter()
+        decision = self._decided()
+        while True:
+            due = bool(self.ahead) and (process.finished or len(self.ahead) >= decision.s)
+            if self.pending is not None:
+                if due or process.finished or self.pending.done():
+                    self._finish(self.pending)
+                    decision = self._decided()
+                else:
+                    self._speculate(decision)
+            elif due:
+                if decision.s and self._in_worker(decision) and not process.finished:
+                    self._start()
+                else:
+                    self._verify()
+                    decision = self._decided()
+            elif process.finished:
+                return self.record
+            elif decision.s == 0:
+                self._sequential()
+                decision = self._decided()
+            else:
+                self._speculate(decision)
+
+    def _decided(self) -> Decision:
+        return self.strides.next(self.process.left + len(self.ahead))
+
+    def _in_worker(self, decision: Decision) -> bool:
+        return decision.asynchronous and self.worker is not None
+
+    def _speculate(self, decision: Decision) -> None:
+        """One speculation step; its query may be the last that a verification waits for."""
+        process, record = self.process, self.record
+        self.undisturbed = False
+        step = _begun(process, record)
+        self.ahead.append(step)
+        if self.pending is None and len(self.ahead) >= decision.s and self._in_worker(decision):
+            self._start()
+        step.overlapped = self.pending is not None
+        started = perf_counter()
+        process.guess(step)
+        guessed = perf_counter()
+        process.take(step)
+        step.took_s = step.begin_s + perf_counter() - guessed
+        switches = step.overlapped and not self.switched
+        record.took(step.took_s, guessed - started, step.overlapped)
+        self.strides.guessed(guessed - started)
+        if not switches:
+            self.strides.stepped(step.took_s, step.overlapped)
+        self.switched = self.switched or step.overlapped
+
+    def _start(self) -> None:
+        if self.worker is None:
+            raise RuntimeError("a verification needs a worker to be asynchronous")
+        queries = [step.query for step in self.ahead]
+        self.pending = self.worker.start(lambda: self.process.search(queries, single_thread=True))
+        self.checking, self.ahead = self.ahead, []
+
+    def _finish(self, pending: Pending[list[T]]) -> None:
+        """Wait for the worker and act on what it found; a mismatch discards what was guessed meanwhile."""
+        started = perf_counter()
+        with self.phases("retrieve"):
+            truths = pending.result()
+        self.record.waited_s += perf_counter() - started
+        self.phases.overlapped("verify", pending.seconds)
+        self.pending = None
+        if not self._settle(self.checking, truths, pending.seconds, asynchronous=True):
+            self.ahead = []
+
+    def _verify(self) -> None:
+        """The batched search of all steps ahead; with a worker, too, when there is no step left to hide it behind."""
+        steps, self.ahead = self.ahead, []
+        self.switched = False
+        started = perf_counter()
+        with self.phases("retrieve"):
+            truths = self.process.search([step.query for step in steps], single_thread=False)
+        seconds = perf_counter() - started
+        self.record.waited_s += seconds
+        self._settle(steps, truths, seconds, asynchronous=False)
+
+    def _settle(self, steps: list[S], truths: list[T], seconds: float, asynchronous: bool) -> bool:
+        """Compare, learn, and correct the first wrong step. True when all were right."""
+        process = self.process
+        wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
+        matched = len(steps) if wrong is None else wrong
+        self.record.verified_round(len(steps), matched, seconds)
+        self.strides.verified(len(steps), matched, seconds, asynchronous)
+        process.learn(truths)
+        worth = sum(step.took_s for step in steps[:matched] if not step.overlapped)
+        if wrong is not None:
+            process.rewind(steps[wrong])
+            started = perf_counter()
+            process.resolve(steps[wrong], truths[wrong])
+            took = perf_counter() - started
+            self.record.redone_s += took
+            worth += steps[wrong].begin_s + took
+        now = perf_counter()
+        overlapped = sum(step.overlapped for step in steps[:matched])
+        self.strides.settled(now - self.since, worth, matched + (wrong is not None), overlapped)
+        self.since = now
+        return wrong is None
+
+    def _sequential(self) -> None:
+        """One step without speculation, which may tell all the same whether the guess would have been right. It
+        searches as the baseline does then, unless it asks: what that costs is what speculation competes with."""
+        process = self.process
+        self.switched = False
+        step = _begun(process, self.record)
+        asked = self.strides.asks()
+        if asked:
+            self.undisturbed = False
+            started = perf_counter()
+            process.guess(step)
+            guess_s = perf_counter() - started
+            self.record.guess_s += guess_s
+            self.strides.guessed(guess_s)
+        truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked)
+        hit = process.agrees(step, truth) if asked else None
+        self.strides.searched(seconds, hit, self.undisturbed)
+        self.undisturbed = True
+        self.strides.stepped(step.took_s, overlapped=False)
+        process.learn([truth])
+        self.since = perf_counter()
+
+
+def _begun(process: Process[S, T], record: Record) -> S:
+    started = perf_counter()
+    step = process.begin()
+    step.begin_s = perf_counter() - started
+    record.encode_s += step.encode_s
+    return step
+
+
+def _retrieve(
+    process: Process[S, T], step: S, phases: Phases, record: Record, prefetch: bool = True
+) -> tuple[T, float]:
+    """Search and take the step with the truth; returns it and the seconds of the search."""
+    started = perf_counter()
+    with phases("retrieve"):
+        (truth,) = process.search([step.query], single_thread=False, prefetch=prefetch)
+    found = perf_counter()
+    process.resolve(step, truth)
+    step.took_s = step.begin_s + perf_counter() - found
+    record.retrieved(step.took_s, found - started)
+    return truth, found - started

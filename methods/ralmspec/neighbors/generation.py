@@ -1,0 +1,186 @@
+"""kNN-LM serving as a process: a search before every token (section 5.3 of Zhang et al., 2024).
+
+A guess counts as right when its token is the one that the true neighbours give; other neighbours may lead there.
+A wrong one costs no generation: the model's answer for the step is kept, and the true neighbours are mixed into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import GenerationModel, Phases
+from harness.measure.phases import NoPhases
+from methods.knnlm.mixture import log_weights
+from methods.knnlm.search import DatastoreSearch
+from methods.nearest.distances import exact_distances, ranked
+from methods.ralmspec.core.generation import Generation, GenerationStep
+from methods.ralmspec.neighbors.cache import SpeculationSource
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """What was found for one query: squared L2 distances float32 [k] ascending, ids int64 [k], -1 for none."""
+
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+    def first(self, k: int) -> Neighbors:
+        """The k nearest of them."""
+        return Neighbors(self.distances[:k], self.ids[:k])
+
+
+NONE = Neighbors(np.empty(0, np.float32), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Eq. 2 and 3 of Alon et al. (2022), for the most probable token only."""
+
+    values: NDArray[np.int32]  # of the datastore's entries
+    lambda_: float
+    temperature: float
+
+    def best(self, log_lm: NDArray[np.floating], alone: int, found: Neighbors) -> int:
+        """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and
+        `alone`, the LM's own best one, can be it."""
+        near = found.ids >= 0
+        if not near.any() or self.lambda_ == 0:
+            return alone
+        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
+        tokens, place = np.unique(self.values[found.ids[near]], return_inverse=True)
+        tokens = np.append(tokens, alone)
+        mass = np.append(np.bincount(place, weights), 0.0)
+        if len(same := np.flatnonzero(tokens[:-1] == alone)):
+            mass[-1] = mass[same[0]]
+        mixed = self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm[tokens].astype(np.float64))
+        return int(tokens[mixed == mixed.max()].min())
+
+    def log_probs(self, log_lm: NDArray[np.floating], found: Neighbors) -> NDArray[np.float64]:
+        """log of the whole mixture [V]; the LM's alone where `best` goes by it alone."""
+        near = found.ids >= 0
+        if not near.any() or self.lambda_ == 0:
+            return log_lm.astype(np.float64)
+        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
+        mass = np.bincount(self.values[found.ids[near]], weights, len(log_lm))
+        with np.errstate(divide="ignore"):
+            mixed: NDArray[np.float64] = np.log(
+                self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm.astype(np.float64))
+            )
+        return mixed
+
+
+@dataclass(slots=True)
+class TokenStep(GenerationStep):
+    """A step of one token. source: the source's state where it began. log_lm float [V]: the model's log-probabilities.
+    alone: the token that it would choose without retrieval. token, found: the guess and the neighbours behind it."""
+
+    source: Any
+    log_lm: NDArray[np.floating]
+    alone: int
+    token: int = -1
+    found: Neighbors = NONE
+
+
+class KnnGeneration(Generation[TokenStep, Neighbors]):
+    """One request. `keys` receives the model's keys while it reads (`LanguageModel.capture`)."""
+
+    redo = False
+
+    def __init__(
+        self,
+        model: GenerationModel,
+        datastore: DatastoreSearch,
+        k: int,
+        mixture: Mixture,
+        source: SpeculationSource | None,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        keys: list[torch.Tensor],
+    ) -> None:
+        """k: neighbours that are mixed, of those that a search finds; the source learns all. source: None for the
+        baseline."""
+        super().__init__(model, prompt, limit, phases)
+        self.datastore = datastore
+        self.worker_search = datastore.single_threaded()
+        self.k = k
+        self.mixture = mixture
+        self.source = source
+        self.keys = keys
+        self.alone: list[int] = []  # for each token of the output, what the LM alone would have generated in its place
+
+    def begin(self) -> TokenStep:
+        with self.phases("generate"):
+            self.keys.clear()
+            logits = self.reader.read(self.context[self.reader.length :])
+            log_lm = (
+                (logits if logits.is_floating_point() and logits.element_size() > 2 else logits.float())
+                .log_softmax(-1)
+                .cpu()
+                .numpy()
+            )
+            query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
+            state = self.source.state() if self.source is not None else None
+            return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm, int(log_lm.argmax()))
+
+    def guess(self, step: TokenStep) -> None:
+        with self.phases("speculate"):
+            step.found = self._speculated(step.query)
+            step.token = self.mixture.best(step.log_lm, step.alone, step.found)
+
+    def take(self, step: TokenStep) -> None:
+        self._append(step, step.token, step.found)
+
+    def resolve(self, step: TokenStep, truth: Neighbors) -> None:
+        self._append(step, self._token(step, truth), truth)
+
+    def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[Neighbors]:
+        distances, ids = (self.worker_search if single_thread else self.datastore).search(np.stack(queries), NoPhases())
+        return [Neighbors(d, i.astype(np.int64)) for d, i in zip(distances, ids, strict=True)]
+
+    def agrees(self, step: TokenStep, truth: Neighbors) -> bool:
+        return step.token == self._token(step, truth)
+
+    def learn(self, truths: Sequence[Neighbors]) -> None:
+        if self.source is not None:
+            for truth in truths:
+                self.source.searched(truth.ids)
+
+    def counters(self) -> dict[str, float]:
+        """`unaided`: tokens of the output that the LM alone would have generated, too, behind the same context."""
+        return {"unaided": float(sum(a == b for a, b in zip(self.alone, self.output, strict=True)))}
+
+    def rewind(self, step: TokenStep) -> None:
+        super().rewind(step)
+        del self.alone[step.length - self.prompt_length :]
+        if self.source is not None:
+            self.source.restore(step.source)
+
+    def _token(self, step: TokenStep, truth: Neighbors) -> int:
+        return self.mixture.best(step.log_lm, step.alone, truth.first(self.k))
+
+    def _append(self, step: TokenStep, token: int, found: Neighbors) -> None:
+        self.context.append(token)
+        self.alone.append(step.alone)
+        if self.source is not None:
+            self.source.followed(found.ids[: self.k], token)
+
+    def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
+        """The k nearest of the source's entries."""
+        if self.source is None:
+            raise RuntimeError("a process without a source cannot guess")
+        ids = self.source.entries()
+        distances = exact_distances(self.datastore.store, query[None], ids[None])[0]
+        if len(ids) > self.k:
+            nearest = np.sort(np.argpartition(distances, self.k - 1)[: self.k])
+            distances, ids = distances[nearest], ids[nearest]
+        ordered = ranked(distances[None], ids[None])
+        return Neighbors(ordered[0][0], ordered[1][0])

@@ -1,0 +1,156 @@
+"""`knnlm-sequential` and `knnlm-speculative`: kNN-LM generation served sequentially and by speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases
+from harness.errors import RequestError
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
+from methods.knnlm.scorer import COUNTERS, KnnLm
+from methods.knnlm.search import DatastoreOptions, DatastoreSearch
+from methods.nearest.opening import needs_build, read_through
+from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
+from methods.ralmspec.neighbors.cache import LocalityCache, SpeculationSource
+from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SEARCHES = 20  # that open the index, for keys of the datastore
+WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walking the graph, costs the same for one
+
+
+@method(
+    "knnlm-sequential",
+    contract="retrieval-generation",
+    needs=("causal", "reference-text"),
+    summary="kNN-LM generation: a search before every token",
+)
+@dataclass(kw_only=True)
+class KnnSequential(DatastoreOptions, Sequential):
+    """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters: see `DatastoreOptions`.
+
+    A search finds at least 64 neighbours, of which the k nearest are mixed: with the baseline as with speculation, so
+    that both rank what a graph search reached in the same way.
+    """
+
+    measures = COUNTERS
+
+    def __post_init__(self) -> None:
+        self.knnlm = KnnLm(**{option.name: getattr(self, option.name) for option in fields(DatastoreOptions)})
+
+    def fit(
+        self,
+        model: GenerationModel,
+        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        validation: Sequence[Any],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build datastore and index of `knowledge`, streams of token ids, and tune on `validation`, streams too."""
+        if not len(knowledge):
+            raise RequestError("the knowledge base is empty; kNN-LM needs at least one stream of token ids")
+        streams = [stream for stream in knowledge if not isinstance(stream, str)]
+        if len(streams) < len(knowledge):
+            raise RequestError("kNN-LM serving needs streams of token ids as its knowledge base, not passages of text")
+        self.knnlm.fit(_language_model(model), streams, validation, artifacts)
+        self.open(model, artifacts)
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        """Everything that a search reads or compiles is at hand then."""
+        self.knnlm.open(_language_model(subject), artifacts)
+        datastore, _ = self._ready()
+        if needs_build(self):  # faiss maps what it searches
+            read_through(artifacts.path("index"))
+        datastore.index.load()
+        store = datastore.store
+        for entry in np.linspace(0, store.entries - 1, SEARCHES, dtype=np.int64):
+            datastore.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
+
+    def counters(self) -> dict[str, float]:
+        """As kNN-LM's."""
+        return self.knnlm.counters()
+
+    def source(self) -> SpeculationSource | None:
+        """Where the guesses of one request come from; None in the baseline."""
+        return None
+
+    @contextmanager
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> Iterator[KnnGeneration]:
+        """Raises `RequestError` when prompt and output do not fit the window."""
+        if len(prompt) + limit > model.window:
+            raise RequestError(
+                f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
+                "shorten the prompt or lower the limit"
+            )
+        datastore, weights = self._ready()
+        mixture = Mixture(datastore.store.values, *weights)
+        with _language_model(model).capture(self.key) as keys:
+            yield KnnGeneration(model, datastore, self.k, mixture, self.source(), prompt, limit, phases, keys)
+
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
+        with self.request(model, [*prompt, *output], 0, NoPhases()) as process:
+            step = process.begin()
+            (found,) = process.search([step.query], single_thread=False)
+            return torch.from_numpy(process.mixture.log_probs(step.log_lm, found.first(self.k)))
+
+    def _ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
+        """What requests search, and lambda and temperature."""
+        datastore, weights = self.knnlm.ready()
+        return DatastoreSearch(datastore.store, datastore.index, self, max(self.k, WIDTH)), weights
+
+
+@method(
+    "knnlm-speculative",
+    contract="retrieval-generation",
+    needs=("causal", "reference-text"),
+    baseline="knnlm-sequential",
+    summary="kNN-LM generation with speculated neighbours and batched verification, the same output",
+)
+@dataclass(kw_only=True)
+class KnnSpeculative(Speculative, KnnSequential):
+    """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
+
+    following, nearest, searches: of the spatial-locality cache (`neighbors.cache`), whose `nearest` neighbours
+    of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P, which the paper does not
+    combine with kNN-LM; nearest = 1 is its cache. scheduler to asynchronous:
+    see `Speculative`. The other parameters are those of `knnlm-sequential`, which must be given the same.
+    """
+
+    following: Annotated[int, Field(ge=0)] = 10
+    nearest: Annotated[int, Field(ge=1)] = 64
+    searches: Annotated[int, Field(ge=1)] = 32
+    scheduler: Scheduling = "os3"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nearest > max(self.k, WIDTH):
+            raise RequestError(
+                f"nearest={self.nearest} exceeds the {max(self.k, WIDTH)} neighbours that a search finds"
+            )
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        super().open(subject, artifacts)
+        datastore = self._ready()[0].single_threaded()
+        queries = np.zeros((2, datastore.store.dimension), np.float32)
+        self.begin_anew(lambda: datastore.search(queries, NoPhases()))
+
+    def source(self) -> SpeculationSource:
+        store = self.knnlm.ready()[0].store
+        return LocalityCache(store, self.following, self.nearest, self.searches)
+
+
+def _language_model(model: GenerationModel) -> LanguageModel:
+    if model.language_model is None:
+        raise RequestError(f"{model.name} cannot give the keys of a datastore; kNN-LM serving needs a causal model")
+    return model.language_model

@@ -1,0 +1,61 @@
+"""Retrieval by passage vectors: exact search and search of a graph.
+
+A batched product may round otherwise than a single one, so whatever a search found is ranked again by a score that
+depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
+inner products do: all passages have the same length by one more column (`encode_passages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from methods.nearest.distances import ranked, unrounded_distances
+from methods.nearest.index import NeighborIndex
+from methods.nearest.vectors import Vectors
+from methods.ralmspec.passages.encoders import Encoder
+from methods.ralmspec.passages.retriever import PassageRetriever
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FEW, MANY = 8, 64  # candidates of a graph search, at least and at most, to be ranked again
+
+
+class DenseRetriever(PassageRetriever):
+    """`exact` and `hnsw` over passage vectors; of the `ef` nodes that a graph search keeps, `beam` are ranked again."""
+
+    def __init__(self, vectors: Vectors, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
+        self.vectors = vectors
+        self.index = index
+        self.encoder = encoder
+        self.beam = min(max(ef, FEW), MANY, vectors.entries)
+        self.alone = index.single_threaded()
+
+    def encode(self, text: str) -> NDArray[np.float32]:
+        return np.append(self.encoder.query(text), np.float32(0))
+
+    def search(self, queries: Sequence[Any], k: int, single_thread: bool = False) -> list[NDArray[np.int64]]:
+        index = self.alone if single_thread else self.index
+        if index.exact_ranking:  # ranks by the same distances itself
+            return [ids[ids >= 0] for ids in index.search(np.stack(queries), k)[1]]
+        return self._walk(index, np.stack(queries), k)
+
+    def _walk(self, index: NeighborIndex, queries: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:
+        """A graph search visits more nodes for a larger k, so that it could find another best passage for it. All
+        searches ask for `beam` passages; where k exceeds it, a second search only adds behind them."""
+        reached = index.search(queries, self.beam)[1]
+        found = [ids[ids >= 0][:k] for ids in ranked(unrounded_distances(self.vectors, queries, reached), reached)[1]]
+        if k <= self.beam:
+            return found
+        more = index.search(queries, k)[1]
+        return [
+            np.concatenate([best, ids[(ids >= 0) & ~np.isin(ids, best)]])[:k]
+            for best, ids in zip(found, more, strict=True)
+        ]
+
+    def score(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        scores: NDArray[np.float64] = -unrounded_distances(self.vectors, query[None], ids[None])[0]
+        return scores

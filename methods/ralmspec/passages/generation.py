@@ -1,0 +1,118 @@
+"""Iterative RaLM as a process: every k tokens the best passage for the latest context is put before the prompt
+(Ram et al., 2023; section 5.3 of Zhang et al., 2024, naive iterative RaLM serving)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts import GenerationModel, Phases
+from methods.ralmspec.core.generation import Generation, GenerationStep
+from methods.ralmspec.passages.cache import PassageCache
+from methods.ralmspec.passages.retriever import PassageRetriever
+from methods.ralmspec.passages.tokens import Passages
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNREAD = -2  # as a passage: no passage is in the key-value cache yet
+
+
+@dataclass(slots=True)
+class PassageStep(GenerationStep):
+    """A step of k tokens. passage, read: where it began, the passage that the reader had and how many tokens of the
+    context. guess: the speculated passage, -1 for none."""
+
+    passage: int
+    read: int
+    guess: int = -1
+
+
+class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
+    """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
+    last `query_tokens` of the context as text; its first `passage_tokens` stand before the context. A new passage means
+    that the prompt is encoded again."""
+
+    redo = True
+
+    def __init__(
+        self,
+        model: GenerationModel,
+        retriever: PassageRetriever,
+        passages: Passages,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        *,
+        interval: int,
+        prefetch: int,
+        query_tokens: int,
+        passage_tokens: int,
+        cache: PassageCache | None = None,
+    ) -> None:
+        """cache: one that earlier requests filled; a new one by default."""
+        super().__init__(model, prompt, limit, phases)
+        self.retriever = retriever
+        self.passages = passages
+        self.interval = interval
+        self.prefetch = prefetch
+        self.query_tokens = query_tokens
+        self.passage_tokens = passage_tokens
+        self.cache = cache if cache is not None else PassageCache(retriever)
+        self.passage = UNREAD  # what the reader has before the context
+        self.read = 0  # tokens of the context that the reader has
+
+    def begin(self) -> PassageStep:
+        started = perf_counter()
+        with self.phases("encode"):
+            text = self.model.tokenizer.decode(self.context[-self.query_tokens :], skip_special_tokens=True)
+            query = self.retriever.encode(text)
+        step = PassageStep(query, self.reader.mark(), len(self.context), self.passage, self.read)
+        step.encode_s = perf_counter() - started
+        return step
+
+    def guess(self, step: PassageStep) -> None:
+        with self.phases("speculate"):
+            step.guess = self.cache.best(step.query)
+
+    def take(self, step: PassageStep) -> None:
+        self._generate(step.guess)
+
+    def resolve(self, step: PassageStep, truth: NDArray[np.int64]) -> None:
+        self._generate(_first(truth))
+
+    def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[NDArray[np.int64]]:
+        return self.retriever.search(queries, self.prefetch if prefetch else 1, single_thread)
+
+    def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
+        return step.guess == _first(truth)
+
+    def learn(self, truths: Sequence[NDArray[np.int64]]) -> None:
+        self.cache.insert(truths)
+
+    def rewind(self, step: PassageStep) -> None:
+        super().rewind(step)
+        self.passage, self.read = step.passage, step.read
+
+    def _generate(self, passage: int) -> None:
+        """At most `interval` tokens, fewer at the end of the text or at the limit."""
+        with self.phases("generate"):
+            unread = self.context[self.read :]
+            if passage != self.passage:
+                self.reader.clear()
+                self.passage = passage
+                unread = self.passages.tokens(passage, self.passage_tokens) + self.context
+            for _ in range(self.interval):
+                token = int(self.reader.read(unread).argmax())
+                self.read = len(self.context)
+                self.context.append(token)
+                unread = [token]
+                if self.finished:
+                    return
+
+
+def _first(found: NDArray[np.int64]) -> int:
+    return int(found[0]) if len(found) else -1

@@ -1,0 +1,175 @@
+"""`ralmseq` and `ralmspec`: iterative RaLM served sequentially and by speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import torch
+from pydantic import Field
+
+from harness.contracts import Artifacts, GenerationModel, Phases
+from harness.errors import RequestError
+from harness.plan.registry import method
+from methods.ralmspec.core.generation import Reader
+from methods.ralmspec.core.serving import Sequential, Speculative
+from methods.ralmspec.passages.cache import PassageCache
+from methods.ralmspec.passages.generation import IterativeRaLM
+from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
+from methods.ralmspec.passages.tokens import Passages, build_passages
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LEAST = 16  # tokens of a passage that are worth reading
+
+
+@dataclass(kw_only=True)
+class IterativeOptions(RetrieverOptions):
+    """Parameters of iterative RaLM; those of the retriever from `RetrieverOptions`.
+
+    interval: tokens between retrievals. query_tokens: the end of the context that is searched by; Algorithm 1 encodes
+    all of it, Ram et al. (2023) the last 32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and
+    output leave of the model's window.
+    """
+
+    interval: Annotated[int, Field(ge=1)] = 4
+    query_tokens: Annotated[int, Field(ge=1)] = 256
+    passage_tokens: Annotated[int, Field(ge=0)] = 256
+
+
+@method(
+    "ralmseq",
+    contract="retrieval-generation",
+    needs=("causal", "passages"),
+    summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
+)
+@dataclass(kw_only=True)
+class RalmSeq(IterativeOptions, Sequential):
+    """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.opened: PassageRetriever | None = None
+        self.passages: Passages | None = None
+
+    @property
+    def random_fit(self) -> bool:
+        """Several threads build a graph, in an order of their own."""
+        return self.retriever == "hnsw"
+
+    def fit(
+        self,
+        model: GenerationModel,
+        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        validation: Sequence[Any],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build the retriever over `knowledge`, passages of text. Raises `RequestError` when there are none."""
+        if not len(knowledge):
+            raise RequestError("the knowledge base is empty; retrieval needs at least one passage")
+        if not isinstance(knowledge[0], str):
+            raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
+        texts = cast("Sequence[str]", knowledge)
+        text_hash = passages_hash(texts)
+        build_retriever(texts, text_hash, artifacts, self)
+        build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
+        self.open(model, artifacts)
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        self.opened = open_retriever(artifacts, self)
+        self.passages = Passages(artifacts.path("passage-tokens"))
+
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[IterativeRaLM]:
+        """Raises `RequestError` when the prompt does not fit together with passage and output."""
+        return nullcontext(self._process(model, prompt, limit, phases, 1, None))
+
+    def _process(
+        self,
+        model: GenerationModel,
+        prompt: Sequence[int],
+        limit: int,
+        phases: Phases,
+        prefetch: int,
+        cache: PassageCache | None,
+    ) -> IterativeRaLM:
+        retriever, passages = self._ready()
+        return IterativeRaLM(
+            model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=prefetch,
+            query_tokens=self.query_tokens, passage_tokens=self._passage_tokens(model, prompt, limit), cache=cache,
+        )  # fmt: skip
+
+    def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
+        retriever, passages = self._ready()
+        context = list(prompt) or [model.start_id]
+        asked = [*context, *output[: len(output) // self.interval * self.interval]][-self.query_tokens :]
+        query = retriever.encode(model.tokenizer.decode(asked, skip_special_tokens=True))
+        found = retriever.search([query], 1)[0]
+        most = self._passage_tokens(model, prompt, self.limit)
+        passage = passages.tokens(int(found[0]), most) if len(found) else []
+        return Reader(model).read([*passage, *context, *output])
+
+    def counters(self) -> dict[str, float]:
+        """Passages of the knowledge base."""
+        return {"passages": float(len(self.passages))} if self.passages is not None else {}
+
+    def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
+        """Tokens of a passage that fit together with prompt and output."""
+        most = min(model.window - limit - len(prompt), self.passage_tokens)
+        if most < min(LEAST, self.passage_tokens):
+            raise RequestError(
+                f"a prompt of {len(prompt)} tokens and an output of {limit} leave no place for a passage in the window "
+                f"of {model.window}; shorten the prompt or lower the limit"
+            )
+        return most
+
+    def _ready(self) -> tuple[PassageRetriever, Passages]:
+        if self.opened is None or self.passages is None:
+            raise RuntimeError("a retrieval generation answers after fit or open")
+        return self.opened, self.passages
+
+
+@method(
+    "ralmspec",
+    contract="retrieval-generation",
+    needs=("causal", "passages"),
+    baseline="ralmseq",
+    summary="iterative RaLM with speculative retrieval and batched verification, the same output",
+)
+@dataclass(kw_only=True)
+class RalmSpec(Speculative, RalmSeq):
+    """RaLMSpec (Algorithm 1) with any of P, S and A.
+
+    prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P. A step
+    without speculation searches as `ralmseq` does and adds one, but for a request's first; guesses after many of them
+    are right less often.
+    shared: later requests speculate from what earlier ones since `open` found, too. The cache is never emptied: a
+    prompt that comes again finds all its passages there. A timing that repeats its prompts, as the bench's does, is
+    then one of repeated prompts and says nothing of new ones. scheduler to asynchronous: see
+    `Speculative`. The other parameters are those of `ralmseq`, which must be given the same.
+    """
+
+    prefetch: Annotated[int, Field(ge=1)] = 1
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cache: PassageCache | None = None
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        super().open(subject, artifacts)
+        retriever, _ = self._ready()
+        queries = [retriever.encode("the")] * 2
+        self.begin_anew(lambda: retriever.search(queries, self.prefetch, single_thread=True))
+        self.cache = PassageCache(retriever) if self.shared else None
+
+    def request(
+        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> AbstractContextManager[IterativeRaLM]:
+        return nullcontext(self._process(model, prompt, limit, phases, self.prefetch, self.cache))

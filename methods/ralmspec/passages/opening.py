@@ -1,0 +1,99 @@
+"""Building and opening the retriever that `RetrieverOptions` name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.contracts import Artifacts
+from methods.nearest.opening import build_index, index_key, open_index, read_through
+from methods.nearest.vectors import open_vectors
+from methods.ralmspec.passages.dense import DenseRetriever
+from methods.ralmspec.passages.encoders import (
+    LONGEST,
+    TERMS,
+    Encoder,
+    LatentSemantic,
+    Pretrained,
+    encode_passages,
+    fit_latent_semantic,
+    identity,
+)
+from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
+
+VECTORS = "vectors.npy"
+
+
+def passages_hash(passages: Sequence[str]) -> str:
+    """Hex SHA-256 (20 characters) of the passages' texts and their order."""
+    state = hashlib.sha256()
+    for text in passages:
+        encoded = text.encode()
+        state.update(len(encoded).to_bytes(8, "little"))
+        state.update(encoded)
+    return state.hexdigest()[:20]
+
+
+def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
+    """Make what the retriever needs over passages whose hash is `text`.
+
+    Raises `RequestError` when there is no word in them.
+    """
+    if options.retriever == "bm25":
+        from methods.ralmspec.passages.bm25 import build_bm25, version
+
+        key = {"passages": text, "k1": options.k1, "b": options.b, "stopwords": options.stopwords, "bm25s": version()}
+        artifacts.build("bm25", key, lambda folder: build_bm25(folder, passages, options))
+        return
+    made: dict[str, Any] = {"encoder": options.encoder}
+    if options.encoder == "lsa":
+        made |= {"dimension": options.dimension, "sample": options.sample, "seed": options.seed, "terms": TERMS}
+        artifacts.build(
+            "lsa", {"passages": text, **made},
+            lambda folder: fit_latent_semantic(folder, passages, options.dimension, options.sample, options.seed),
+        )  # fmt: skip
+    else:
+        made |= {"content": identity(options.encoder), "longest": LONGEST}
+    key = {"passages": text, **made}
+
+    def build_vectors(folder: Path) -> None:
+        encoder = _encoder(artifacts, options.encoder)
+        np.save(folder / VECTORS, encode_passages(encoder, passages))
+
+    folder = artifacts.build("passage-vectors", key, build_vectors)
+    if options.retriever == "hnsw":
+        vectors = open_vectors(folder / VECTORS)
+        artifacts.build(
+            "passage-hnsw", index_key(key, options.dense), lambda folder: build_index(folder, vectors, options.dense)
+        )
+
+
+def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
+    """Open what `build_retriever` made, and search once: what a search reads or compiles is at hand then."""
+    opened = _open(artifacts, options)
+    query = opened.encode("the")
+    opened.search([query], 1)
+    opened.score(query, np.zeros(1, np.int64))
+    return opened
+
+
+def _open(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
+    if options.retriever == "bm25":
+        from methods.ralmspec.passages.bm25 import Bm25Retriever
+
+        return Bm25Retriever(artifacts.path("bm25"))
+    vectors = open_vectors(artifacts.path("passage-vectors") / VECTORS)
+    folder = artifacts.path("passage-hnsw") if options.retriever == "hnsw" else None
+    if folder is not None:
+        read_through(folder)
+    index = open_index(vectors, options.dense, folder, memory_gb=options.memory_gb)
+    index.load()
+    return DenseRetriever(vectors, index, _encoder(artifacts, options.query_encoder or options.encoder), options.ef)
+
+
+def _encoder(artifacts: Artifacts, place: str) -> Encoder:
+    return LatentSemantic(artifacts.path("lsa")) if place == "lsa" else Pretrained(place)

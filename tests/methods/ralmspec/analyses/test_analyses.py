@@ -1,0 +1,113 @@
+"""The two timed analyses on a small knowledge base: what they report hangs together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contracts.ratios import value
+from harness.contracts.tasks import RetrievalSetting
+from harness.errors import RequestError
+from harness.measure.artifacts import CellArtifacts
+from harness.measure.drawing import passes
+from harness.measure.timing import Side, measure
+from harness.plan.parameters import validate
+from harness.progress import Progress
+from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
+from methods.ralmspec.analyses.retriever_latency import RetrieverLatency
+
+from ..conftest import make_model, make_passages
+
+MODEL = make_model()
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """A timing process keeps the threads that an analysis sets; this one does not."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def setting(knowledge):
+    prompts = [[5 + i, 9, 14 + i] for i in range(24)]
+    return RetrievalSetting(
+        hashes={}, model=MODEL, knowledge=knowledge, validation=[], evaluation=prompts[:6], timed=prompts, sample=4,
+        limit=24,
+    )  # fmt: skip
+
+
+def opened(analysis, on, artifacts):
+    """The analysis fitted, then opened as another process would."""
+    analysis.fit(on, artifacts, Progress(quiet=True))
+    analysis.open(on, CellArtifacts(artifacts.cache, **artifacts.manifest()))
+    return analysis
+
+
+def process(analysis, number=0, pairs=3):
+    """What one timing process measures, and the row's metrics of it alone."""
+    pool, sample = analysis.items()
+    sides = (Side(ask, analysis.inputs) for ask in (analysis.baseline, analysis.method))
+    measured = measure(*sides, passes(pool, sample, pairs + 1, number, 1))
+    stored = measured.sample.as_dict() | {"sums": analysis.sums(measured.baseline)}
+    return measured, {name: value(asdict(ratio), stored) for name, ratio in analysis.ratios.items()}
+
+
+@pytest.mark.parametrize("retriever", ["exact", "hnsw", "bm25"])
+def test_latencies_of_a_batch_and_of_its_queries(artifacts, retriever):
+    on = setting(make_passages(1, 60))
+    analysis = opened(RetrieverLatency(retriever=retriever, batch=4, batches=3, dimension=8, k=3), on, artifacts)
+    measured, found = process(analysis)
+    assert artifacts.values["passages"] == 60
+    assert sum(pair["count"] for pair in measured.sample.pairs) == 9  # three batches of each pair
+    assert found["latency_per_query_ms"] == pytest.approx(found["latency_ms"] / 4)
+    assert found["batching_gain"] == pytest.approx(found["sequential_ms"] / found["latency_ms"])
+    calls = measured.method, measured.baseline
+    ours, theirs = ([ids for call in side for ids in analysis.answers(call)] for side in calls)
+    assert len(ours) == 9 * 4 and ours == theirs
+
+
+def test_a_text_depends_on_its_item_and_another_process_searches_others(artifacts):
+    on = setting(make_passages(1, 60))
+    one, other = (opened(RetrieverLatency(batch=4, dimension=8), on, artifacts) for _ in range(2))
+    items = np.arange(60)
+    assert all(map(np.array_equal, one.inputs(items), other.inputs(items)))
+    texts = {np.stack(queries).tobytes() for queries in one.inputs(items)}
+    assert len(texts) > 55  # all but those of equal passages
+    drawn = [set(process(one, number, pairs=2)[0].items.tolist()) for number in range(3)]
+    assert len(set.union(*drawn)) == 3 * 2 * 4
+
+
+def test_streams_of_tokens_have_no_latency(artifacts):
+    with pytest.raises(RequestError, match="searches passages of text"):
+        RetrieverLatency().fit(setting([np.arange(9)]), artifacts, Progress(quiet=True))
+
+
+def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
+    on = setting(make_passages(1, 30))
+    analysis = AsynchronousSaving(stride=2, prefetch=30, dimension=8, passage_tokens=10, query_tokens=6)
+    measured, found = process(opened(analysis, on, artifacts))
+    assert torch.get_num_threads() == 1
+    assert len(measured.items) == len(set(measured.items.tolist())) == 12  # prompts, none of them twice
+    saved = found["synchronous_s"] - found["asynchronous_s"]
+    assert found["ideal_s"] > 0 and found["asynchronous_share"] == pytest.approx(saved / found["ideal_s"])
+    assert found["pipelined_s"] >= found["ideal_s"]
+    assert found["pipelined_share"] == pytest.approx(saved / found["pipelined_s"])
+    assert found["synchronous_s"] == pytest.approx(measured.times["baseline"].sum() / 1e9 / 12)
+    assert [c[0] for c in measured.method] == [c[0] for c in measured.baseline]  # the same outputs
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (AsynchronousSaving, ("stride", "prefetch", "interval")),
+        (RetrieverLatency, ("batch", "batches", "query_words", "ef")),
+    ],
+)
+def test_parameters_out_of_range_are_refused_before_anything_runs(cls, names):
+    for name in names:
+        with pytest.raises(RequestError, match=rf"parameter '{name}' of an analysis: .* \(given: 0\)"):
+            validate(cls, {name: 0}, "an analysis")

@@ -1,0 +1,232 @@
+"""Retrievers against naive ranking: a query's answer is the same alone, in a batch, from the cache, in one thread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import RequestError
+from harness.measure.artifacts import CellArtifacts
+from harness.plan.parameters import validate
+from methods.ralmspec.passages.bm25 import Bm25Retriever
+from methods.ralmspec.passages.cache import PassageCache
+from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity
+from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.retriever import RetrieverOptions
+
+from ..conftest import WORDS, make_passages
+
+PASSAGES = make_passages(3, 200, repeats=20)
+KINDS = ("exact", "hnsw", "bm25")
+words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
+
+
+def opened(root, kind, passages=PASSAGES, **options):
+    settings = RetrieverOptions(**{"retriever": kind, "dimension": 16} | options)
+    artifacts = CellArtifacts(root)
+    build_retriever(passages, passages_hash(passages), artifacts, settings)
+    return open_retriever(artifacts, settings)
+
+
+@pytest.fixture(scope="module")
+def retrievers(artifacts_root):
+    return {kind: opened(artifacts_root, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def sparse(artifacts_root):
+    """Over many passages, a graph of few links that is searched with a narrow beam."""
+    return {kind: opened(artifacts_root, kind, make_passages(5, 1500, 100), links=4, ef=8) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def wordless(artifacts_root):
+    """Dense retrievers over passages of which some have no word that the encoder knows, and its vectors of them."""
+    texts = ["§ 7.", *PASSAGES[:100], "§ 8.", *PASSAGES[100:200]]
+    made = {kind: opened(artifacts_root, kind, texts, dimension=60) for kind in ("exact", "hnsw")}
+    return {kind: (retriever, retriever.encoder.passages(texts)) for kind, retriever in made.items()}
+
+
+@settings(deadline=None, max_examples=40)
+@given(kind=st.sampled_from(KINDS), texts=st.lists(words, min_size=1, max_size=18), k=st.sampled_from([1, 7, 500]))
+def test_an_answer_does_not_depend_on_the_batch_or_the_thread(retrievers, kind, texts, k):
+    retriever = retrievers[kind]
+    queries = [retriever.encode(text) for text in texts]
+    together = retriever.search(queries, k)
+    for query, found, alone in zip(queries, together, retriever.search(queries, k, single_thread=True), strict=True):
+        np.testing.assert_array_equal(found, retriever.search([query], k)[0])
+        np.testing.assert_array_equal(found, alone)
+        assert len(found) <= k
+
+
+@settings(deadline=None, max_examples=60)
+@given(kind=st.sampled_from(["exact", "bm25"]), text=words, k=st.sampled_from([1, 9]))
+def test_exact_search_is_the_ranking_of_all_passages_by_score(retrievers, kind, text, k):
+    retriever = retrievers[kind]
+    query = retriever.encode(text)
+    scores = retriever.score(query, np.arange(len(PASSAGES)))
+    order = [i for i in np.lexsort((np.arange(len(PASSAGES)), -scores)) if scores[i] > -np.inf]
+    assert retriever.search([query], k)[0].tolist() == order[:k]
+
+
+@settings(deadline=None, max_examples=60)
+@given(kind=st.sampled_from(KINDS), text=words, others=st.sets(st.integers(0, 199), max_size=20))
+def test_a_cache_that_holds_the_best_passage_names_it(retrievers, kind, text, others):
+    retriever = retrievers[kind]
+    query = retriever.encode(text)
+    found = retriever.search([query], 1)[0]
+    cache = PassageCache(retriever)
+    assert cache.best(query) == -1
+    cache.insert([found])
+    cache.insert([np.asarray(sorted(others), np.int64)])
+    best = cache.best(query)
+    if kind != "hnsw":
+        assert best == (found[0] if len(found) else -1)
+    else:  # a graph search may miss what the cache ranks higher
+        assert retriever.score(query, np.asarray([best]))[0] >= retriever.score(query, found)[0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), k=st.sampled_from([2, 8, 30, 300]))
+def test_the_best_passage_does_not_depend_on_how_many_are_asked_for(sparse, kind, seed, k):
+    retriever = sparse[kind]
+    query = retriever.encode(" ".join(np.random.default_rng(seed).choice(WORDS, 5)))
+    few, many = retriever.search([query], 1)[0], retriever.search([query], k)[0]
+    np.testing.assert_array_equal(few, many[:1])
+    assert len(set(many.tolist())) == len(many)
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
+@settings(deadline=None, max_examples=40)
+@given(text=words, k=st.sampled_from([1, 5]))
+def test_dense_search_ranks_by_inner_product_even_with_passages_without_a_known_word(wordless, kind, text, k):
+    """Their vectors are zero: by plain distance they come before all whose cosine is below 0.5."""
+    retriever, vectors = wordless[kind]
+    products = vectors @ retriever.encoder.query(text)
+    (found,) = retriever.search([retriever.encode(text)], k)
+    np.testing.assert_allclose(products[found], np.sort(products)[::-1][:k], atol=5e-4)  # rounded to float16
+    cache = PassageCache(retriever)
+    cache.insert([np.arange(len(vectors))])
+    np.testing.assert_allclose(products[cache.best(retriever.encode(text))], products.max(), atol=5e-4)
+
+
+def test_of_equal_passages_the_first_is_found(retrievers):
+    for kind in ("exact", "bm25"):
+        found = retrievers[kind].search([retrievers[kind].encode(PASSAGES[4])], 2)[0]
+        assert found.tolist() == [4, 204]
+
+
+def test_bm25_weighs_as_bm25s_does(artifacts_root):
+    import bm25s
+
+    ours = opened(artifacts_root, "bm25", stopwords=False)
+    theirs = bm25s.BM25(k1=0.9, b=0.4)
+    theirs.index(bm25s.tokenize(PASSAGES, stopwords=None, show_progress=False), show_progress=False)
+    text = " ".join(WORDS[:6])
+    expected = theirs.get_scores(bm25s.tokenize([text], stopwords=None, return_ids=False, show_progress=False)[0])
+    scores = ours.score(ours.encode(text), np.arange(len(PASSAGES)))
+    np.testing.assert_allclose(np.where(np.isfinite(scores), scores, 0), expected, rtol=1e-5)
+
+
+def test_bm25_shared_among_threads_finds_the_same(artifacts_root, monkeypatch):
+    monkeypatch.setattr("methods.ralmspec.passages.bm25.LEAST", 10)
+    retriever = opened(artifacts_root, "bm25")
+    assert isinstance(retriever, Bm25Retriever)
+    queries = [retriever.encode(text) for text in PASSAGES[:30]]
+    alone = retriever.search(queries, 25, single_thread=True)
+    retriever.workers.count = 3
+    for ours, theirs in zip(retriever.search(queries, 25), alone, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_bm25_goes_through_the_passages_in_blocks(retrievers, width):
+    from methods.ralmspec.passages import bm25
+
+    ours = retrievers["bm25"]
+    number = 9 if width == 8 else width  # the one for eight takes any number
+    queries = [ours.encode(text) for text in PASSAGES[:number]]
+    terms = np.unique(np.concatenate([query.terms for query in queries]))
+    counts = np.stack([np.isin(terms, query.terms) for query in queries], axis=1).astype(np.float32)
+    found = []
+    index = ours.starts, ours.postings, ours.weights
+    for size in (bm25.SUMS, number * 7):  # all passages at once, seven at a time
+        scores, ids = np.zeros((number, 20), np.float32), np.full((number, 20), -1)
+        bm25._KERNELS[width](*index, terms, counts, 0, len(PASSAGES), size, scores, ids)
+        found.append(ids)
+    np.testing.assert_array_equal(*found)
+    best = [ours.search([query], 1, single_thread=True)[0][0] for query in queries]
+    assert found[0][:, 0].tolist() == best  # something was found, and the right thing
+
+
+def test_bm25_is_compiled_when_it_is_opened(artifacts_root):
+    from methods.ralmspec.passages import bm25
+
+    opened(artifacts_root, "bm25")
+    assert all(kernel.signatures for kernel in [*bm25._KERNELS.values(), bm25._score])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("links", 1), ("ef", 0), ("k1", np.nan), ("k1", -1.0), ("b", 1.1), ("b", np.nan), ("memory_gb", np.inf),
+     ("dimension", 0), ("sample", 0), ("seed", -1)],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused(name, value):
+    with pytest.raises(RequestError, match=rf"parameter '{name}' of a retriever: .* \(given: {value}\)"):
+        validate(RetrieverOptions, {name: value}, "a retriever")
+
+
+def test_two_encoders_of_different_spaces_are_refused():
+    for parameters in ({"query_encoder": "x"}, {"encoder": "x", "query_encoder": "lsa"}):
+        with pytest.raises(RequestError, match="vectors of different spaces"):
+            RetrieverOptions(**parameters)
+
+
+def test_the_latent_encoder_finds_the_passage_with_the_same_words(artifacts_root):
+    retriever = opened(artifacts_root, "exact")
+    found = [int(retriever.search([retriever.encode(text)], 1)[0][0]) for text in PASSAGES[:200]]
+    assert np.mean([PASSAGES[f] == text for f, text in zip(found, PASSAGES, strict=False)]) > 0.9
+
+
+def test_vectors_that_float16_cannot_hold_are_refused():
+    class Huge(LatentSemantic):
+        def __init__(self):
+            pass
+
+        def passages(self, texts):
+            return np.full((len(texts), 2), 1e6, np.float32)
+
+    with pytest.raises(RequestError, match="exceeds float16"), np.errstate(over="ignore"):
+        encode_passages(Huge(), ["a passage"])
+
+
+def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_path):
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    config = DPRConfig(
+        vocab_size=len(WORDS) + 2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    for name, cls in (("question", DPRQuestionEncoder), ("passage", DPRContextEncoder)):
+        torch.manual_seed(0)
+        cls(config).save_pretrained(tmp_path / name)
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(tmp_path / name)
+    options = {"encoder": str(tmp_path / "passage"), "query_encoder": str(tmp_path / "question")}
+    retriever = opened(artifacts_root, "exact", **options)
+    assert isinstance(retriever.encoder, Pretrained)
+    alone = np.concatenate([retriever.encoder.passages([text]) for text in PASSAGES])
+    np.testing.assert_allclose(retriever.vectors.keys[:, :-1], alone, atol=2e-3)  # padding changes nothing
+    for text in PASSAGES[:20]:
+        products = alone @ retriever.encoder.query(text)
+        (found,) = retriever.search([retriever.encode(text)], 1)[0]
+        assert products[found] >= products.max() - 5e-2
+    before = identity(options["encoder"])
+    (tmp_path / "passage" / "config.json").write_text("{}")  # trained again in the same folder
+    assert identity(options["encoder"]) != before
+    with pytest.raises(RequestError, match="cannot be loaded as an encoder"):
+        Pretrained(str(tmp_path / "nothing"))
