@@ -30,8 +30,8 @@ class Numbered(Step):
 class Simulated(Process[Numbered, bool]):
     """Steps of `a` seconds, of which those in `right` would be guessed rightly. A search of s queries takes
     b0 + slope s seconds, `slower` times that in the worker, and `cold` more for one query after a guess or at the
-    beginning; a guess takes `guess_s` of a step. Steps during a verification in the worker take `crowded` times as long,
-    the first one after a search without it `change` more. A mismatch costs a step where `redo`."""
+    beginning; a guess takes `guess_s` of a step. Steps during a verification in the worker take `crowded` times as
+    long, the first one after a search without it `change` more. A mismatch costs a step where `redo`."""
 
     def __init__(
         self, clock: Clock, right: np.ndarray, a: float, b0: float, slope: float, slower: float, redo: bool,
