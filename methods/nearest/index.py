@@ -63,7 +63,7 @@ class NeighborIndex(ABC):
     """Finds the entries nearest to a query in squared L2 distance."""
 
     bytes: int  # memory that searching needs, without the files of the vectors themselves
-    exact_ranking = False  # whether equal distances rank by id, by distances to the stored keys that are not rounded
+    exact_ranking = False  # whether answers are ranked by unrounded distances to the stored keys, ties by lowest id
 
     def load(self) -> None:  # noqa: B027 - most are ready once opened
         """Bring into memory what searching reads; the first search does it otherwise."""

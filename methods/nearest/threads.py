@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Lock
@@ -11,6 +12,13 @@ import torch
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+def one_thread() -> None:
+    """Let torch, and faiss where it is loaded, use one thread: in this thread and by default in those to come."""
+    torch.set_num_threads(1)
+    if faiss := sys.modules.get("faiss"):
+        faiss.omp_set_num_threads(1)
 
 
 class Workers:
@@ -35,7 +43,7 @@ class Workers:
         ready = Barrier(self.count + 1)
 
         def alone() -> None:
-            torch.set_num_threads(1)  # of this thread, and the default of threads to come
+            one_thread()
             ready.wait()
 
         pool = ThreadPoolExecutor(self.count, "exact-search", initializer=alone)

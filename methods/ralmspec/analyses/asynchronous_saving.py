@@ -3,13 +3,11 @@ verification): what two threads of a small machine make of the ideal."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from harness.contracts import Artifacts
@@ -19,6 +17,7 @@ from harness.contracts.tasks import RetrievalSetting
 from harness.measure.phases import NoPhases
 from harness.plan.registry import analysis
 from harness.progress import Progress
+from methods.nearest.threads import one_thread
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.passages.methods import IterativeOptions, RalmSpec
 
@@ -70,11 +69,10 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
     def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
         """Open both sides, with one thread each for the rest of this process."""
         self.setting = setting
-        torch.set_num_threads(1)  # searches opened afterwards have one, too
+        one_thread()  # searches opened afterwards have one, too
         for side in (self.synchronous, self.asynchronous):
             side.open(setting.model, artifacts)
-        if faiss := sys.modules.get("faiss"):  # where opening loaded it
-            faiss.omp_set_num_threads(1)
+        one_thread()  # faiss, where opening loaded it
 
     def items(self) -> tuple[int, int]:
         return len(self.setting.timed), self.setting.sample

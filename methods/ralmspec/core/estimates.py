@@ -36,11 +36,11 @@ class Estimates:
         self.seen = 0  # guesses that gamma is of
         self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
         self.rounds: deque[tuple[int, bool]] = deque()  # the last: (matched, whether a mismatch ended it)
-        self.unasked = 0  # steps without speculation since the last one that a guess was made for all the same
+        self.unasked = 0  # steps without speculation since the last one with a guess
         self.unmeasured = 0  # retrievals since the last search that tells `single`
         self.unguessed = 0  # steps since the last guess
         self.idle = 0  # steps without speculation since the last round
-        self.in_a_row = 0  # verifications in the worker since the last one without it
+        self.in_a_row = 0  # verifications in the worker since the last one in the caller
         self.overlapped = 0  # steps during verifications in the worker since it was forgotten
         self.unseen = 0  # rounds and steps without speculation since the last verification in the worker
         self.patience = PATIENCE
@@ -48,7 +48,7 @@ class Estimates:
         self._step: dict[bool, float | None] = {False: None, True: None}
         self._guesses: deque[float] = deque(maxlen=RECENT)
         self._singles: deque[float] = deque(maxlen=RECENT)  # searches that tell `single`
-        self._asked: deque[float] = deque(maxlen=RECENT)  # after a guess for a step without speculation
+        self._asked: deque[float] = deque(maxlen=RECENT)  # searches after a guess, for a step without speculation
         self._others: deque[float] = deque(maxlen=REPEATS)
         self._lines: dict[bool, tuple[float, float] | None] = {False: None, True: None}
 
@@ -141,7 +141,8 @@ class Estimates:
 
     def verified(self, s: int, seconds: float, asynchronous: bool) -> None:
         """A verification took so long. What is known of the worker is forgotten when it has had none for long: its few
-        may have been unlucky, the first one is. Until the next one it counts as fast as all cores."""
+        may have been slow by chance, and the first one always is. Until the next one the worker counts as fast as all
+        cores."""
         self.batches[asynchronous].setdefault(s, deque(maxlen=REPEATS)).append(seconds)
         self._lines = {False: None, True: None}
         if asynchronous:
@@ -194,7 +195,7 @@ def line(points: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
 
 
 def scaled(line: tuple[float, float], s: int, seconds: float) -> tuple[float, float]:
-    """(b, slope) as many times as slow as makes a verification of s queries take so long."""
+    """(b, slope), both multiplied so that a verification of s queries takes `seconds`."""
     b, slope = line
     known = b + slope * s
     return (b * seconds / known, slope * seconds / known) if known else (seconds, 0.0)

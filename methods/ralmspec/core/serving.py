@@ -84,8 +84,8 @@ class Speculative(Sequential):
         return self.asynchronous or self.scheduler == "os3"
 
     def begin_anew(self, search: Callable[[], object]) -> None:
-        """Forget what was learnt. Where verification may be asynchronous, `search` runs once in a worker and nobody
-        wants its result: the first one sets up a thread and the ways of one core."""
+        """Forget what was learnt. Where verification is asynchronous, also run `search` once in a worker and drop what
+        it finds: the first call sets up what searching in a thread of its own needs."""
         self.estimates = Estimates()
         if self.asynchronous:
             with Worker() as worker:

@@ -48,7 +48,7 @@ class Process(ABC, Generic[S, T]):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether the output, as it stands, is complete."""
+        """Whether the output is complete."""
 
     @property
     @abstractmethod
@@ -73,8 +73,8 @@ class Process(ABC, Generic[S, T]):
 
     @abstractmethod
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[T]:
-        """The true retrievals, with whatever else guesses may need unless `prefetch` is off. `single_thread`: called in
-        a worker thread, to use one core."""
+        """What the search finds for each query; unless `prefetch` is off, with whatever else later guesses may need.
+        `single_thread`: use one core, as in a worker thread."""
 
     @abstractmethod
     def agrees(self, step: S, truth: T) -> bool:
@@ -114,12 +114,12 @@ class _Speculation(Generic[S, T]):
         self.checking: list[S] = []  # in the worker's hands
         self.pending: Pending[list[T]] | None = None
         self.since = perf_counter()  # the last round ended then
-        self.undisturbed = False  # nothing but sequential retrieval has gone on since the last search
-        self.switched = False  # a step has paid for the change of threads, and no search gone on in this one since
+        self.undisturbed = False  # since the last search there was sequential retrieval alone
+        self.switched = False  # a step has paid for the change of threads since the last search in this one
 
     def run(self) -> Record:
         process = self.process
-        if not process.finished:  # fills the cache (Algorithm 1, line 4); reading the prompt makes it no usual step
+        if not process.finished:  # fills the cache (Algorithm 1, line 4); it reads the prompt: its time tells nothing
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
             self.strides.searched(seconds, None, undisturbed=False)
@@ -195,7 +195,7 @@ class _Speculation(Generic[S, T]):
             self.ahead = []
 
     def _verify(self) -> None:
-        """The batched search of all steps ahead; with a worker, too, when there is no step left to hide it behind."""
+        """The batched search of all steps ahead in this thread; also with a worker, when no step is left to overlap."""
         steps, self.ahead = self.ahead, []
         self.switched = False
         started = perf_counter()
@@ -228,8 +228,8 @@ class _Speculation(Generic[S, T]):
         return wrong is None
 
     def _sequential(self) -> None:
-        """One step without speculation, which may tell all the same whether the guess would have been right. It
-        searches as the baseline does then, unless it asks: what that costs is what speculation competes with."""
+        """One step without speculation. It searches as the baseline does, for that is what speculation competes with,
+        unless the scheduler asks whether a guess would have been right."""
         process = self.process
         self.switched = False
         step = _begun(process, self.record)

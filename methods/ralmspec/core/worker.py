@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
@@ -10,6 +9,8 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 import torch
+
+from methods.nearest.threads import one_thread
 
 R = TypeVar("R")
 
@@ -36,9 +37,9 @@ class Pending(Generic[R]):
 
 
 class Worker:
-    """A context manager that ends its thread before it is left, whatever happened; the thread starts with the first
-    call. While a call is under way the worker has one core and the caller's torch the others. On CUDA both would use
-    the same stream; the searches here run on the CPU."""
+    """A context manager with a thread that starts with the first call and ends before the context is left, whatever
+    happened. While a call is under way the worker has one core and torch in the caller has the others. On CUDA both
+    would use the same stream; the searches here run on the CPU."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -61,13 +62,7 @@ class Worker:
             return answer, perf_counter() - started
 
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "verification", initializer=_alone)
+            self._pool = ThreadPoolExecutor(1, "verification", initializer=one_thread)
             self._pool.submit(int).result()  # the initializer sets torch's default for threads to come, too
         torch.set_num_threads(max(1, self._threads - 1))
         return Pending(self._pool.submit(timed), lambda: torch.set_num_threads(self._threads))
-
-
-def _alone() -> None:
-    torch.set_num_threads(1)
-    if "faiss" in sys.modules:
-        sys.modules["faiss"].omp_set_num_threads(1)  # of this thread

@@ -1,4 +1,4 @@
 """kNN-LM serving: a search of the datastore before every token.
 
-Reading order: `cache` (entries that a request guesses from) -> `generation` (the process) -> `methods`.
+Reading order: `sources` (entries that guesses are taken from) -> `generation` (the process) -> `methods`.
 """

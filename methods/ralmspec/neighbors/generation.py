@@ -18,7 +18,7 @@ from methods.knnlm.mixture import log_weights
 from methods.knnlm.search import DatastoreSearch
 from methods.nearest.distances import exact_distances, ranked
 from methods.ralmspec.core.generation import Generation, GenerationStep
-from methods.ralmspec.neighbors.cache import SpeculationSource
+from methods.ralmspec.neighbors.sources import SpeculationSource
 
 if TYPE_CHECKING:
     import torch

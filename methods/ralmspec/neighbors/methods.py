@@ -19,8 +19,8 @@ from methods.knnlm.scorer import COUNTERS, KnnLm
 from methods.knnlm.search import DatastoreOptions, DatastoreSearch
 from methods.nearest.opening import needs_build, read_through
 from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
-from methods.ralmspec.neighbors.cache import LocalityCache, SpeculationSource
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
+from methods.ralmspec.neighbors.sources import LocalityCache, SpeculationSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,7 +121,7 @@ class KnnSequential(DatastoreOptions, Sequential):
 class KnnSpeculative(Speculative, KnnSequential):
     """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
 
-    following, nearest, searches: of the spatial-locality cache (`neighbors.cache`), whose `nearest` neighbours
+    following, nearest, searches: of the spatial-locality cache (`neighbors.sources`), whose `nearest` neighbours
     of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P, which the paper does not
     combine with kNN-LM; nearest = 1 is its cache. scheduler to asynchronous:
     see `Speculative`. The other parameters are those of `knnlm-sequential`, which must be given the same.

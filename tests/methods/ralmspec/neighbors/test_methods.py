@@ -17,9 +17,9 @@ from harness.measure.phases import NoPhases
 from harness.plan.parameters import validate
 from methods.knnlm.mixture import knn_distribution
 from methods.knnlm.search import DatastoreSearch
-from methods.ralmspec.neighbors.cache import LocalityCache
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture, Neighbors
 from methods.ralmspec.neighbors.methods import KnnSequential, KnnSpeculative
+from methods.ralmspec.neighbors.sources import LocalityCache
 
 from ..conftest import make_model
 
