@@ -51,11 +51,10 @@ class Mixture:
     def best(self, log_lm: NDArray[np.floating], alone: int, found: Neighbors) -> int:
         """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and
         `alone`, the LM's own best one, can be it."""
-        near = found.ids >= 0
-        if not near.any() or self.lambda_ == 0:
+        near, weights = self._weighed(found)
+        if not len(near):
             return alone
-        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
-        tokens, place = np.unique(self.values[found.ids[near]], return_inverse=True)
+        tokens, place = np.unique(near, return_inverse=True)
         tokens = np.append(tokens, alone)
         mass = np.append(np.bincount(place, weights), 0.0)
         if len(same := np.flatnonzero(tokens[:-1] == alone)):
@@ -65,16 +64,20 @@ class Mixture:
 
     def log_probs(self, log_lm: NDArray[np.floating], found: Neighbors) -> NDArray[np.float64]:
         """log of the whole mixture [V]; the LM's alone where `best` goes by it alone."""
-        near = found.ids >= 0
-        if not near.any() or self.lambda_ == 0:
+        near, weights = self._weighed(found)
+        if not len(near):
             return log_lm.astype(np.float64)
-        weights = np.exp(log_weights(found.distances[near][None], self.temperature))[0]
-        mass = np.bincount(self.values[found.ids[near]], weights, len(log_lm))
+        mass = np.bincount(near, weights, len(log_lm))
         with np.errstate(divide="ignore"):
             mixed: NDArray[np.float64] = np.log(
                 self.lambda_ * mass + (1 - self.lambda_) * np.exp(log_lm.astype(np.float64))
             )
         return mixed
+
+    def _weighed(self, found: Neighbors) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Tokens [n] of the neighbours and their weights [n]; none where they do not count."""
+        near = (found.ids >= 0) & (self.lambda_ > 0)
+        return self.values[found.ids[near]], np.exp(log_weights(found.distances[near][None], self.temperature))[0]
 
 
 @dataclass(slots=True)

@@ -52,10 +52,13 @@ class IterativeOptions(RetrieverOptions):
 class RalmSeq(IterativeOptions, Sequential):
     """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
+    prefetch = 1
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.opened: PassageRetriever | None = None
         self.passages: Passages | None = None
+        self.cache: PassageCache | None = None  # that requests share; else each has its own
 
     @property
     def random_fit(self) -> bool:
@@ -88,22 +91,11 @@ class RalmSeq(IterativeOptions, Sequential):
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
         """Raises `RequestError` when the prompt does not fit together with passage and output."""
-        return nullcontext(self._process(model, prompt, limit, phases, 1, None))
-
-    def _process(
-        self,
-        model: GenerationModel,
-        prompt: Sequence[int],
-        limit: int,
-        phases: Phases,
-        prefetch: int,
-        cache: PassageCache | None,
-    ) -> IterativeRaLM:
         retriever, passages = self._ready()
-        return IterativeRaLM(
-            model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=prefetch,
-            query_tokens=self.query_tokens, passage_tokens=self._passage_tokens(model, prompt, limit), cache=cache,
-        )  # fmt: skip
+        return nullcontext(IterativeRaLM(
+            model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=self.prefetch,
+            query_tokens=self.query_tokens, passage_tokens=self._passage_tokens(model, prompt, limit), cache=self.cache,
+        ))  # fmt: skip
 
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
         retriever, passages = self._ready()
@@ -158,18 +150,9 @@ class RalmSpec(Speculative, RalmSeq):
     prefetch: Annotated[int, Field(ge=1)] = 1
     shared: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.cache: PassageCache | None = None
-
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
         retriever, _ = self._ready()
         queries = [retriever.encode("the")] * 2
         self.begin_anew(lambda: retriever.search(queries, self.prefetch, single_thread=True))
         self.cache = PassageCache(retriever) if self.shared else None
-
-    def request(
-        self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
-    ) -> AbstractContextManager[IterativeRaLM]:
-        return nullcontext(self._process(model, prompt, limit, phases, self.prefetch, self.cache))
