@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.contracts import Phases
 from harness.plan.registry import method
-from methods.decoding.engines import Batch, Decoder
+from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.session import Session
 
 
@@ -34,7 +34,7 @@ def _decode(session: Session, batch: Batch) -> None:
         for row, (output, token) in enumerate(zip(active, following, strict=True)):
             ids = batch.outputs[output].ids
             ids.append(token)
-            if token in ends or len(ids) == batch.space[output]:
+            if token in ends or len(ids) == batch.limits[output]:
                 finished.append(row)
         tokens = [[token] for token in following]
         if finished:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
+from harness.contracts.answers import common_prefix
 from methods.ralmspec.service import Scheduling, Service
 from methods.ralmspec.speculation import follow
 
@@ -62,7 +63,5 @@ class Serving(RetrievalGeneration):
     ) -> float | None:
         """Of the two best tokens' scores. Steps beside a verification run on fewer cores and a context that is read in
         other portions goes through other kernels, so that float32 may differ at near ties."""
-        pairs = zip(output, expected, strict=False)
-        place = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(output), len(expected)))
-        best = self.scores(model, prompt, expected[:place]).topk(2).values
+        best = self.scores(model, prompt, expected[: common_prefix(output, expected)]).topk(2).values
         return float(best[0] - best[1])
