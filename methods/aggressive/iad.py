@@ -20,13 +20,13 @@ class InputGuided(Drafter):
 
     How much of it is not the paper's: a draft of which nothing is accepted costs a long block for one token, so each
     halves the output's budget, and each that is accepted at least in part doubles it again. With the budget spent, the
-    first token that would have been drafted is compared with what the model says, which costs nothing, until it is
-    right. Nothing else changes while every draft is accepted at least in part.
+    first token that would have been drafted is compared with the model's choice, which costs nothing, until they agree.
+    Nothing else changes while every draft is accepted at least in part.
 
     block: the largest budget and the first one, in tokens; 0: as much as the source has. trusted: False starts with the
     budget spent. realign: where the end of the output occurs nowhere in the source or in several places, go on as if
     the token that replaced the last drafted one stood for one token of the source. ends: end tokens, not drafted:
-    behind an accepted block, the model says them itself.
+    behind an accepted block, the model writes them itself.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class InputGuided(Drafter):
     "iad", contract="sequence-decoding", baseline="greedy", summary="drafts copied from the source, verified at once"
 )
 class Iad(DraftingDecoder):
-    """Output = greedy decoding's, in fewer iterations where output and source are alike.
+    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
 
     For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
     first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
@@ -86,7 +86,7 @@ class Iad(DraftingDecoder):
     paper. It saves the ordinary step behind most replacements.
 
     A draft that fails costs a long block for one token. After a batch in which every draft failed, the next one
-    starts without drafts, until a token is as the source says: a stream of inputs that share nothing with their outputs
+    starts without drafts, until a token is the source's: a stream of inputs that share nothing with their outputs
     runs at the speed of greedy decoding but for its first batch.
     """
 

@@ -84,3 +84,12 @@ class Engine(ABC):
     def start(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Session:
         """A session on sources that this engine encodes."""
         return self.open(self.encode(sources), limits)
+
+
+def without(finished: Sequence[int], rows: int) -> list[int]:
+    """The rows that stay, for `select`: each in its place where it can, the last ones in the gaps. Least is copied."""
+    kept = list(range(rows))
+    for row in sorted(finished, reverse=True):
+        kept[row] = kept[-1]
+        kept.pop()
+    return kept

@@ -35,7 +35,7 @@ class TransformerEngine(Engine):
         self.encoder = [EncoderLayer(layer) for layer in encoder.layers]
         self.decoder = [DecoderLayer(layer) for layer in decoder.layers]
         self.heads = int(module.config.decoder_attention_heads)
-        self.width = self.embedding.table.shape[1]
+        self.width, self.source_width = self.embedding.table.shape[1], len(self.decoder[0].source_kv.transposed)
         self.head = Dense(module.lm_head.weight, _output_bias(module))
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -49,10 +49,10 @@ class TransformerEngine(Engine):
 
     def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
         rows, x = Ragged([len(source) for source in encoded.sources], self.device), encoded.states
-        if x is None or x.shape[1] != self.decoder[0].source_kv.transposed.shape[0]:
+        if x is None or x.shape[1] != self.source_width:
             raise RequestError(
-                f"the decoder attends to encoder outputs of width {self.decoder[0].source_kv.transposed.shape[0]}, "
-                f"given {'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
+                f"the decoder attends to encoder outputs of width {self.source_width}, given "
+                f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
             )
         # [layers, 2, rows, heads, longest, d / heads]; a source without tokens is one key and value of zeros, which
         # adds nothing to what attends to it

@@ -1,8 +1,8 @@
 """The loop that all drafters share.
 
-Everything that makes drafting lossless is in this module: a draft is verified in one forward pass over the
-key-value cache, accepted up to and including the first token that differs, what was rejected is cropped, and decoding
-stops where greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
+Everything that makes drafting lossless is in this module: a draft is verified in one forward pass over the key-value
+cache and accepted up to and including the first token that differs; what was rejected is cropped; decoding stops where
+greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.greedy import without
-from methods.decoding.session import Session
+from methods.decoding.session import Session, without
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +48,8 @@ def draft_and_verify(
     while active:
         with phases("draft"):
             most = [limits[output] - len(outputs[output].ids) - 1 for output in active]
-            drafts = [_usable(draft, ends, session.vocabulary) for draft in drafter.draft(active, most)]
+            proposed = zip(drafter.draft(active, most), most, strict=True)
+            drafts = [_usable(draft[:count], ends, session.vocabulary) for draft, count in proposed]
         with phases("verify"):
             lengths = session.lengths
             tokens = [[*fed, *draft] for fed, draft in zip(pending, drafts, strict=True)]
@@ -78,7 +78,7 @@ def _usable(draft: Sequence[int], ends: Set[int], vocabulary: int) -> Sequence[i
     """The draft through its first end token, behind which nothing can be accepted, and short of the first id that the
     decoder does not know: a source may have a vocabulary of its own."""
     for place, token in enumerate(draft):
-        if token >= vocabulary:
+        if not 0 <= token < vocabulary:
             return draft[:place]
         if token in ends:
             return draft[: place + 1]

@@ -157,12 +157,12 @@ def test_realignment_goes_on_behind_a_replacement_without_an_ordinary_step(tiny)
 
 
 def test_a_stream_that_shares_nothing_with_its_outputs_is_drafted_for_once(tiny):
-    stranger, alike = tiny.copier(5, 0.0, replaced=0, shift=18), tiny.copier(5, 0.0, replaced=0)
+    stranger, copier = tiny.copier(5, 0.0, replaced=0, shift=18), tiny.copier(5, 0.0, replaced=0)
     sources = [[*range(3 + n, 11 + n), 2] for n in range(4)]
     method = Iad()
     totals = [sum(drafted(method.decode(stranger, [s], 20, NoPhases())[0])) for s in sources]
     assert totals[0] == 8 and totals[1:] == [0, 0, 0]
-    iterations = [method.decode(alike, [source], 20, NoPhases())[0].trace.iterations for source in sources]
+    iterations = [method.decode(copier, [source], 20, NoPhases())[0].trace.iterations for source in sources]
     assert iterations[0] > 1 and iterations[1:] == [1, 1, 1]  # trusted again once a draft was right
 
 

@@ -11,8 +11,9 @@ from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from harness.plan.parameters import validate
 from methods.decoding.beam import Beam
-from methods.decoding.greedy import Greedy, without
+from methods.decoding.greedy import Greedy
 from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
+from methods.decoding.session import without
 
 KINDS = ["marian", "bart", "t5", "gpt2"]
 

@@ -28,15 +28,16 @@ class Oracle(Drafter):
 
 
 class Guesser(Drafter):
-    """Drafts ids at random, those outside of the vocabulary included, and remembers them by output."""
+    """Drafts ids at random, those outside of the vocabulary included, and more than asked for. Remembers by
+    output what was asked for."""
 
     def __init__(self, seed):
         self.chosen, self.drafts = random.Random(seed), {}
 
     def draft(self, outputs, most):
-        made = [[self.chosen.randrange(50) for _ in range(self.chosen.randrange(m + 1))] for m in most]
-        for output, draft in zip(outputs, made, strict=True):
-            self.drafts.setdefault(output, []).append(draft)
+        made = [[self.chosen.randrange(-1, 50) for _ in range(self.chosen.randrange(20))] for _ in most]
+        for output, draft, count in zip(outputs, made, most, strict=True):
+            self.drafts.setdefault(output, []).append(draft[:count])
         return made
 
     def accept(self, output, tokens, drafted):
@@ -83,7 +84,7 @@ def test_the_output_is_greedy_search_whatever_is_drafted_and_the_trace_keeps_wha
         trace, at = output.trace, 0
         assert trace.iterations == len(trace.drafts) == len(trace.accepted)
         for draft, proposed, accepted in zip(trace.drafts, guesser.drafts[number], trace.accepted, strict=True):
-            unusable = [place for place, token in enumerate(proposed) if token >= tiny.VOCABULARY]
+            unusable = [place for place, token in enumerate(proposed) if not 0 <= token < tiny.VOCABULARY]
             ends = [place + 1 for place, token in enumerate(proposed) if token in model.eos_ids]
             assert draft == proposed[: min([*unusable, *ends, len(proposed)])]
             assert draft[: accepted - 1] == output.ids[at : at + accepted - 1]
