@@ -151,7 +151,6 @@ class EditingTask(Task):
         lengths = [len(source) for source in sources]
         return DecodingSetting(
             model=self.generator,
-            training=(),
             evaluation=sources,
             timed=[encoded[number] for number in drawn],
             sample=min(max(self.timed, self.batch), len(drawn)),

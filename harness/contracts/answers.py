@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
 
 
 @dataclass(slots=True)
@@ -34,11 +37,17 @@ class TopK:
 
 @dataclass(slots=True)
 class Trace:
-    """How a sequence came about: model iterations, tokens accepted per iteration, deterministic counters,
-    counters that depend on timing by design (never gate), and a text per step where a worked example shows it."""
+    """How a sequence came about.
+
+    iterations: of the model. accepted: tokens accepted per iteration. drafts: tokens (ids) drafted per iteration, of
+    which the accepted ones are a prefix as far as the model agrees; none for an ordinary step. Empty for a method that
+    does not draft. counters: deterministic totals. timing_counters: those that depend on timing by design (they never
+    gate). series: figures along the steps.
+    """
 
     iterations: int = 0
     accepted: list[int] = field(default_factory=list)
+    drafts: list[list[int]] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
     timing_counters: dict[str, float] = field(default_factory=dict)
     series: dict[str, list[float]] = field(default_factory=dict)
@@ -50,3 +59,9 @@ class Decoded:
 
     ids: list[int]
     trace: Trace = field(default_factory=Trace)
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with: the place where they first differ, or the shorter one's length."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -120,9 +120,17 @@ class SequenceDecoding(Method):
     contract: ClassVar[Contract] = "sequence-decoding"
 
     def fit(
-        self, model: GenerationModel, training: Sequence[tuple[list[int], list[int]]], artifacts: Artifacts
+        self,
+        model: GenerationModel,
+        reference: Sequence[NDArray[np.int64]],
+        training: Sequence[tuple[list[int], list[int]]],
+        artifacts: Artifacts,
     ) -> None:
-        """Train what decoding needs (a drafter), from pairs of source and target ids."""
+        """Build or train what decoding needs (an index, a drafter).
+
+        reference: streams of token ids, int64 [T] each, where the method's `needs` names `reference-text`. training:
+        pairs of source and target ids, where it names `training-pairs`. Empty where it does not.
+        """
 
     @abstractmethod
     def decode(

@@ -93,10 +93,15 @@ class SoftmaxSetting(Setting):
 
 @dataclass(slots=True, kw_only=True)
 class DecodingSetting(Setting):
-    """Sources are token ids; `batch` sources are decoded at a time, at most `limit` tokens each."""
+    """Sources are token ids; `batch` sources are decoded at a time, at most `limit` tokens each.
+
+    reference, training: what `SequenceDecoding.fit` gets, made when a method needs it. A task that has them says so by
+    `provides`: `reference-text`, `training-pairs`.
+    """
 
     model: GenerationModel
-    training: Sequence[tuple[list[int], list[int]]]
+    reference: Callable[[], Sequence[NDArray[np.int64]]] | None = None
+    training: Callable[[], Sequence[tuple[list[int], list[int]]]] | None = None
     evaluation: Sequence[Sequence[int]]
     timed: Sequence[Sequence[int]]
     limit: int

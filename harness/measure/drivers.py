@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from harness.contracts import Artifacts, Decoded, Phases, Shared, TokenScores, TopK
+from harness.contracts.answers import NEAR_TIE
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import Context, Measure, Scale
 from harness.errors import RequestError
@@ -27,7 +28,6 @@ from harness.measure.refusals import counted, named, possible, probable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
 LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
 PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
 Essence = dict[str, "NDArray[Any]"]
@@ -65,8 +65,8 @@ class Driver(ABC):
         """The model or layer that `open` gets."""
 
     @abstractmethod
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
-        """Fit a method on the setting's training material."""
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        """Fit a method on the setting's training material. needs: what the method's decorator names."""
 
     @abstractmethod
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
@@ -132,7 +132,7 @@ class TokenScoringDriver(Driver):
     def subject(self, setting: Any) -> Any:
         return setting.model
 
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
         method.fit(setting.model, setting.reference, setting.validation, artifacts)
 
     def answer(
@@ -184,7 +184,7 @@ class SoftmaxDriver(Driver):
     def subject(self, setting: Any) -> Any:
         return setting.layer
 
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
         method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
 
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
@@ -280,8 +280,12 @@ class DecodingDriver(Driver):
     def subject(self, setting: Any) -> Any:
         return setting.model
 
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
-        method.fit(setting.model, setting.training, artifacts)
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        asked = {"reference-text": setting.reference, "training-pairs": setting.training}
+        given = {need: make() for need, make in asked.items() if need in needs and make is not None}
+        if missing := [need for need in asked if need in needs and need not in given]:
+            raise RequestError(f"{named(method)} needs {' and '.join(missing)}, which the task's setting does not hold")
+        method.fit(setting.model, given.get("reference-text", ()), given.get("training-pairs", ()), artifacts)
 
     def answer(
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
@@ -332,6 +336,8 @@ class DecodingDriver(Driver):
     def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         totals = _totals([a.trace.counters for a in answers])
         tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)
+        if drafted := self._drafted(answers):
+            totals["drafted"] = sum(drafted)
         totals.update(tokens=tokens, iterations=iterations)
         if iterations:
             totals["accepted_tokens"] = tokens / iterations
@@ -343,8 +349,14 @@ class DecodingDriver(Driver):
     def series(self, answers: Sequence[Decoded]) -> dict[str, list[float]]:
         names = dict.fromkeys(name for a in answers for name in a.trace.series)
         along = {name: _thinned([v for a in answers for v in a.trace.series.get(name, ())]) for name in names}
+        if drafted := self._drafted(answers):
+            along["drafted"] = _thinned(drafted)
         items = {"tokens": [len(a.ids) for a in answers], "iterations": [a.trace.iterations for a in answers]}
         return {**{name: [float(v) for v in values] for name, values in items.items()}, **along}
+
+    def _drafted(self, answers: Sequence[Decoded]) -> list[float]:
+        """Tokens drafted in each iteration of each output (0: an ordinary step)."""
+        return [float(len(draft)) for a in answers for draft in a.trace.drafts]
 
 
 class RetrievalDriver(DecodingDriver):
@@ -357,7 +369,7 @@ class RetrievalDriver(DecodingDriver):
         )
     }
 
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts) -> None:
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
         method.fit(setting.model, setting.knowledge, setting.validation, artifacts)
 
     def answer(

@@ -107,7 +107,8 @@ def fit(request: Request) -> Response:
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
         artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
         started = time.perf_counter()
-        cell.driver.fit(cell.named(role), cell.setting, artifacts)
+        needs = cell.registry.entry("method", request[role]["name"]).needs
+        cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
 

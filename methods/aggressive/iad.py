@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import ClassVar
+from typing import Annotated
+
+from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases
-from harness.contracts.metrics import Metric
-from harness.errors import RequestError
 from harness.plan.registry import method
-from methods.aggressive.near_ties import first_difference
 from methods.aggressive.suffix import SuffixMatch
-from methods.aggressive.verification import Drafter, decode
-from methods.decoding.engines import Batch, Decoder
-from methods.decoding.session import Session
+from methods.decoding.decoder import Batch
+from methods.decoding.drafting.decoder import DraftingDecoder
+from methods.decoding.drafting.drafter import Drafter
 
 
 class InputGuided(Drafter):
@@ -21,13 +20,13 @@ class InputGuided(Drafter):
 
     How much of it is not the paper's: a draft of which nothing is accepted costs a long block for one token, so each
     halves the output's budget, and each that is accepted at least in part doubles it again. With the budget spent, the
-    first token that would have been drafted is compared with what the model says, which costs nothing, until it is
-    right. Nothing else changes while every draft is accepted at least in part.
+    first token that would have been drafted is compared with the model's choice, which costs nothing, until they agree.
+    Nothing else changes while every draft is accepted at least in part.
 
     block: the largest budget and the first one, in tokens; 0: as much as the source has. trusted: False starts with the
     budget spent. realign: where the end of the output occurs nowhere in the source or in several places, go on as if
     the token that replaced the last drafted one stood for one token of the source. ends: end tokens, not drafted:
-    behind an accepted block, the model says them itself.
+    behind an accepted block, the model writes them itself.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class InputGuided(Drafter):
         self.aligned: list[int | None] = [None] * len(sources)  # the same, had each token replaced one of the source
 
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
-        return [self._draft(output, room) for output, room in zip(outputs, most, strict=True)]
+        return [self._draft(output, count) for output, count in zip(outputs, most, strict=True)]
 
-    def _draft(self, output: int, room: int) -> Sequence[int]:
+    def _draft(self, output: int, most: int) -> Sequence[int]:
         match = self.matches[output]
         place = match.unique()
         if place is None and self.realign:
@@ -58,7 +57,7 @@ class InputGuided(Drafter):
         self.places[output] = place
         if place is None:
             return ()
-        tokens = match.source[place : place + min(room, self.budgets[output])]
+        tokens = match.source[place : place + min(most, self.budgets[output])]
         end = next((number for number, token in enumerate(tokens) if token in self.ends), len(tokens))
         return tokens[:end]
 
@@ -76,8 +75,8 @@ class InputGuided(Drafter):
 @method(
     "iad", contract="sequence-decoding", baseline="greedy", summary="drafts copied from the source, verified at once"
 )
-class Iad(Decoder):
-    """Output = greedy decoding's, in fewer iterations where output and source are alike.
+class Iad(DraftingDecoder):
+    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
 
     For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
     first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
@@ -87,19 +86,11 @@ class Iad(Decoder):
     paper. It saves the ordinary step behind most replacements.
 
     A draft that fails costs a long block for one token. After a batch in which every draft failed, the next one
-    starts without drafts, until a token is as the source says: a stream of inputs that share nothing with their outputs
+    starts without drafts, until a token is the source's: a stream of inputs that share nothing with their outputs
     runs at the speed of greedy decoding but for its first batch.
     """
 
-    measures = (
-        Metric("drafted", "drafted tokens", kind="counter"),
-        Metric("near_ties", better="lower", kind="counter"),
-    )
-    uneven: ClassVar[bool] = True
-
-    def __init__(self, *, block: int | None = None, realign: bool = False) -> None:
-        if block is not None and block < 0:
-            raise RequestError(f"block = {block}: give 0 (as much as the source has) or more")
+    def __init__(self, *, block: Annotated[int, Field(ge=0)] | None = None, realign: bool = False) -> None:
         self.block, self.realign = block, realign
         self._trusted = True
 
@@ -109,22 +100,12 @@ class Iad(Decoder):
         outputs = super().decode(model, sources, limit, phases)
         if any(max(output.trace.accepted, default=0) > 1 for output in outputs):
             self._trusted = True
-        elif any(output.trace.counters.get("drafted") for output in outputs):
+        elif any(any(output.trace.drafts) for output in outputs):
             self._trusted = False
         return outputs
 
-    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+    def drafter(self, batch: Batch) -> Drafter:
         framed = batch.model.kind == "encoder-decoder"
         block = self.block if self.block is not None else 0 if framed else 32
-        ends = set(batch.model.eos_ids)
-        drafter = InputGuided(
-            batch.sources, ends, framed=framed, block=block, trusted=self._trusted, realign=self.realign
-        )
-        decode(session, batch.outputs, batch.space, ends, drafter, phases)
-
-    def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
-    ) -> float | None:
-        """See `SequenceDecoding.gap`; 0 for outputs that are the same."""
-        difference = first_difference(self.engine(model), source, output, expected)
-        return difference.gap if difference is not None else 0.0
+        ends, sources = set(batch.model.eos_ids), batch.encoded.sources
+        return InputGuided(sources, ends, framed=framed, block=block, trusted=self._trusted, realign=self.realign)

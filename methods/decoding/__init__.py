@@ -2,5 +2,6 @@
 
 Reading order: `session` (what every decoder drives: feed tokens, read logits, crop, reorder) -> `dense`, `ragged`,
 `transformer` (a lean engine for the Marian and BART classes) -> `generic` (any other `transformers` model) -> `engines`
-(which of the two, and what is refused) -> `greedy`, `beam` -> `peers` (the same models through `generate`).
+(which of the two, and what is refused) -> `decoder` (the base class of methods) -> `greedy`, `beam` -> `drafting`
+(draft and verify, for every drafter) -> `peers` (the same models through `generate`).
 """

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from harness.contracts import Phases
-from harness.errors import RequestError
+from harness.contracts.answers import common_prefix
 from harness.plan.registry import method
-from methods.decoding.engines import Batch, Decoder
+from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.session import Session
 
 WORST = -1.0e9  # the score of a beam that does not exist
 
 
-@method("beam", contract="sequence-decoding", baseline="greedy", summary="beam search with a key-value cache")
-class Beam(Decoder):
+@dataclass(kw_only=True, eq=False)
+class BeamOptions:
     """The `beam` best prefixes are kept; a finished one scores log P / (its length) ** length_penalty.
 
     early_stopping: stop as soon as `beam` sentences are finished; otherwise when the best running prefix, at its
     present length, no longer beats the worst of them. The same rules as `GenerationConfig` of `transformers`.
     """
 
-    def __init__(self, *, beam: int = 5, length_penalty: float = 1.0, early_stopping: bool = False) -> None:
-        if beam < 1:
-            raise RequestError(f"beam = {beam}: give 1 or more")
-        self.beam, self.length_penalty, self.early_stopping = beam, length_penalty, early_stopping
+    beam: Annotated[int, Field(ge=1)] = 5
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
+@method("beam", contract="sequence-decoding", baseline="greedy", summary="beam search with a key-value cache")
+class Beam(BeamOptions, Decoder):
+    """Beam search over all rows of a batch at once."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         ends = frozenset(batch.model.eos_ids)
-        searches = [Search(self, ends, room) for room in batch.space]
+        searches = [Search(self, ends, limit) for limit in batch.limits]
         with phases("generate"):
             _search(session, searches, self.beam)
         for decoded, search in zip(batch.outputs, searches, strict=True):
@@ -41,9 +48,9 @@ class Beam(Decoder):
 class Search:
     """The beams of one sentence. `running` and `finished` hold (score, tokens), best first."""
 
-    settings: Beam
+    settings: BeamOptions
     ends: frozenset[int]
-    room: int
+    limit: int
     steps: int = 0
     running: list[tuple[float, list[int]]] = field(default_factory=list)
     finished: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -64,7 +71,7 @@ class Search:
         """Take the best continuations (best first) and return, per new beam, the beam it continues; None when done."""
         self.steps += 1
         beam, length = self.settings.beam, self.steps
-        at_limit = length == self.room
+        at_limit = length == self.limit
         going: list[tuple[float, int, int]] = []
         for rank, (score, origin, token) in enumerate(zip(scores, beams, tokens, strict=True)):
             if token in self.ends or at_limit:
@@ -114,7 +121,7 @@ def _search(session: Session, searches: list[Search], beam: int) -> None:
             for row, origin in enumerate(origins):
                 order.append(number if first else number * beam + origin)
                 if origin != row and not first:
-                    since = min(since, prompt[number] + _shared(before[row], before[origin]))
+                    since = min(since, prompt[number] + common_prefix(before[row], before[origin]))
             if len(going) != number:
                 since = 0  # another sentence's rows move here
             going.append(search)
@@ -124,11 +131,3 @@ def _search(session: Session, searches: list[Search], beam: int) -> None:
             session.select(order, 0 if first else since)
             tokens = [[ids[-1]] for search in searches for _, ids in search.running]
         first = False
-
-
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))

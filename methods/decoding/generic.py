@@ -15,13 +15,13 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 from transformers.modeling_outputs import BaseModelOutput
 
 from harness.errors import RequestError
+from harness.generate import suppressed
 from methods.decoding.ragged import Ragged, move
-from methods.decoding.session import Engine, Session
-from methods.decoding.suppression import suppressed
+from methods.decoding.session import Encoded, Engine, Session
 
 
 class PacedLayer(DynamicLayer):
-    """One layer's keys and values [rows, heads, room, d / heads], allocated once; `pace` says where new ones go."""
+    """One layer's keys and values [rows, heads, capacity, d / heads], allocated once; `pace` says where new ones go."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class PacedLayer(DynamicLayer):
         pace = self.pace
         if not self.is_initialized:
             self.dtype, self.device, self.is_initialized = key.dtype, key.device, True
-            self.keys, self.values = (x.new_zeros(*x.shape[:2], pace.room, x.shape[3]) for x in (key, value))
+            self.keys, self.values = (x.new_zeros(*x.shape[:2], pace.capacity, x.shape[3]) for x in (key, value))
         for cache, new in ((self.keys, key), (self.values, value)):
             if pace.scattered is None:
                 cache[: len(new), :, pace.start : pace.total] = new
@@ -61,10 +61,13 @@ class PacedLayer(DynamicLayer):
 
 
 class Pace:
-    """Where the tokens of one step go: [start, total) in every row, or scattered (row, slot, place), int64 [N] each."""
+    """Where the tokens of one step go: [start, total) in every row, or scattered (row, slot, place), int64 [N] each.
 
-    def __init__(self, room: int) -> None:
-        self.room, self.start, self.total = room, 0, 0
+    capacity: positions that a row can hold.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.start, self.total = capacity, 0, 0
         self.scattered: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
 
 
@@ -90,38 +93,56 @@ class GenericEngine(Engine):
         self.vocabulary = int(stack.get_input_embeddings().num_embeddings)
         self.never = torch.tensor(suppressed(module), dtype=torch.int64, device=device)
 
-    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> GenericSession:
-        return GenericSession(self, sources, max(rooms))
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        if not self.encoder_decoder:
+            return Encoded(list(sources))
+        if not all(map(len, sources)):
+            raise RequestError(f"an empty source: {type(self.module).__name__} needs at least its end token")
+        rows, ids = _padded(sources, self.device)
+        outputs = self.module.get_encoder()(input_ids=ids, attention_mask=_present(rows))
+        return Encoded(list(sources), rows.pack(outputs.last_hidden_state))
+
+    def open(self, encoded: Encoded, limits: Sequence[int]) -> GenericSession:
+        return GenericSession(self, encoded, max(limits))
+
+    def logits(self, ids: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """Logits [rows, t, V] of ids [rows, t], `-inf` for suppressed tokens."""
+        ids_name = "decoder_input_ids" if self.encoder_decoder else "input_ids"
+        logits: torch.Tensor = self.module(**{ids_name: ids}, **inputs).logits
+        if len(self.never):
+            logits[..., self.never] = float("-inf")
+        return logits
 
 
 class GenericSession(Session):
     """States are the module's logits themselves."""
 
-    def __init__(self, engine: GenericEngine, sources: Sequence[Sequence[int]], room: int) -> None:
-        self.engine = engine
+    def __init__(self, engine: GenericEngine, encoded: Encoded, limit: int) -> None:
+        self.engine, sources = engine, encoded.sources
         self.vocabulary = engine.vocabulary
         self.encoded: dict[str, Any] = {}
         self.owners = list(range(len(sources)))  # the source that each row reads
-        if engine.encoder_decoder:
-            self._encode(sources)
+        if encoded.states is not None:
+            rows = Ragged([len(source) for source in sources], engine.device)
+            outputs = BaseModelOutput(last_hidden_state=rows.pad(encoded.states))
+            self.encoded = {"encoder_outputs": outputs, "attention_mask": _present(rows)}
             self.first = [[engine.start_id] for _ in sources]
         else:
             self.first = [list(source) or [engine.start_id] for source in sources]
         self.lengths = [0] * len(sources)
-        self.pace = Pace(max(map(len, self.first)) + room)
+        self.pace = Pace(max(map(len, self.first)) + limit)
         own = Cache(layers=[PacedLayer(self.pace) for _ in range(engine.layers)])
         self.layers: list[PacedLayer] = own.layers
         self.cache = EncoderDecoderCache(own, DynamicCache()) if engine.encoder_decoder else own
 
     def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
-        engine, rows, pace = self.engine, Ragged([len(row) for row in tokens], self.engine.device), self.pace
-        device = engine.device
+        engine, pace, device = self.engine, self.pace, self.engine.device
+        rows, ids = _padded(tokens, device)
         inputs: dict[str, Any] = {"past_key_values": self.cache, "use_cache": True, **self.encoded}
         aligned = rows.uniform and self.lengths.count(self.lengths[0]) == len(self.lengths)
         pace.total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
         pace.start = self.lengths[0] if aligned else pace.total - rows.longest
         pace.scattered = None
-        ids = torch.tensor([[*row, *[0] * (rows.longest - len(row))] for row in tokens], device=device)
         if not aligned:
             starts = torch.tensor(self.lengths, device=device)
             positions = starts[:, None] + torch.arange(rows.longest, device=device)
@@ -135,15 +156,22 @@ class GenericSession(Session):
         few = last and engine.keeps_last and len(kept) < rows.longest
         if few:
             inputs["logits_to_keep"] = torch.tensor(kept, device=device) if len(kept) > 1 else 1
-        logits = engine.module(**{"decoder_input_ids" if engine.encoder_decoder else "input_ids": ids}, **inputs).logits
+        logits = engine.logits(ids, inputs)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
-        if len(engine.never):
-            logits[..., engine.never] = float("-inf")
         if few:
             result: torch.Tensor = logits[list(range(len(tokens))), [kept.index(count - 1) for count in rows.counts]]
             return result
         packed = rows.pack(logits)
         return rows.last(packed) if last else packed
+
+    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        engine = self.engine
+        rows, ids = _padded(tokens, engine.device)
+        mask = rows.mask(engine.module.dtype)
+        if mask is None:  # no mask at all would be a causal one
+            mask = torch.zeros(len(tokens), 1, 1, rows.longest, dtype=engine.module.dtype, device=engine.device)
+        name = "decoder_attention_mask" if engine.encoder_decoder else "attention_mask"
+        return rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return states
@@ -163,12 +191,13 @@ class GenericSession(Session):
             self.encoded["encoder_outputs"] = BaseModelOutput(last_hidden_state=outputs[chosen])
             self.encoded["attention_mask"] = self.encoded["attention_mask"][chosen]
 
-    def _encode(self, sources: Sequence[Sequence[int]]) -> None:
-        module, device = self.engine.module, self.engine.device
-        if not all(map(len, sources)):
-            raise RequestError(f"an empty source: {type(module).__name__} needs at least its end token")
-        longest = max(map(len, sources))
-        ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources], device=device)
-        mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources], device=device)
-        outputs = module.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-        self.encoded = {"encoder_outputs": BaseModelOutput(last_hidden_state=outputs), "attention_mask": mask}
+
+def _padded(tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:
+    """Where the tokens of each row lie, and their ids, int64 [rows, longest] with zeros behind."""
+    rows = Ragged([len(row) for row in tokens], device)
+    return rows, torch.tensor([[*row, *[0] * (rows.longest - len(row))] for row in tokens], device=device)
+
+
+def _present(rows: Ragged) -> torch.Tensor:
+    """int64 [rows, longest]: 1 where a row has a token."""
+    return torch.tensor([[1] * n + [0] * (rows.longest - n) for n in rows.counts], device=rows.device)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from harness.contracts import Phases
 from harness.plan.registry import method
-from methods.decoding.engines import Batch, Decoder
-from methods.decoding.session import Session
+from methods.decoding.decoder import Batch, Decoder
+from methods.decoding.session import Session, without
 
 
 @method("greedy", contract="sequence-decoding", summary="greedy search with a key-value cache")
@@ -34,7 +32,7 @@ def _decode(session: Session, batch: Batch) -> None:
         for row, (output, token) in enumerate(zip(active, following, strict=True)):
             ids = batch.outputs[output].ids
             ids.append(token)
-            if token in ends or len(ids) == batch.space[output]:
+            if token in ends or len(ids) == batch.limits[output]:
                 finished.append(row)
         tokens = [[token] for token in following]
         if finished:
@@ -42,12 +40,3 @@ def _decode(session: Session, batch: Batch) -> None:
             active, tokens = [active[row] for row in kept], [tokens[row] for row in kept]
             if active:
                 session.select(kept)
-
-
-def without(finished: Sequence[int], rows: int) -> list[int]:
-    """The order of rows that stay, each in its place where it can, the last ones in the gaps: least is copied."""
-    kept = list(range(rows))
-    for row in sorted(finished, reverse=True):
-        kept[row] = kept[-1]
-        kept.pop()
-    return kept

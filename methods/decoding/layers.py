@@ -66,19 +66,22 @@ class EncoderLayer:
         self.feed_forward = FeedForward(layer)
 
     def __call__(self, x: torch.Tensor, rows: Ragged, mask: torch.Tensor | None) -> torch.Tensor:
-        """x: [N, d]. mask: additive, [rows, 1, 1, longest], or None where all rows are equally long."""
-        width = x.shape[1]
-        qkv = rows.pad(self.qkv(x)).view(len(rows.counts), rows.longest, 3, self.heads, -1)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(query, key, value, mask)
-        attended = rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, width))
-        return self.feed_forward(self.attended(x, attended))
+        """x: [N, d]. mask: see `bidirectional`."""
+        return self.feed_forward(self.attended(x, bidirectional(self.qkv(x), rows, self.heads, mask)))
+
+
+def bidirectional(qkv: torch.Tensor, rows: Ragged, heads: int, mask: torch.Tensor | None) -> torch.Tensor:
+    """Attention [N, d] of every token to all tokens of its row. qkv: [N, 3 d]; mask: of `rows`."""
+    padded = rows.pad(qkv).view(len(rows.counts), rows.longest, 3, heads, -1)
+    query, key, value = padded.permute(2, 0, 3, 1, 4).unbind(0)
+    mixed = functional.scaled_dot_product_attention(query, key, value, mask)
+    return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, -1))
 
 
 class DecoderLayer:
-    """Causal self-attention over the cache, attention over the source, the feed-forward layer.
+    """Self-attention, attention over the source, the feed-forward layer.
 
-    The session runs attention itself, because the cache is the session's.
+    The session runs attention itself, because the cache and the sources are the session's.
     """
 
     __slots__ = ("attended", "attended_source", "feed_forward", "qkv", "source_kv", "source_query")
@@ -105,6 +108,10 @@ class Embedding:
         self.offset = int(getattr(stack.embed_positions, "offset", 0))
         norm = getattr(stack, "layernorm_embedding", None)
         self.norm = Norm(norm) if norm is not None else None
+
+    def __call__(self, ids: torch.Tensor, rows: Ragged) -> torch.Tensor:
+        """Embeddings [N, d] of rows that begin at position 0 (ids: int64 [N])."""
+        return self.block(ids, len(rows.counts), 0) if rows.uniform else self.scattered(ids, rows.slot)
 
     def block(self, ids: torch.Tensor, rows: int, start: int) -> torch.Tensor:
         """Embeddings [rows * t, d] of t tokens a row (ids: int64 [rows * t]), all rows from position `start` on."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
 from harness.errors import RequestError
+from harness.generate import generate
 from harness.plan.registry import method
-from methods.decoding.engines import rooms
-from methods.decoding.suppression import suppressed
+from methods.decoding.beam import BeamOptions
+from methods.decoding.engines import checked_limits
 
 
 class _Accepted:
@@ -50,7 +54,7 @@ class Peer(SequenceDecoding):
     left empty elsewhere.
     """
 
-    one_by_one = False
+    one_by_one: ClassVar[bool] = False
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -59,63 +63,28 @@ class Peer(SequenceDecoding):
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
-        space = rooms(model, sources, limit)
+        limits = checked_limits(model, sources, limit)
         outputs = [Decoded([]) for _ in sources]
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None and model.kind == "encoder-decoder":
             raise RequestError(f"source {empty} is empty: `generate` of transformers needs at least an end token")
         groups: dict[int, list[int]] = {}  # `generate` takes one limit for a batch
-        for number, room in enumerate(space):
-            if room:
-                groups.setdefault(number if self.one_by_one else room, []).append(number)
+        for number, most in enumerate(limits):
+            if most:
+                groups.setdefault(number if self.one_by_one else most, []).append(number)
         with phases("generate"):
             for group in groups.values():
                 accepted = _Accepted() if self.one_by_one else None
                 with _calls(model.module) as calls:
-                    answers = self._generate(model, [list(sources[n]) for n in group], space[group[0]], accepted)
+                    answers = self._generate(model, [sources[n] for n in group], limits[group[0]], accepted)
                 for number, ids in zip(group, answers, strict=True):
                     outputs[number] = Decoded(ids, Trace(len(calls), accepted.counts if accepted else []))
         return outputs
 
     def _generate(
-        self, model: GenerationModel, sources: list[list[int]], room: int, accepted: _Accepted | None
+        self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
-        import torch
-        from transformers import GenerationConfig
-
-        causal = model.kind == "causal"
-        sources = [source or [model.start_id] for source in sources] if causal else sources
-        longest = max(map(len, sources))
-        gaps = [[0] * (longest - len(source)) for source in sources]
-        ids = [gap + source if causal else source + gap for source, gap in zip(sources, gaps, strict=True)]
-        mask = [
-            gap + [1] * len(source) if causal else [1] * len(source) + gap
-            for source, gap in zip(sources, gaps, strict=True)
-        ]
-        module, end = model.module, model.eos_ids[0] if model.eos_ids else None
-        never = suppressed(module)
-        config = GenerationConfig(
-            max_new_tokens=room,
-            do_sample=False,
-            eos_token_id=list(model.eos_ids) or None,
-            pad_token_id=end if end is not None else 0,
-            bos_token_id=model.start_id if causal else None,
-            decoder_start_token_id=None if causal else model.start_id,
-            suppress_tokens=never or None,
-            **self.settings(),
-        )
-        own, module.generation_config = module.generation_config, config  # what is None here must not be filled from it
-        try:
-            with torch.inference_mode():
-                answers = module.generate(
-                    torch.tensor(ids, device=model.device),
-                    attention_mask=torch.tensor(mask, device=model.device),
-                    generation_config=config,
-                    streamer=accepted,
-                ).tolist()
-        finally:
-            module.generation_config = own
-        return [_until_end(answer[longest if causal else 1 :], model.eos_ids, room) for answer in answers]
+        return generate(model, sources, limit, streamer=accepted, **self.settings())
 
 
 @method(
@@ -129,13 +98,8 @@ class TransformersGreedy(Peer):
 
 
 @method("transformers-beam", contract="sequence-decoding", baseline="beam", summary="`generate` of transformers, beams")
-class TransformersBeam(Peer):
+class TransformersBeam(BeamOptions, Peer):
     """`generate(num_beams=beam)`."""
-
-    def __init__(self, *, beam: int = 5, length_penalty: float = 1.0, early_stopping: bool = False) -> None:
-        if beam < 1:
-            raise RequestError(f"beam = {beam}: give 1 or more")
-        self.beam, self.length_penalty, self.early_stopping = beam, length_penalty, early_stopping
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -151,6 +115,7 @@ class TransformersBeam(Peer):
     baseline="greedy",
     summary="`generate` of transformers with prompt lookup",
 )
+@dataclass(kw_only=True, eq=False)
 class TransformersPromptLookup(Peer):
     """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time.
 
@@ -160,31 +125,20 @@ class TransformersPromptLookup(Peer):
     models whose prompt holds the source.
     """
 
-    one_by_one = True
-
-    def __init__(self, *, tokens: int = 10, ngram: int = 2) -> None:
-        for name, value in (("tokens", tokens), ("ngram", ngram)):
-            if value < 1:
-                raise RequestError(f"{name} = {value}: give 1 or more")
-        self.tokens, self.ngram = tokens, ngram
+    tokens: Annotated[int, Field(ge=1)] = 10
+    ngram: Annotated[int, Field(ge=1)] = 2
+    one_by_one: ClassVar[bool] = True
 
     def settings(self) -> dict[str, Any]:
         return {"num_beams": 1, "prompt_lookup_num_tokens": self.tokens, "max_matching_ngram_size": self.ngram}
 
     def _generate(
-        self, model: GenerationModel, sources: list[list[int]], room: int, accepted: _Accepted | None
+        self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
         try:
-            return super()._generate(model, sources, room, accepted)
+            return super()._generate(model, sources, limit, accepted)
         except IndexError as error:  # its drafts heed neither the limit nor the model's positions
             raise RequestError(
                 f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "
-                f"give a limit or `tokens` ({self.tokens}) that leaves it room"
+                f"give a smaller limit or fewer `tokens` (now {self.tokens})"
             ) from error
-
-
-def _until_end(ids: list[int], ends: Sequence[int], room: int) -> list[int]:
-    for place, token in enumerate(ids[:room]):
-        if token in ends:
-            return ids[: place + 1]
-    return ids[:room]

@@ -21,6 +21,12 @@ class Ragged:
         self.longest = max(self.counts, default=0)
         self.uniform = self.counts.count(self.longest) == len(self.counts)
 
+    @classmethod
+    def packed(cls, tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:
+        """Where the tokens of each row lie, and their ids one row behind the other, int64 [N]."""
+        ids = torch.tensor([token for row in tokens for token in row], dtype=torch.int64, device=device)
+        return cls([len(row) for row in tokens], device), ids
+
     @cached_property
     def row(self) -> torch.Tensor:
         return torch.tensor([r for r, count in enumerate(self.counts) for _ in range(count)], device=self.device)
@@ -40,6 +46,16 @@ class Ragged:
     def pack(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, longest, f] -> [N, f]."""
         return x.reshape(-1, x.shape[2]) if self.uniform else x[self.row, self.slot]
+
+    def mask(self, dtype: torch.dtype) -> torch.Tensor | None:
+        """Additive [rows, 1, 1, longest] for attention to the rows: `-inf` where a row has ended, None where all end
+        together. A row without tokens keeps its first place."""
+        if self.uniform:
+            return None
+        ends = torch.tensor([max(count, 1) for count in self.counts], device=self.device)
+        beyond = torch.arange(self.longest, device=self.device) >= ends[:, None]
+        mask = torch.zeros(beyond.shape, dtype=dtype, device=self.device)
+        return mask.masked_fill_(beyond, float("-inf"))[:, None, None]
 
     def last(self, x: torch.Tensor) -> torch.Tensor:
         """[N, f] -> [rows, f], the last token of each row."""

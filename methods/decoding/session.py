@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Sources (ids) that an encoder has read, for any decoder that attends to vectors of its width.
+
+    states: [N, d], the sources' tokens one source behind the other; None for a causal model, whose sources are prompts.
+    """
+
+    sources: list[Sequence[int]]
+    states: torch.Tensor | None = None
 
 
 class Session(ABC):
@@ -35,6 +47,12 @@ class Session(ABC):
         """
 
     @abstractmethod
+    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """States [N, s] of whole rows (`tokens[r]`, at least one, from position 0 on) without causal mask: each token
+        attends to all tokens of its row. The cache is neither read nor changed. A non-autoregressive drafter fills
+        masked tokens this way (Ge et al., 2022, section 3.2.1)."""
+
+    @abstractmethod
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Logits [n, V] of states [n, s]; `-inf` for tokens that the model's configuration suppresses."""
 
@@ -55,5 +73,23 @@ class Engine(ABC):
     ragged: bool
 
     @abstractmethod
-    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> Session:
-        """Encode sources (encoder-decoder) or take them as prompts; row r will generate at most rooms[r] tokens."""
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        """Run the encoder, or take the sources as a causal model's prompts."""
+
+    @abstractmethod
+    def open(self, encoded: Encoded, limits: Sequence[int]) -> Session:
+        """A session whose row r decodes source r and advances by at most limits[r] tokens, apart from a prompt. The
+        sources may have been encoded by another engine whose encoder has this decoder's width."""
+
+    def start(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Session:
+        """A session on sources that this engine encodes."""
+        return self.open(self.encode(sources), limits)
+
+
+def without(finished: Sequence[int], rows: int) -> list[int]:
+    """The rows that stay, for `select`: each in its place where it can, the last ones in the gaps. Least is copied."""
+    kept = list(range(rows))
+    for row in sorted(finished, reverse=True):
+        kept[row] = kept[-1]
+        kept.pop()
+    return kept

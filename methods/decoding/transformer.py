@@ -7,17 +7,18 @@ cache for all layers, and making masks once per step instead of once per layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 
+from harness.errors import RequestError
+from harness.generate import suppressed
 from methods.decoding.dense import Dense
-from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer
+from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional
 from methods.decoding.ragged import Ragged, move
-from methods.decoding.session import Engine, Session
-from methods.decoding.suppression import suppressed
+from methods.decoding.session import Encoded, Engine, Session
 
 CLASSES = ("MarianMTModel", "BartForConditionalGeneration")
 
@@ -34,45 +35,43 @@ class TransformerEngine(Engine):
         self.encoder = [EncoderLayer(layer) for layer in encoder.layers]
         self.decoder = [DecoderLayer(layer) for layer in decoder.layers]
         self.heads = int(module.config.decoder_attention_heads)
-        self.width = self.embedding.table.shape[1]
+        self.width, self.source_width = self.embedding.table.shape[1], len(self.decoder[0].source_kv.transposed)
         self.head = Dense(module.lm_head.weight, _output_bias(module))
 
-    def start(self, sources: Sequence[Sequence[int]], rooms: Sequence[int]) -> TransformerSession:
-        rows = Ragged([len(source) for source in sources], self.device)
-        mask = self._source_mask(rows)
-        ids = torch.tensor([token for source in sources for token in source], dtype=torch.int64, device=self.device)
-        if rows.uniform:
-            x = self.source_embedding.block(ids, len(sources), 0) if len(ids) else self.embedding.table[:0]
-        else:
-            x = self.source_embedding.scattered(ids, rows.slot)
-        if len(ids):
-            for layer in self.encoder:
-                x = layer(x, rows, mask)
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        rows, ids = Ragged.packed(sources, self.device)
+        if not len(ids):
+            return Encoded(list(sources), self.embedding.table[:0])
+        x, mask = self.source_embedding(ids, rows), rows.mask(self.embedding.table.dtype)
+        for layer in self.encoder:
+            x = layer(x, rows, mask)
+        return Encoded(list(sources), x)
+
+    def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
+        rows, x = Ragged([len(source) for source in encoded.sources], self.device), encoded.states
+        if x is None or x.shape[1] != self.source_width:
+            raise RequestError(
+                f"the decoder attends to encoder outputs of width {self.source_width}, given "
+                f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
+            )
         # [layers, 2, rows, heads, longest, d / heads]; a source without tokens is one key and value of zeros, which
         # adds nothing to what attends to it
         source = x.new_zeros(
-            len(self.decoder), 2, len(sources), self.heads, max(rows.longest, 1), self.width // self.heads
+            len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.width // self.heads
         )
-        if len(ids):
-            for number, decoder_layer in enumerate(self.decoder):
-                kv = rows.pad(decoder_layer.source_kv(x)).view(len(sources), rows.longest, 2, self.heads, -1)
+        if len(x):
+            for number, layer in enumerate(self.decoder):
+                kv = rows.pad(layer.source_kv(x)).view(len(rows.counts), rows.longest, 2, self.heads, -1)
                 source[number] = kv.permute(2, 0, 3, 1, 4)
-        return TransformerSession(self, source, mask, max(rooms))
-
-    def _source_mask(self, rows: Ragged) -> torch.Tensor | None:
-        """Additive [rows, 1, 1, longest]: `-inf` where a source has ended, None where all end together."""
-        if rows.uniform:
-            return None
-        ends = torch.tensor([max(count, 1) for count in rows.counts], device=self.device)
-        beyond = torch.arange(rows.longest, device=self.device) >= ends[:, None]
-        mask = torch.zeros(beyond.shape, dtype=self.embedding.table.dtype, device=self.device)
-        return mask.masked_fill_(beyond, float("-inf"))[:, None, None]
+        return TransformerSession(self, source, rows.mask(x.dtype), max(limits))
 
 
 class TransformerSession(Session):
-    """Cache: one tensor [layers, rows, room, 2, heads, d / heads]; keys and values of a token lie side by side."""
+    """Cache: one tensor [layers, rows, longest, 2, heads, d / heads]; keys and values of a token lie side by side."""
 
-    def __init__(self, engine: TransformerEngine, source: torch.Tensor, mask: torch.Tensor | None, room: int) -> None:
+    def __init__(
+        self, engine: TransformerEngine, source: torch.Tensor, mask: torch.Tensor | None, longest: int
+    ) -> None:
         rows = source.shape[2]
         self.engine = engine
         self.first = [[engine.start_id] for _ in range(rows)]
@@ -83,13 +82,13 @@ class TransformerSession(Session):
         self._all_sources, self._all_masks = source, mask
         self._see_sources(rows)
         self._cache = source.new_empty(
-            len(engine.decoder), rows, max(room, 1), 2, engine.heads, engine.width // engine.heads
+            len(engine.decoder), rows, max(longest, 1), 2, engine.heads, engine.width // engine.heads
         )
         self._clean = 0  # positions before it hold numbers in every row
 
     def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
-        engine, rows = self.engine, Ragged([len(row) for row in tokens], self.engine.device)
-        ids = torch.tensor([token for row in tokens for token in row], device=engine.device)
+        engine = self.engine
+        rows, ids = Ragged.packed(tokens, engine.device)
         start = self.lengths[0]
         aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
         total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
@@ -108,20 +107,38 @@ class TransformerSession(Session):
                 self._clean = total
         caches = live[:, :, :total].permute(0, 3, 1, 4, 2, 5).unbind(0)
         width, shape = engine.width, (2, engine.heads, engine.width // engine.heads)
-        for number, (layer, cache) in enumerate(zip(engine.decoder, caches, strict=True)):
-            qkv = layer.qkv(x)
+
+        def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
             if aligned:
                 written[number].copy_(qkv[:, width:].view(len(tokens), rows.longest, *shape))
             else:
                 live[number][rows.row, place] = qkv[:, width:].view(-1, *shape)
-            key, value = cache.unbind(0)
+            key, value = caches[number].unbind(0)
             query = rows.pad(qkv[:, :width]).view(len(tokens), rows.longest, engine.heads, -1).transpose(1, 2)
             mixed = functional.scaled_dot_product_attention(query, key, value, mask)
-            x = layer.attended(x, rows.pack(mixed.transpose(1, 2).reshape(len(tokens), rows.longest, width)))
-            x = layer.attended_source(x, self._attend_source(number, layer.source_query(x), rows))
-            x = layer.feed_forward(x)
+            return rows.pack(mixed.transpose(1, 2).reshape(len(tokens), rows.longest, width))
+
+        x = self._through_layers(x, rows, attend)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         return rows.last(x) if last else x
+
+    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        engine = self.engine
+        rows, ids = Ragged.packed(tokens, engine.device)
+        mask = rows.mask(self._cache.dtype)
+        return self._through_layers(
+            engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask)
+        )
+
+    def _through_layers(
+        self, x: torch.Tensor, rows: Ragged, attend: Callable[[int, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """States [N, d] of embeddings [N, d]; attend(layer's number, qkv [N, 3 d]) is its self-attention [N, d]."""
+        for number, layer in enumerate(self.engine.decoder):
+            x = layer.attended(x, attend(number, layer.qkv(x)))
+            x = layer.attended_source(x, self._attend_source(number, layer.source_query(x), rows))
+            x = layer.feed_forward(x)
+        return x
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.engine.head(states)

@@ -11,6 +11,7 @@ import torch
 from harness.contracts import LanguageModel
 from harness.errors import MachineError, RequestError
 from harness.files import digest
+from harness.generate import suppressed
 from harness.measure.artifacts import Cache
 from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
 
@@ -56,7 +57,7 @@ class TextGenerator:
             tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
         )
         self.start_id = _start(module, tokenizer, self.kind, self.eos_ids, name)
-        self.suppressed = _suppressed(module)
+        self.suppressed = suppressed(module)
         tokens = tokenizer_hash(folder) if folder else ""
         ids = [list(self.eos_ids), self.start_id, list(self.suppressed)]
         given = [window] if window else []
@@ -150,13 +151,6 @@ def _start(module: Any, tokenizer: Any, kind: str, ends: tuple[int, ...], name: 
         if token is not None:
             return int(token)
     raise RequestError(f"the configuration of {name} names no start token; set decoder_start_token_id in it")
-
-
-def _suppressed(module: Any) -> tuple[int, ...]:
-    """Tokens that the generation configuration forbids: `suppress_tokens` and the single ones of `bad_words_ids`."""
-    config = getattr(module, "generation_config", None)
-    single = [words[0] for words in getattr(config, "bad_words_ids", None) or [] if len(words) == 1]
-    return tuple(sorted({int(token) for token in [*single, *(getattr(config, "suppress_tokens", None) or [])]}))
 
 
 def _settings(config: Any) -> dict[str, Any]:

@@ -11,5 +11,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def tiny():
-    """The module generation_models.py beside this file: `make(kind, seed)` and `copier(seed, noise)`."""
+    """The module generation_models.py next to this file: `make(kind, seed)` and `copier(seed, noise)`."""
     return SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("generation_models.py"))))

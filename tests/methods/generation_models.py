@@ -155,6 +155,16 @@ def causal_copier(
     return Model(module, 1, (2,), places, "causal", vocabulary_size=vocabulary)
 
 
+def twins(seed: int, distance: float, dtype: torch.dtype = torch.float32) -> Model:
+    """A copier whose output rows come in pairs that differ by no more than `distance`, or not at all."""
+    model = copier(seed, 0.5, dtype)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        head = model.module.lm_head.weight
+        head[4:40:2] = head[3:39:2] + distance * torch.randn(head[3:39:2].shape, generator=generator)
+    return model
+
+
 def _readers(codes: torch.Tensor, replaced: int, shift: int, generator: torch.Generator) -> torch.Tensor:
     """Output weights that find the token of a code: itself plus `shift`, or another one for the `replaced` tokens."""
     readers, ordinary = codes.clone(), len(codes) - 3

@@ -95,7 +95,6 @@ class ToySuccessors(Task):
     def prepare(self, context, progress):
         return DecodingSetting(
             model=ToyModel(module=lambda ids: max(0, ids[-1] - 1)),
-            training=[],
             evaluation=[[n] for n in range(3, 25)],
             timed=[[m, n] for m in range(8) for n in range(3, 25)],
             sample=5,

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
+from harness.contracts.answers import common_prefix
 from methods.ralmspec.core.estimates import Estimates
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.core.scheduler import OS3, Fixed, Strides
@@ -57,9 +58,7 @@ class Sequential(RetrievalGeneration):
     ) -> float | None:
         """Of the two best tokens' scores. Steps during a verification run on fewer cores and a context that is read in
         other portions goes through other kernels, so that float32 may differ at near ties."""
-        pairs = zip(output, expected, strict=False)
-        place = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(output), len(expected)))
-        best = self.scores(model, prompt, expected[:place]).topk(2).values
+        best = self.scores(model, prompt, expected[: common_prefix(output, expected)]).topk(2).values
         return float(best[0] - best[1])
 
 

@@ -9,11 +9,11 @@ import torch
 
 from harness.errors import RequestError
 from harness.measure.phases import NoPhases
+from harness.plan.parameters import validate
 from methods.decoding.beam import Beam
-from methods.decoding.engines import engine_of
-from methods.decoding.greedy import Greedy, without
+from methods.decoding.greedy import Greedy
 from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
-from methods.decoding.transformer import TransformerEngine
+from methods.decoding.session import without
 
 KINDS = ["marian", "bart", "t5", "gpt2"]
 
@@ -153,47 +153,6 @@ def test_suppressed_tokens_never_appear_in_ours_or_theirs(tiny, kind):
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart"])
-def test_the_lean_engine_gives_the_modules_logits(tiny, kind):
-    model = tiny.make(kind, 5)
-    engine = engine_of(model)
-    assert isinstance(engine, TransformerEngine)
-    source, target = [7, 8, 9, 4], [model.start_id, 11, 12, 13, 14, 15]
-    with torch.inference_mode():
-        wanted = model.module(torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
-        session = engine.start([source], [8])
-        parts = [session.logits(session.advance([part])) for part in (target[:1], target[1:4], target[4:])]
-        torch.testing.assert_close(torch.cat(parts), wanted, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["marian", "gpt2"])
-def test_rows_advance_and_are_cropped_independently(tiny, kind):
-    model = tiny.make(kind, 6)
-    engine = engine_of(model)
-    sources, rejected = [[5, 6, 7], [8], [9, 10]], [[20, 21, 22], [23], [24, 25, 26, 27]]
-    kept = [[11, 12], [13, 14, 15, 16], [17]]
-    with torch.inference_mode():
-        session = engine.start(sources, [12] * 3)
-        session.advance(session.first)
-        held = list(session.lengths)
-        session.advance(rejected)
-        session.lengths = held
-        ragged = session.logits(session.advance(kept))
-        session.select([2, 0])
-        ragged = torch.cat([ragged, session.logits(session.advance([[30, 31], [32]]))])
-        alone = []
-        for source, tokens in zip(sources, kept, strict=True):
-            one = engine.start([source], [12])
-            one.advance(one.first)
-            alone.append(one.logits(one.advance([tokens])))
-        for number, tokens in ((2, [30, 31]), (0, [32])):
-            one = engine.start([sources[number]], [12])
-            one.advance(one.first)
-            one.advance([kept[number]])
-            alone.append(one.logits(one.advance([tokens])))
-    torch.testing.assert_close(ragged, torch.cat(alone), atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["marian", "bart"])
 def test_an_empty_source_decodes_the_same_alone_and_in_a_batch(tiny, kind):
     model = tiny.make(kind, 0)
     batch = outputs(Greedy(), model, [[], [5, 6], []])
@@ -261,17 +220,19 @@ def test_peers_refuse_an_empty_source_and_start_an_empty_prompt(tiny, method):
 
 
 @pytest.mark.parametrize(
-    ("method", "parameters", "words"),
+    ("method", "parameters"),
     [
-        (Beam, {"beam": 0}, "beam = 0"),
-        (TransformersBeam, {"beam": 0}, "beam = 0"),
-        (TransformersPromptLookup, {"tokens": 0}, "tokens = 0"),
-        (TransformersPromptLookup, {"ngram": -1}, "ngram = -1"),
+        (Beam, {"beam": 0}),
+        (Beam, {"length_penalty": float("nan")}),
+        (TransformersBeam, {"beam": 0}),
+        (TransformersPromptLookup, {"tokens": 0}),
+        (TransformersPromptLookup, {"ngram": -1}),
     ],
 )
-def test_bad_parameters_are_one_line(method, parameters, words):
-    with pytest.raises(RequestError, match=words):
-        method(**parameters)
+def test_parameters_out_of_range_are_refused(method, parameters):
+    [(name, value)] = parameters.items()
+    with pytest.raises(RequestError, match=f"parameter '{name}' of it: .*given: {value}"):
+        validate(method, parameters, "it")
 
 
 def test_a_decoder_deeper_than_its_encoder(tiny):

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from tasks.models.generation import TextGenerator
-from tasks.models.greedy import greedy_outputs, until_end
+from tasks.models.greedy import greedy_outputs
 
 QUIET = Progress(quiet=True)
 
@@ -64,8 +64,3 @@ def test_suppressed_tokens_do_not_come(causal, tmp_path):
     made = greedy_outputs(model, SOURCES[:1], 3, Cache(tmp_path), QUIET)
     assert first not in made[0]
     assert made == [naive(model, SOURCES[0], 3)]
-
-
-def test_an_output_ends_with_its_first_end_token():
-    assert until_end([5, 1, 7, 1], (1,)) == [5, 1]
-    assert until_end([5, 7], (1,)) == [5, 7]

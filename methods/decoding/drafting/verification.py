@@ -1,40 +1,28 @@
-"""Draft and verify: the loop that all drafters share.
+"""The loop that all drafters share.
 
-Everything that makes aggressive decoding lossless is in this module: a draft is verified in one forward pass over the
-key-value cache, accepted up to and including the first token that differs, what was rejected is cropped, and decoding
-stops where greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
+Everything that makes drafting lossless is in this module: a draft is verified in one forward pass over the key-value
+cache and accepted up to and including the first token that differs; what was rejected is cropped; decoding stops where
+greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Set
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from harness.contracts import Decoded, Phases
-from methods.decoding.greedy import without
-from methods.decoding.session import Session
+from harness.contracts.answers import NEAR_TIE
+from methods.decoding.decoder import Batch
+from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.session import Session, without
 
 if TYPE_CHECKING:
     import torch
 
-NEAR_TIE = 1e-4  # two top logits this close may change places between a block and a single step in float32
 FIRST_LOOK = 8  # positions whose logits are computed at first: those behind an early difference are never needed
 
 Accepts = Callable[[int, Sequence[int], Sequence[float]], bool]
-
-
-class Drafter(ABC):
-    """Proposes what may follow the outputs of a batch. Outputs are numbered as the sources are."""
-
-    @abstractmethod
-    def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
-        """For each output asked for, at most `most` tokens that may follow it; empty for an ordinary step."""
-
-    @abstractmethod
-    def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
-        """The output has grown by these tokens, after a draft of so many."""
 
 
 def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
@@ -42,32 +30,26 @@ def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
     return drafted == ids[0]
 
 
-def decode(
-    session: Session,
-    outputs: Sequence[Decoded],
-    space: Sequence[int],
-    ends: Set[int],
-    drafter: Drafter,
-    phases: Phases,
-    accepts: Accepts = exactly,
-    depth: int = 2,
+def draft_and_verify(
+    session: Session, batch: Batch, drafter: Drafter, phases: Phases, accepts: Accepts = exactly, depth: int = 2
 ) -> None:
-    """Fill `outputs`, one per row of the session, with at most space[r] >= 1 tokens each.
+    """Fill the outputs of a batch, one per row of the session.
 
     accepts(drafted token, ids, logits) decides from the `depth` best tokens (ids, logits, best first) whether a drafted
     token stands; where it does not, the best one takes its place and ends the block. The trace gets, per iteration, the
-    tokens accepted, and as series `drafted` how many had been drafted (0: an ordinary step); counters `drafted` and
-    `near_ties`, the accepted tokens whose two top logits lie within 1e-4.
+    tokens drafted (none: an ordinary step) and how many tokens were accepted; counter `near_ties`: the accepted tokens
+    whose two top logits lie within 1e-4.
     """
+    outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
     for decoded in outputs:
-        decoded.trace.series["drafted"] = []
-        decoded.trace.counters.update(drafted=0, near_ties=0)
+        decoded.trace.counters["near_ties"] = 0
     active = list(range(len(outputs)))  # the output that each row of the session writes
     pending = session.first
     while active:
         with phases("draft"):
-            room = [space[output] - len(outputs[output].ids) - 1 for output in active]
-            drafts = [_usable(draft, ends, session.vocabulary) for draft in drafter.draft(active, room)]
+            most = [limits[output] - len(outputs[output].ids) - 1 for output in active]
+            proposed = zip(drafter.draft(active, most), most, strict=True)
+            drafts = [_usable(draft[:count], ends, session.vocabulary) for draft, count in proposed]
         with phases("verify"):
             lengths = session.lengths
             tokens = [[*fed, *draft] for fed, draft in zip(pending, drafts, strict=True)]
@@ -79,8 +61,8 @@ def decode(
             for row, (output, (block, near_ties)) in enumerate(zip(active, blocks, strict=True)):
                 fed = len(tokens[row]) - len(drafts[row])
                 session.lengths[row] = lengths[row] + fed + len(block) - 1  # the last accepted token is fed next
-                _record(outputs[output], block, len(drafts[row]), near_ties)
-                if block[-1] in ends or len(outputs[output].ids) == space[output]:
+                _record(outputs[output], block, drafts[row], near_ties)
+                if block[-1] in ends or len(outputs[output].ids) == limits[output]:
                     finished.append(row)
                 else:
                     drafter.accept(output, block, len(drafts[row]))
@@ -96,7 +78,7 @@ def _usable(draft: Sequence[int], ends: Set[int], vocabulary: int) -> Sequence[i
     """The draft through its first end token, behind which nothing can be accepted, and short of the first id that the
     decoder does not know: a source may have a vocabulary of its own."""
     for place, token in enumerate(draft):
-        if token >= vocabulary:
+        if not 0 <= token < vocabulary:
             return draft[:place]
         if token in ends:
             return draft[: place + 1]
@@ -153,12 +135,11 @@ def _verdicts(
     return results
 
 
-def _record(output: Decoded, block: Sequence[int], drafted: int, near_ties: int) -> None:
+def _record(output: Decoded, block: Sequence[int], draft: Sequence[int], near_ties: int) -> None:
     """Add one iteration to an output and its trace."""
     output.ids.extend(block)
     trace = output.trace
     trace.iterations += 1
     trace.accepted.append(len(block))
-    trace.series["drafted"].append(drafted)
-    trace.counters["drafted"] += drafted
+    trace.drafts.append(list(draft))
     trace.counters["near_ties"] += near_ties

@@ -1,0 +1,63 @@
+"""The base class of all decoders that drive a session."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
+from methods.decoding.engines import checked_limits, engine_of
+from methods.decoding.session import Encoded, Engine, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one session decodes, row by row: the encoded sources, the outputs to fill (empty at first), and the most
+    tokens that each may get (`limits`, 1 or more)."""
+
+    model: GenerationModel
+    encoded: Encoded
+    outputs: list[Decoded]
+    limits: list[int]
+
+
+class Decoder(SequenceDecoding):
+    """A decoder that keeps the engine of the model it saw last: weights are packed once, not once a batch.
+
+    uneven: its rows advance by different amounts, so that an engine which is not ragged takes them one by one.
+    """
+
+    uneven: ClassVar[bool] = False
+    _prepared: tuple[GenerationModel, Engine] | None = None
+
+    @abstractmethod
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        """Fill the outputs of a batch whose sources the session reads."""
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        import torch
+
+        engine = self.engine(model)
+        limits = checked_limits(model, sources, limit)
+        outputs = [Decoded([]) for _ in sources]
+        numbers = [number for number, most in enumerate(limits) if most]
+        lengths = {len(sources[number]) for number in numbers} if model.kind == "causal" else {0}
+        together = engine.ragged or (len(lengths) == 1 and not self.uneven)
+        with torch.inference_mode():
+            for group in [numbers] if together and numbers else [[number] for number in numbers]:
+                most = [limits[number] for number in group]
+                with phases("encode"):
+                    encoded = engine.encode([sources[number] for number in group])
+                    session = engine.open(encoded, most)
+                self.run(session, Batch(model, encoded, [outputs[number] for number in group], most), phases)
+        return outputs
+
+    def engine(self, model: GenerationModel) -> Engine:
+        """The model's engine, made on first use."""
+        if self._prepared is None or self._prepared[0] is not model:
+            self._prepared = model, engine_of(model)
+        return self._prepared[1]

@@ -1,0 +1,49 @@
+"""The base class of methods that draft and verify."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from harness.contracts import GenerationModel, Phases
+from harness.contracts.answers import common_prefix
+from harness.contracts.metrics import Metric
+from methods.decoding.decoder import Batch, Decoder
+from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.drafting.verification import draft_and_verify
+from methods.decoding.session import Session
+
+
+class DraftingDecoder(Decoder):
+    """Output = greedy decoding's, whatever the drafter proposes; a good drafter saves iterations.
+
+    In float32 a block and a single step go through different matrix kernels. An output may differ from greedy
+    decoding's only at a near tie, where the two best logits lie within 1e-4 of each other; anything wider is an error.
+    """
+
+    measures = (
+        Metric("drafted", "drafted tokens", kind="counter"),
+        Metric("near_ties", better="lower", kind="counter"),
+    )
+    uneven: ClassVar[bool] = True
+
+    @abstractmethod
+    def drafter(self, batch: Batch) -> Drafter:
+        """What drafts for this batch."""
+
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        draft_and_verify(session, batch, self.drafter(batch), phases)
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """See `SequenceDecoding.gap`. Costs one forward pass over what the two outputs share."""
+        import torch
+
+        shared = expected[: common_prefix(output, expected)]
+        with torch.inference_mode():
+            session = self.engine(model).start([source], [len(shared) + 1])
+            logits = session.logits(session.advance([[*session.first[0], *shared]], last=True))
+            best = logits.topk(2).values[0]
+        return float(best[0] - best[1])
