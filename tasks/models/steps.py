@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks.models.lstm import WordLSTM, side_by_side
-from tasks.models.translation_decoding import LstmDecoder
-from tasks.models.translation_lstm import Pairs, Translator
-from tasks.sentences import END
+from tasks.data.sentences import END
+from tasks.models.lstm.model import WordLSTM, side_by_side
+from tasks.models.translator.decoding import LstmDecoder
+from tasks.models.translator.model import Pairs, Translator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tasks.models.language import CausalLM
+    from tasks.models.pretrained.language import CausalLM
 
 Step = Callable[[], "NDArray[np.float32]"]
 CONTEXT = 64  # tokens that a transformer has read before its first step

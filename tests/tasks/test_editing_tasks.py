@@ -10,15 +10,17 @@ from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
 from harness.errors import CellFailedError, RequestError
 from harness.measure.artifacts import Cache
+from harness.plan.parameters import validate
 from harness.progress import Progress
+from harness.training.pairs import Pairs
+from tasks.bases.seq2seq import marked_blocks
 from tasks.conll_gec import ConllGec
-from tasks.editing import marked_blocks
+from tasks.data.simplification import read_corpus, simplified, training_texts
 from tasks.jfleg_gec import JflegGec
 from tasks.metrics.edit_ratio import edit_ratios
-from tasks.models.generation import TextGenerator
-from tasks.models.greedy import greedy_outputs
-from tasks.models.pairs import Pairs
-from tasks.simplification import read_corpus, simplified, trained_simplifier, training_texts
+from tasks.models.pretrained.generation import TextGenerator
+from tasks.models.pretrained.greedy import greedy_outputs
+from tasks.models.seq2seq.editors import trained_simplifier
 from tasks.text_simplification import TextSimplification
 
 QUIET = Progress(quiet=True)
@@ -258,12 +260,10 @@ def test_missing_data_models_and_senseless_parameters_are_one_line(copier_folder
         ConllGec(edit_ratio=[0.3, 0.1])
     with pytest.raises(RequestError, match="edit_ratio"):
         ConllGec(edit_ratio=[float("nan"), 1.0])
-    with pytest.raises(RequestError, match="must be positive"):
-        JflegGec(timed=0)
-    with pytest.raises(RequestError, match="must not be negative"):
-        JflegGec(seed=-1)
-    with pytest.raises(RequestError, match="did you mean 'generated'"):
-        TextSimplification(source="generate")
+    for wrong in ({"timed": 0}, {"evaluation": 0}, {"seed": -1}, {"shown": -1}, {"source": "generate"}):
+        [name] = wrong
+        with pytest.raises(RequestError, match=f"parameter '{name}'"):
+            validate(JflegGec, wrong, "task jfleg-gec")
     write(data / "jfleg/test.ref2", "only one line\n")
     with pytest.raises(RequestError, match=r"test\.ref2 has 1 lines and .*test\.src has 3"):
         JflegGec(model=str(copier_folder)).prepare(context, QUIET)

@@ -14,13 +14,14 @@ from safetensors.numpy import load_file, save_file
 from harness.contracts import TopK
 from harness.errors import RequestError
 from harness.measure.drivers import context
+from harness.plan.parameters import validate
 from harness.progress import Progress
-from tasks.models import lstm
-from tasks.models.lstm_sizes import SIZES
-from tasks.next_words import exact_log_probs
+from tasks.bases.next_word import exact_log_probs
+from tasks.models.lstm import model as lstm
+from tasks.models.lstm.sizes import SIZES, Size
 from tasks.ptb_next_word import PtbNextWord
 
-TINY = lstm.Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
+TINY = Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
 SMALL = {"model": "tiny", "contexts": 2000, "evaluation": 100, "timed": 30}
 
 
@@ -266,11 +267,9 @@ def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
 
 
 def test_impossible_parameters_are_refused():
-    with pytest.raises(RequestError, match="evaluation must be positive, given 0"):
-        PtbNextWord(evaluation=0)
-    with pytest.raises(RequestError, match="contexts must be at least 20, given 5"):
-        PtbNextWord(contexts=5)
-    with pytest.raises(RequestError, match="seed must not be negative"):
-        PtbNextWord(seed=-1)
+    for wrong, least in (({"evaluation": 0}, 1), ({"contexts": 5}, 20), ({"vocabulary": 9}, 10), ({"seed": -1}, 0)):
+        [name] = wrong
+        with pytest.raises(RequestError, match=f"'{name}' .* greater than or equal to {least} "):
+            validate(PtbNextWord, wrong, "task ptb-next-word")
     with pytest.raises(RequestError, match="one probability at a time, given batch=32"):
         PtbNextWord(perplexity=True, batch=32)
