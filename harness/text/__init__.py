@@ -1,6 +1,6 @@
 """Where text comes from: one interface over text that Python carries, local folders and the Hugging Face hub.
 
-A source yields documents per split. Whoever reads them (tokenizing, training) caches its result under the split's
+A source yields documents per split. What is made of them (token ids, a trained model) is cached under the split's
 content hash, so a process that finds everything cached opens no text at all.
 """
 

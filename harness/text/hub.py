@@ -45,7 +45,7 @@ class HubAddress:
         try:
             return datasets.load_dataset(*self._arguments(), split=split, revision=self.revision or None)
         except Exception as error:  # no network, no such id, config or split, foreign files: too many classes to list
-            generation_failed = type(error).__name__ == "DatasetGenerationError"  # its own text says nothing
+            generation_failed = type(error).__name__ == "DatasetGenerationError"  # its text gives no reason
             cause = error.__cause__ if generation_failed and error.__cause__ else error
             hint = "check the folder" if self.local.is_dir() else "check the id and the network, or use a folder"
             raise RequestError(f"no {split} split of the data set {self.name}: {reason(cause)}; {hint}") from error

@@ -1,7 +1,7 @@
 """Next words by a model's output layer: what all softmax-screening tasks have in common.
 
 A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), and opening it needs no torch. How it
-came about, and how the model that it belongs to is found again, is the task's matter.
+came about, and how the model that it belongs to is found again, is up to the task.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NextWordTask(Task):
         return arrays, json.loads((folder / "facts.json").read_text())
 
     def common(self, arrays: dict[str, NDArray[Any]], timed: NDArray[np.float32]) -> dict[str, Any]:
-        """The fields of a `SoftmaxSetting` that all tasks fill alike. timed: all contexts that may be timed."""
+        """Fields of a `SoftmaxSetting` that all tasks fill in the same way. timed: all contexts that may be timed."""
         test, targets = arrays["test_contexts"], arrays["test_targets"]
         chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
         return {

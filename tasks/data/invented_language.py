@@ -1,4 +1,4 @@
-"""A parallel text that needs no download: English sentences from a small grammar and an invented language beside them.
+"""A parallel text that needs no download: English sentences of a small grammar, translated into an invented language.
 
 The invented language has its own lexicon (syllables drawn with the seed), puts verbs last, adjectives after and
 adpositions behind their nouns, has no articles for the indefinite, marks plural and tense by endings, and lets

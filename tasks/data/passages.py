@@ -56,7 +56,7 @@ def passages(
 ) -> Passages:
     """All passages of the sources' splits: every `stride` words (default: without overlap) one of `words` words; a
     document's last one may be shorter. `distractors` more are made of words drawn by seed from the text, to swell the
-    knowledge base; they are real words without meaning, and whoever uses them says `padded`.
+    knowledge base; they are real words without meaning, and a task that uses them states `padded`.
 
     Raises `RequestError` when nothing is left, or when the stride would leave words out.
     """

@@ -1,7 +1,7 @@
 """What a model does between two calls of its softmax layer in use: it reads a word.
 
 Each function returns a call that makes the next step and returns its contexts, float32 [rows, d] on the CPU, so that
-the device is idle again. Weights and words are real ones; a text that is at its end begins anew.
+the device is idle again. Weights and words are real ones; a text that is at its end starts again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
 
 
 def translation_steps(model: Translator, pairs: Pairs, rows: int) -> Step:
-    """Sentence after sentence: `rows` hypotheses of a source, all of which say the target. What encodes a source is
-    part of the step that says its first word."""
+    """Sentence after sentence: `rows` hypotheses of a source, all of which produce the target. Encoding a source is
+    part of the step that produces its first word."""
     decoder = LstmDecoder(model)
 
     def read() -> Iterator[NDArray[np.float32]]:

@@ -262,12 +262,13 @@ def test_accuracy_counts_the_true_next_word_among_the_answers(prepare):
 
 def test_impossible_parameters_are_refused(prepare):
     for wrong, message in (
-        ({"beam": 0}, "'beam' .* greater than or equal to 1"),
-        ({"limit": 0}, "'limit' .* greater than or equal to 1"),
-        ({"timed": 0}, "'timed' .* greater than or equal to 1"),
-        ({"vocabulary": 2}, "'vocabulary' .* greater than or equal to 3"),
-        ({"seed": -1}, "'seed' .* greater than or equal to 0"),
+        ({"beam": 0}, "'beam' .* 1 .*given: 0"),
+        ({"limit": 0}, "'limit' .* 1 .*given: 0"),
+        ({"timed": 0}, "'timed' .* 1 .*given: 0"),
+        ({"vocabulary": 2}, "'vocabulary' .* 3 .*given: 2"),
+        ({"seed": -1}, "'seed' .* 0 .*given: -1"),
         ({"length_penalty": float("nan")}, "'length_penalty' .* finite number"),
+        ({"length_penalty": float("inf")}, "'length_penalty' .* finite number"),
         ({"languages": "german"}, "must be SOURCE-TARGET"),
     ):
         with pytest.raises(RequestError, match=message):

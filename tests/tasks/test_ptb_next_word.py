@@ -188,7 +188,7 @@ def test_between_two_calls_the_lstm_reads_the_test_text_word_by_word(prepare, tm
     read = np.concatenate([step() for _ in range(419)])
     np.testing.assert_allclose(read, setting.timed, atol=1e-5)
     step()  # of the last word, which nothing follows
-    np.testing.assert_allclose(step(), read[:1], atol=1e-6)  # at the end it begins anew
+    np.testing.assert_allclose(step(), read[:1], atol=1e-6)  # at the end it starts again
 
 
 def test_between_two_batches_it_reads_a_word_of_as_many_pieces(prepare, tmp_path):
@@ -223,8 +223,8 @@ def test_preparing_again_needs_no_torch(prepare, tmp_path):
         f"setting = task.prepare(context('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})), Progress(quiet=True)); "
         "print('torch' in sys.modules, len(setting.timed))"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "419"]
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False", "419"]
 
 
 def test_a_step_of_another_model_than_that_of_the_contexts_is_refused(prepare, tmp_path):
@@ -269,7 +269,7 @@ def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
 def test_impossible_parameters_are_refused():
     for wrong, least in (({"evaluation": 0}, 1), ({"contexts": 5}, 20), ({"vocabulary": 9}, 10), ({"seed": -1}, 0)):
         [name] = wrong
-        with pytest.raises(RequestError, match=f"'{name}' .* greater than or equal to {least} "):
+        with pytest.raises(RequestError, match=f"'{name}' .* {least} "):
             validate(PtbNextWord, wrong, "task ptb-next-word")
     with pytest.raises(RequestError, match="one probability at a time, given batch=32"):
         PtbNextWord(perplexity=True, batch=32)

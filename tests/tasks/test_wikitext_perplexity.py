@@ -122,8 +122,8 @@ def words_of_the_test_split(place: tuple[Context, str]) -> int:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"timed_tokens": 0}, "'timed_tokens' .* greater than or equal to 1"),
-        ({"timed_piece": 0}, "'timed_piece' .* greater than or equal to 1"),
+        ({"timed_tokens": 0}, "'timed_tokens' .* 1 .*given: 0"),
+        ({"timed_piece": 0}, "'timed_piece' .* 1 .*given: 0"),
         ({"evaluation_tokens": -5}, "'evaluation_tokens' .* \\(given: -5\\)"),
         ({"window": 0}, "'window' .* \\(given: 0\\)"),
         ({"window": 8, "stride": 9}, "stride=9 exceeds window=8"),

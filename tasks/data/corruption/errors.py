@@ -23,7 +23,7 @@ _SOUNDS = ("ie", "ei"), ("ei", "ie"), ("c", "s"), ("s", "c"), ("ph", "f"), ("tio
 
 
 class Correction(NamedTuple):
-    """`words` put in place of the spoiled tokens [start, end) give the clean text back; `kind` as in CoNLL-2013."""
+    """`words` put in place of the wrong tokens [start, end) give the clean text back; `kind` as in CoNLL-2013."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ def annotate(
     common = model.lexicon.common
     first = tokens[0].lower() if tokens[0].istitle() or len(tokens[0]) == 1 else tokens[0]
     words = [first if first in common else tokens[0], *tokens[1:]]
-    spoiled: list[str] = []
+    wrong: list[str] = []
     corrections: list[Correction] = []
     previous, skip = START, False
     for place, (word, draw) in enumerate(zip(words, draws, strict=True)):
@@ -69,19 +69,19 @@ def annotate(
             following = words[place + 1] if place + 1 < len(words) else ""
             made, used = _apply(rule, word, following, previous, rng)
             if used:
-                start = len(spoiled)
-                spoiled += made
+                start = len(wrong)
+                wrong += made
                 clean = tuple(words[place : place + used])
-                corrections.append(Correction(start, len(spoiled), rule.kind, clean))
+                corrections.append(Correction(start, len(wrong), rule.kind, clean))
                 skip, previous = used == 2, word
                 continue
-        spoiled.append(word)
+        wrong.append(word)
         previous = word
-    if not spoiled:
+    if not wrong:
         return list(tokens), []
     if words[0] != tokens[0] or (corrections and corrections[0].start == 0):
-        spoiled, corrections = _capitalised(tokens, spoiled, corrections)
-    return spoiled, corrections
+        wrong, corrections = _capitalised(tokens, wrong, corrections)
+    return wrong, corrections
 
 
 @cache
@@ -128,12 +128,12 @@ def misspelt(word: str, rng: np.random.Generator) -> str:
 
 
 def _capitalised(
-    tokens: list[str], spoiled: list[str], corrections: list[Correction]
+    tokens: list[str], wrong: list[str], corrections: list[Correction]
 ) -> tuple[list[str], list[Correction]]:
     """Give the sentence its capital back, and make the corrections lead to the clean text's."""
     if not tokens[0][0].isupper():
-        return spoiled, corrections
-    result = list(spoiled)
+        return wrong, corrections
+    result = list(wrong)
     result[0] = result[0][0].upper() + result[0][1:]
     leading = [correction for correction in corrections if correction.start == 0]
     if not leading:
@@ -141,7 +141,7 @@ def _capitalised(
     end = leading[-1].end
     clean = [word for correction in leading for word in correction.words]
     if end == 0:  # only deletions: the word that moved to the front was given the capital
-        end, clean = 1, [*clean, spoiled[0]]
+        end, clean = 1, [*clean, wrong[0]]
     restored = (tokens[0], *clean[1:])
     rest = corrections[len(leading) :]
     if restored == tuple(result[:end]):  # the capital undid the error

@@ -21,7 +21,7 @@ _STRAY = ("about", "of", "to", "for", "in", "on", "with")
 
 
 class Rule(NamedTuple):
-    """One way to spoil a word. `words` take its place (empty: the word is dropped); `*spelling` misspells it, `*swap`
+    """One way to corrupt a word. `words` take its place (empty: the word is dropped); `*spelling` misspells it, `*swap`
     exchanges it with the next. `after`: words one of which must stand before it."""
 
     kind: str
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The rules of one word with their cumulative rates, for one draw to decide whether and how it is spoiled."""
+    """The rules of one word with their cumulative rates, for one draw to decide whether and how it is corrupted."""
 
     total: float
     cumulative: list[float]

@@ -1,7 +1,7 @@
 """Language models trained here: a byte-level BPE tokenizer and a GPT-2-like Transformer, for machines without the hub.
 
 The result is a model folder in the hub's layout (`save_pretrained`, safetensors) in the cache, keyed by the content of
-the text and everything below that shapes the weights. `training.json` beside the weights tells how it was made.
+the text and everything below that shapes the weights. `training.json` next to the weights tells how it was made.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class CausalLM:
 
     @torch.no_grad()
     def _check_causal(self) -> None:
-        """Refuse models in which a token sees those behind it (BERT and its kin, which transformers loads)."""
+        """Refuse models in which a token sees those behind it (BERT and others like it, which transformers loads)."""
         probe = torch.tensor([[0, 0], [0, 1]], device=self.device)
         hidden = self._stack(input_ids=probe, use_cache=False).last_hidden_state
         one, other = hidden[:, 0].float()
@@ -211,8 +211,8 @@ class CausalLM:
 
 
 class _Block(EncodedBlock):
-    """One window's answers. The output layer runs when a score is first read: whoever builds a datastore wants keys
-    alone, and on small models that layer is half of the work."""
+    """One window's answers. The output layer runs when a score is first read: a datastore needs keys alone, and on
+    small models that layer is half of the work."""
 
     __slots__ = ("_head", "_hidden", "_statistics")
 

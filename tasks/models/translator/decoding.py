@@ -48,8 +48,8 @@ class LstmDecoder:
     ) -> tuple[NDArray[np.float32], DecoderState]:
         kept = torch.from_numpy(rows).to(self.device)
         source, hidden, cell = state.source[kept], state.state[0][:, kept], state.state[1][:, kept]
-        said = torch.from_numpy(words).to(self.device)[None]
-        contexts, after = self.model.decode(said, state.memory[source], (hidden, cell))
+        given = torch.from_numpy(words).to(self.device)[None]
+        contexts, after = self.model.decode(given, state.memory[source], (hidden, cell))
         return contexts[0].float().cpu().numpy(), DecoderState(state.memory, source, after)
 
 

@@ -145,8 +145,8 @@ def teacher_forced(sources: Sequence[Ids], targets: Sequence[Ids], device: torch
     """What the encoder reads, what the decoder reads (the end mark, then the words) and the words it should predict."""
     longest = max(map(len, targets)) + 1
     read = [[END, *target] + [END] * (longest - 1 - len(target)) for target in targets]
-    said = [[*target, END] + [_IGNORED] * (longest - 1 - len(target)) for target in targets]
-    inputs, outputs = torch.tensor(read, device=device).T, torch.tensor(said, device=device).T
+    wanted = [[*target, END] + [_IGNORED] * (longest - 1 - len(target)) for target in targets]
+    inputs, outputs = torch.tensor(read, device=device).T, torch.tensor(wanted, device=device).T
     return source_tensor(sources, device), inputs, outputs
 
 
@@ -181,9 +181,9 @@ def mean_loss(model: Translator, pairs: Pairs) -> float:
 
 def _summed_loss(model: Translator, batch: Batch) -> torch.Tensor:
     source, inputs, targets = batch
-    said = targets != _IGNORED
-    logits = model.output(model(source, inputs)[said])
-    return F.cross_entropy(logits.float(), targets[said], reduction="sum")
+    real = targets != _IGNORED
+    logits = model.output(model(source, inputs)[real])
+    return F.cross_entropy(logits.float(), targets[real], reduction="sum")
 
 
 def _train(

@@ -49,7 +49,7 @@ def translated(model, sources, beam=1, limit=20, penalty=1.0, **more):
 
 @torch.no_grad()
 def greedy(model, source, limit):
-    """Argmax of the full log-softmax, the whole prefix read anew for every word."""
+    """Argmax of the full log-softmax, the whole prefix read again for every word."""
     words: list[int] = []
     for _ in range(min(limit, 2 * len(source) + 10)):
         contexts = model(lstm.source_tensor([source], "cpu"), torch.tensor([[END, *words]]).T)
