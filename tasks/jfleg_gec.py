@@ -14,7 +14,7 @@ from harness.progress import Progress
 from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText, corrupted
-from tasks.data.files import aligned_lines
+from tasks.data.files import aligned_lines, find_file
 from tasks.metrics.gleu import gleu
 
 
@@ -34,7 +34,7 @@ class JflegGec(EditingTask):
                 [list(item.source) for item, _ in pairs], [[clean] for _, clean in pairs], "generated sentences"
             )
         names = [f"jfleg/{self.split}.{part}" for part in ("src", "ref0", "ref1", "ref2", "ref3")]
-        sources, *references = aligned_lines(names, context.data)
+        sources, *references = aligned_lines([find_file(name, context.data) for name in names])
         gold = [[line.split() for line in lines] for lines in zip(*references, strict=True)]
         return Items([line.split() for line in sources], gold, f"JFLEG {self.split}")
 

@@ -22,7 +22,7 @@ from harness.text.kinds import Kind, open_source
 from tasks.bases.next_word import LanguageModelTask
 from tasks.bases.parameters import Positive, Precision
 from tasks.models.layer import write_layer
-from tasks.models.lm.opening import place_of
+from tasks.models.lm.place import place_of
 from tasks.models.pretrained.checkpoints import locate, tokenizer_hash, weights_hash
 
 if TYPE_CHECKING:

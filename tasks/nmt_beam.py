@@ -12,7 +12,6 @@ caches outlives a call.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from pydantic import Field
 from harness.contracts import SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, SoftmaxSetting
-from harness.errors import RequestError, unknown
+from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
@@ -38,8 +37,9 @@ from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sentences import Vocabulary, types_of
 from tasks.metrics.accuracy import MEASURES
 from tasks.models.beam_search import Clock, Hypothesis, Search
-from tasks.models.pretrained.checkpoints import check_weights, content
+from tasks.models.pretrained.checkpoints import check_weights
 from tasks.models.records import as_facts
+from tasks.models.trained import identity
 from tasks.models.translator.sizes import SIZES
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class NmtBeam(NextWordTask):
     ) -> Path:  # fmt: skip
         key = {
             "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": self._model_key(context, cache),
+            "model": identity(self.model, SIZES, "translator", context.seed, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -248,15 +248,6 @@ class NmtBeam(NextWordTask):
 
         return cache.build("translation-contexts", key, build)
 
-    def _model_key(self, context: Context, cache: Cache) -> dict[str, Any]:
-        """What, besides the pairs, determines the model: how a size is trained, or what is in the folder given."""
-        if self.model in SIZES:
-            return {"size": asdict(SIZES[self.model]), "seed": context.seed}
-        folder = Path(self.model).expanduser()
-        if not (folder / "config.json").is_file():
-            raise unknown("translator size or model folder", self.model, SIZES, "task.model")
-        return content(folder, cache)
-
     def _searched(
         self, sources: list[str], key: dict[str, Any], translator: Callable[[], Path], context: Context, cache: Cache,
         progress: Any,
@@ -265,27 +256,23 @@ class NmtBeam(NextWordTask):
         `timed` x `PASSES`."""
         number = enough(self.timed, 0)
 
-        def translate(folder: Path) -> None:
-            from tasks.models.translator.arrays import write_translations
+        def translated() -> list[str]:
+            from tasks.models.translator.arrays import translations
 
-            write_translations(folder, translator(), sources, self.search, context.device, progress)
+            return translations(translator(), sources, self.search, context.device, progress)
 
         def visit(folder: Path) -> None:
             from tasks.models.translator.arrays import write_visited
 
             write_visited(folder, translator(), sources, self.search, number, self.seed, context.device, progress)
 
-        translated = cache.build("translation-search", key, translate)
+        exact = cache.value("translation-search", key, translated)
         seen = cache.build("translation-visited", {**key, "timed": number, "seed": self.seed}, visit)
         visited = np.asarray(np.load(seen / "visited.npy", mmap_mode="r"))
-        return json.loads((translated / "translations.json").read_text()), visited
+        return exact, visited
 
 
 def _test_set(parallel: ParallelSource, test_hash: str, cache: Cache) -> tuple[list[str], list[str]]:
     """Sources and references of the test split, cached so that a timing process reads no data set."""
-
-    def build(folder: Path) -> None:
-        (folder / "pairs.json").write_text(json.dumps(parallel.pairs("test")))
-
-    pairs = json.loads((cache.build("parallel-test", {"pairs": test_hash}, build) / "pairs.json").read_text())
+    pairs = cache.value("parallel-test", {"pairs": test_hash}, lambda: parallel.pairs("test"))
     return [source for source, _ in pairs], [target for _, target in pairs]

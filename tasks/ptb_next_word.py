@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
-from harness.errors import RequestError, unknown
+from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.text import SPLITS, Source, Split, split_hash
@@ -25,8 +25,9 @@ from tasks.bases.next_word import LanguageModelTask
 from tasks.data.words import encoded_split, vocabulary
 from tasks.models.layer import write_layer
 from tasks.models.lstm.sizes import SIZES
-from tasks.models.pretrained.checkpoints import check_weights, content, weights_hash
+from tasks.models.pretrained.checkpoints import check_weights, weights_hash
 from tasks.models.records import training_record
+from tasks.models.trained import identity
 
 TREEBANK = "ptb"
 TRAINING_STREAMS = 20  # pieces of the training text read in parallel; the test text is read as one
@@ -102,17 +103,9 @@ class PtbNextWord(LanguageModelTask):
     def _arrays(
         self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, splits: dict[Split, str]
     ) -> Path:
-        given = Path(self.model).expanduser() / "config.json"
-        model: dict[str, Any]
-        if self.model in SIZES:
-            model = {"size": SIZES[self.model].stated(), "seed": context.seed}
-        elif not given.is_file():
-            raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
-        else:  # another model under the same path is another model
-            model = content(given.parent, cache)
         key = {
             "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": model,
+            "model": identity(self.model, SIZES, "LSTM", context.seed, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:

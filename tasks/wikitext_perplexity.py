@@ -18,7 +18,7 @@ from tasks.bases.parameters import Positive, Precision
 from tasks.bases.pool import enough
 from tasks.data.streams import Selection, streams
 from tasks.metrics.perplexity import perplexity
-from tasks.models.lm.opening import load_language_model
+from tasks.models.lm.place import place_of
 
 
 @task(
@@ -88,11 +88,14 @@ class WikitextPerplexity(Task):
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
+        from tasks.models.pretrained.language import CausalLM
+
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
-        model = load_language_model(
-            self.model, source, cache, device=context.device, progress=progress, window=self.window,
-            stride=self.stride, dtype=self.dtype,
+        place, name = place_of(self.model, source, cache, device=context.device, progress=progress)
+        model = CausalLM.load(
+            place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
+            name=name,
         )  # fmt: skip
         piece = self.piece_windows * model.window
         seed = context.seed

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from harness.measure.artifacts import Cache
@@ -48,12 +47,8 @@ def content_hash(documents: Iterable[str]) -> str:
 
 def split_hash(source: Source, split: Split, cache: Cache) -> str:
     """`content_hash` of a split, kept in the cache under its fingerprint and the code that reads it."""
-
-    def build(folder: Path) -> None:
-        (folder / "hash.txt").write_text(content_hash(source.documents(split)))
-
     key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
-    return (cache.build("split-hash", key, build) / "hash.txt").read_text()
+    return str(cache.value("split-hash", key, lambda: content_hash(source.documents(split))))
 
 
 def split_of(identity: str, seed: int = 0) -> Split:

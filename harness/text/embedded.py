@@ -7,7 +7,6 @@ source order. Sources are parsed, never imported: importing the whole library wo
 from __future__ import annotations
 
 import ast
-import json
 import platform
 import sys
 import sysconfig
@@ -46,19 +45,18 @@ class EmbeddedDocumentation(Source):
 
     @cached_property
     def _splits(self) -> dict[str, list[str]]:
-        def build(folder: Path) -> None:
-            splits: dict[str, list[str]] = {split: [] for split in SPLITS}
+        def splits() -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {split: [] for split in SPLITS}
             for name, text in unique(gather(self.folder)):
-                splits[split_of(name)].append(text)
-            if not all(splits.values()):
+                found[split_of(name)].append(text)
+            if not all(found.values()):
                 raise RequestError(
                     f"the Python installation in {self.folder} carries too little documentation (a stripped build?); "
                     "use --set task.source=folder with HARNESS_DATA"
                 )
-            (folder / "splits.json").write_text(json.dumps(splits))
+            return found
 
-        folder = self.cache.build("embedded-text", self.fingerprint("train"), build)
-        return json.loads((folder / "splits.json").read_text())  # type: ignore[no-any-return]
+        return self.cache.value("embedded-text", self.fingerprint("train"), splits)  # type: ignore[no-any-return]
 
 
 def gather(library: Path) -> Iterator[tuple[str, str]]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.files import arrays_digest
+from harness.sequences import ReadSequence
 
 _POOL = 4096  # pairs that are sorted by length together: enough to batch tightly, few enough to stay shuffled
 
 Pair = tuple[list[int], list[int]]
 
 
-class Pairs(Sequence[Pair]):
+class Pairs(ReadSequence[Pair]):
     """Source and target ids of n pairs, each side one flat int32 array [ids] with offsets int64 [n + 1]."""
 
     def __init__(self, sides: tuple[NDArray[np.int32], ...], offsets: tuple[NDArray[np.int64], ...]) -> None:
@@ -55,16 +55,7 @@ class Pairs(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self._offsets[0]) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-
-    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]  # counts negative numbers from the end, and ends an iteration
+    def item(self, number: int) -> Pair:
         source, target = (
             side[offsets[number] : offsets[number + 1]].tolist()
             for side, offsets in zip(self._sides, self._offsets, strict=True)

@@ -19,6 +19,7 @@ from harness.text import Source
 from harness.text.kinds import Kind
 from tasks.bases.parameters import Positive, Precision
 from tasks.bases.pool import enough
+from tasks.models.lm.place import place_of
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator
@@ -66,12 +67,17 @@ class ServingTask(Task):
         return max(self.evaluation, enough(self.timed))
 
     def load(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
-        """The model; `training` is what a size is trained on."""
-        from tasks.models.lm.opening import load_generator
+        """The model; `training` is what a size is trained on. Raises `RequestError` as `TextGenerator.load` does, and
+        for an encoder-decoder."""
+        from tasks.models.pretrained.generation import TextGenerator
 
-        return load_generator(
-            self.model, training, cache, device=context.device, progress=progress, window=self.window, dtype=self.dtype
+        place, name = place_of(self.model, training, cache, device=context.device, progress=progress)
+        model = TextGenerator.load(
+            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
         )
+        if model.kind != "causal":
+            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+        return model
 
     def check_window(self, longest: int, window: int) -> None:
         """Raises `RequestError` where a prompt of `longest` tokens and an output of `limit` do not fit the model's

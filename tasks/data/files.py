@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,19 +21,22 @@ def find_file(name: str, roots: Sequence[Path]) -> Path:
     return find(f"file {name}", [name], roots, is_it=Path.is_file, folder=f"{Path(name).parent}/")
 
 
-def read_lines(file: Path) -> list[str]:
-    """The lines of a text file, without blanks around them. Raises `RequestError` when it cannot be read."""
-    try:
-        return [line.strip() for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error
+def aligned_lines(files: Sequence[Path]) -> list[list[str]]:
+    """Lines, without blanks around them, of text files (plain or .gz) that belong together line by line.
 
-
-def aligned_lines(names: Sequence[str], roots: Sequence[Path]) -> list[list[str]]:
-    """Lines of several files that belong together line by line. Raises `RequestError` when their numbers differ."""
-    files = [find_file(name, roots) for name in names]
-    columns = [read_lines(file) for file in files]
+    Raises `RequestError` when a file cannot be read or their numbers of lines differ.
+    """
+    columns = [_lines(file) for file in files]
     for file, column in zip(files, columns, strict=True):
         if len(column) != len(columns[0]):
             raise RequestError(f"{file} has {len(column)} lines and {files[0]} has {len(columns[0])}; fetch them again")
     return columns
+
+
+def _lines(file: Path) -> list[str]:
+    opened = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
+        raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error

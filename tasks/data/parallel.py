@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from harness.measure.artifacts import Cache
@@ -33,9 +32,7 @@ class ParallelSource(ABC):
 def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
     """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint and the code that
     reads or makes them."""
-
-    def build(folder: Path) -> None:
-        (folder / "hash.txt").write_text(content_hash(side for pair in source.pairs(split) for side in pair))
-
     key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
-    return (cache.build("pairs-hash", key, build) / "hash.txt").read_text()
+    return str(
+        cache.value("pairs-hash", key, lambda: content_hash(side for pair in source.pairs(split) for side in pair))
+    )

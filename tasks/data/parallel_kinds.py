@@ -11,7 +11,6 @@ each plain or with `.gz`. A data set may have several test sets; `test` names th
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from harness.errors import RequestError
 from harness.text import Split
 from harness.text.hub import HubAddress
 from harness.text.roots import find
+from tasks.data.files import aligned_lines
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import Pair, ParallelSource
 
@@ -59,11 +59,7 @@ class ParallelFolder(ParallelSource):
 
     def pairs(self, split: Split) -> list[Pair]:
         files = self._files(split)
-        left, right = map(_lines, files)
-        if len(left) != len(right):
-            raise RequestError(
-                f"{files[0]} has {len(left)} lines and {files[1]} {len(right)}; they are not parallel, fetch them again"
-            )
+        left, right = aligned_lines(files)
         if not left:
             raise RequestError(f"{files[0]} is empty; fetch it again")
         return list(zip(left, right, strict=True))
@@ -112,12 +108,3 @@ class ParallelHub(ParallelSource):
                 )
             found.append((left.strip(), right.strip()))
         return found
-
-
-def _lines(file: Path) -> list[str]:
-    opened = gzip.open if file.suffix == ".gz" else open
-    try:
-        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
-            return [line.strip() for line in lines]
-    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
-        raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error

@@ -8,19 +8,19 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
+from harness.sequences import ReadSequence
 from harness.text import SPLITS, Source, Split, split_hash
 
 _WORD = re.compile(r"\S+")
 
 
-class Passages(Sequence[str]):
+class Passages(ReadSequence[str]):
     """Passages by id, read from a memory-mapped file when asked for. `hash` is of the text and their places in it."""
 
     def __init__(self, folder: Path) -> None:
@@ -33,14 +33,8 @@ class Passages(Sequence[str]):
     def __len__(self) -> int:
         return len(self._spans)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        begin, end = self._spans[index]
+    def item(self, number: int) -> str:
+        begin, end = self._spans[number]
         return bytes(self._text[begin:end]).decode()
 
 

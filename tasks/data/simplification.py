@@ -17,7 +17,7 @@ from harness.progress import Progress
 from harness.training.pairs import Pairs
 from tasks.data.correction import encoded_pairs
 from tasks.data.corruption import tokens
-from tasks.data.files import aligned_lines
+from tasks.data.files import aligned_lines, find_file
 
 Corpus = Literal["turkcorpus", "asset"]
 Sentence = list[str]
@@ -45,8 +45,9 @@ def read_corpus(corpus: Corpus, part: Literal["train", "test"], roots: Sequence[
     """Per sentence, the source and then its references, as tokens. Raises `RequestError` when files are missing."""
     source, reference = _NAMES[corpus, part]
     names = [f"{corpus}/{source}", *(f"{corpus}/{reference}{n}" for n in range(REFERENCES[corpus]))]
+    files = [find_file(name, roots) for name in names]
     cut = _tokenised if corpus == "turkcorpus" else tokens
-    return [[cut(line) for line in lines] for lines in zip(*aligned_lines(names, roots), strict=True)]
+    return [[cut(line) for line in lines] for lines in zip(*aligned_lines(files), strict=True)]
 
 
 def training_texts(roots: Sequence[Path]) -> list[list[list[Sentence]]]:

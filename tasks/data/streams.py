@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from harness.errors import RequestError
 from harness.files import arrays_digest, digest
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
+from harness.sequences import ReadSequence
 from harness.text import Source, Split, split_hash
 from harness.text.articles import count_words
 from tasks.data.tokens import token_ids
@@ -53,7 +54,7 @@ class Selection:
     seed: int = 0
 
 
-class Streams(Sequence["NDArray[np.int64]"]):
+class Streams(ReadSequence["NDArray[np.int64]"]):
     """Streams of ids, int64 [T] each, read from one memory-mapped file when asked for.
 
     hash: of the ids and of where streams begin. tokens: predicted ones. words: as WikiText counts.
@@ -71,23 +72,14 @@ class Streams(Sequence["NDArray[np.int64]"]):
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> NDArray[np.int64]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[NDArray[np.int64]]: ...
-    def __getitem__(self, index: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        begin, end = self._bounds[index % len(self)], self._bounds[index % len(self) + 1]
-        return np.asarray(self._ids[begin:end], np.int64)
+    def item(self, number: int) -> NDArray[np.int64]:
+        return np.asarray(self._ids[self._bounds[number] : self._bounds[number + 1]], np.int64)
 
     def facts(self) -> dict[str, int]:
         return {"streams": len(self), "documents": self.documents, "tokens": self.tokens, "words": self.words}
 
 
-class JoinedStreams(Sequence["NDArray[np.int64]"]):
+class JoinedStreams(ReadSequence["NDArray[np.int64]"]):
     """The streams of several texts, one text after the other."""
 
     def __init__(self, parts: Sequence[Streams]) -> None:
@@ -98,14 +90,8 @@ class JoinedStreams(Sequence["NDArray[np.int64]"]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> NDArray[np.int64]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[NDArray[np.int64]]: ...
-    def __getitem__(self, index: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
-        if isinstance(index, slice):
-            return [part[place] for part, place in self._places[index]]
-        part, place = self._places[index]
+    def item(self, number: int) -> NDArray[np.int64]:
+        part, place = self._places[number]
         return part[place]
 
     def facts(self) -> dict[str, int]:

@@ -5,7 +5,6 @@ Penn Treebank (Mikolov's version) comes through unchanged: 10,000 types, `<unk>`
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,17 +39,17 @@ def vocabulary(source: Source, limit: int, tokenised: bool, cache: Cache) -> lis
     `<unk>` is always among them; it stands for all types left out.
     """
 
-    def build(folder: Path) -> None:
+    def kept() -> list[str]:
         counts = Counter(word for document in source.documents("train") for word in words(document, tokenised))
         counts[UNKNOWN] += 0
-        kept = sorted(counts, key=lambda word: (-counts[word], word))[:limit]
-        if UNKNOWN not in kept:
-            kept[-1] = UNKNOWN
-        (folder / "vocabulary.json").write_text(json.dumps(kept))
+        types = sorted(counts, key=lambda word: (-counts[word], word))[:limit]
+        if UNKNOWN not in types:
+            types[-1] = UNKNOWN
+        return types
 
     key = {"train": split_hash(source, "train", cache), "limit": limit, "tokenised": tokenised}
-    types: list[str] = json.loads((cache.build("word-vocabulary", key, build) / "vocabulary.json").read_text())
-    return types
+    found: list[str] = cache.value("word-vocabulary", key, kept)
+    return found
 
 
 def encode(documents: Sequence[str], types: Sequence[str], tokenised: bool) -> NDArray[np.int32]:

@@ -217,7 +217,7 @@ def test_a_search_by_another_model_than_that_of_the_contexts_is_refused(prepare,
 
 def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypatch):
     prepare()
-    monkeypatch.setattr(arrays, "write_translations", None)  # would fail if it were asked for
+    monkeypatch.setattr(arrays, "translations", None)  # would fail if it were asked for
     assert prepare(timed=25)[1].sample == 25
     other = prepare(seed=3)[1].timed
     assert not np.array_equal(other, prepare()[1].timed)

@@ -194,11 +194,9 @@ def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
             knnlm(root, dataset="short").prepare(empty, QUIET)
 
 
-def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, cache_home):
-    from tasks.models.lm.opening import load_generator
-
+def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, context):
     def loaded(**options):
-        return load_generator(str(folder), source, Cache(tmp_path / "cache"), device="cpu", progress=QUIET, **options)
+        return qa(root, model=str(folder), **options).load(source, context, Cache(tmp_path / "cache"), QUIET)
 
     source = Folder("text", (root,))
     folder = tmp_path / "model"

@@ -6,7 +6,6 @@ the curve). Weights of the output layer and hidden states are all that a softmax
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,12 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.errors import RequestError, reason
+from harness.errors import RequestError
 from harness.files import arrays_digest
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.training.loop import Plan, record, train, warmup_cosine
 from harness.training.precision import fast_precision
+from tasks.models.folder import load, save
 from tasks.models.lstm.recurrence import unrolled
 
 if TYPE_CHECKING:
@@ -112,17 +112,12 @@ def trained_lstm(
 
 def load_lstm(folder: Path, device: str = "cpu") -> tuple[WordLSTM, list[str]]:
     """The model in eval mode and its vocabulary. Raises `RequestError` when the folder is no such model."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    try:
-        size = json.loads((folder / "config.json").read_text())
-        types: list[str] = json.loads((folder / "vocabulary.json").read_text())
-        model = WordLSTM(len(types), **{name: size.get(name) for name in _SHAPE})
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise RequestError(f"{folder} is not an LSTM trained here: {reason(error)}; retrain it") from error
-    return model.to(device).eval(), types
+    def shaped(size: Any, words: int) -> WordLSTM:
+        return WordLSTM(words, **{name: size.get(name) for name in _SHAPE})
+
+    model, [types] = load(folder, "an LSTM", ["vocabulary"], shaped, device)
+    return model, types
 
 
 def side_by_side(ids: NDArray[Any], streams: int) -> torch.Tensor:
@@ -166,8 +161,6 @@ def _train(
     size: Size, name: str, types: Sequence[str], training: NDArray[Any], validation: NDArray[Any], folder: Path,
     device: str, seed: int, progress: Progress,
 ) -> None:  # fmt: skip
-    from safetensors.torch import save_file
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = WordLSTM(len(types), **{field: getattr(size, field) for field in _SHAPE})
@@ -216,11 +209,7 @@ def _train(
         "validation_perplexity": [[step // per_epoch, math.exp(value)] for step, value in history.evaluations],
         **record(history, device, precision),
     }
-    # a tied weight is written twice: the format knows no sharing
-    save_file({name: weight.clone() for name, weight in model.state_dict().items()}, folder / "model.safetensors")
-    (folder / "vocabulary.json").write_text(json.dumps(list(types)))
-    (folder / "config.json").write_text(json.dumps(size.stated()))
-    (folder / "training.json").write_text(json.dumps(made, indent=1))
+    save(folder, model, size.stated(), made, vocabulary=types)
     checkpoint.unlink(missing_ok=True)
 
 

@@ -57,13 +57,7 @@ def weights_hash(folder: Path, cache: Cache | None = None) -> str:
     """
     files = weight_files(folder)
     stamps = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    keep = cache or Cache()
-    name = "weights-hash"
-
-    def build(target: Path) -> None:
-        (target / "hash.txt").write_text(_content_hash(files))
-
-    return (keep.build(name, {"files": stamps}, build) / "hash.txt").read_text()
+    return str((cache or Cache()).value("weights-hash", {"files": stamps}, lambda: _content_hash(files)))
 
 
 def check_weights(folder: Path, expected: str, contexts: Path, cache: Cache) -> None:

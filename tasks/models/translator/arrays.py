@@ -67,15 +67,13 @@ def write_contexts(
     (folder / "facts.json").write_text(json.dumps(facts))
 
 
-def write_translations(
-    folder: Path, model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any
-) -> None:
-    """translations.json, what beam search makes of the sources with the exact softmax."""
+def translations(model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any) -> list[str]:
+    """What beam search makes of the sources with the exact softmax."""
     model, types, target_types = load_translator(model_folder, device)
     left, right = Vocabulary(types), Vocabulary(target_types)
     ids = [left.ids(source) for source in sources]
     found = translate(model, ids, full_softmax(model), search, progress=progress, stage="exact beam search")
-    (folder / "translations.json").write_text(json.dumps([right.text(hypothesis.words) for hypothesis in found]))
+    return [right.text(hypothesis.words) for hypothesis in found]
 
 
 def write_visited(

@@ -16,19 +16,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.errors import RequestError, reason
+from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.training.loop import Plan, record, train, warmup_cosine
 from harness.training.precision import fast_precision
 from tasks.data.sentences import END, UNKNOWN
+from tasks.models.folder import load, save
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,17 +112,12 @@ def trained_translator(
 
 def load_translator(folder: Path, device: str = "cpu") -> tuple[Translator, list[str], list[str]]:
     """The model in eval mode, source and target vocabulary. Raises `RequestError` when the folder is no such model."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    try:
-        size = json.loads((folder / "config.json").read_text())
-        source, target = (json.loads((folder / f"{side}_types.json").read_text()) for side in ("source", "target"))
-        model = Translator(len(source), len(target), **{name: size.get(name) for name in _SHAPE})
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise RequestError(f"{folder} is not a translator trained here: {reason(error)}; retrain it") from error
-    return model.to(device).eval(), source, target
+    def shaped(size: Any, source_words: int, target_words: int) -> Translator:
+        return Translator(source_words, target_words, **{name: size.get(name) for name in _SHAPE})
+
+    model, [source, target] = load(folder, "a translator", ["source_types", "target_types"], shaped, device)
+    return model, source, target
 
 
 def by_length(sources: Sequence[Ids], size: int, order: Sequence[int] | None = None) -> list[list[int]]:
@@ -190,8 +186,6 @@ def _train(
     size: Size, name: str, types: dict[str, list[str]], training: Pairs, validation: Pairs, folder: Path, device: str,
     seed: int, progress: Progress,
 ) -> None:  # fmt: skip
-    from safetensors.torch import save_file
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         shape = {field: getattr(size, field) for field in _SHAPE}
@@ -221,11 +215,7 @@ def _train(
         "validation_perplexity": [[step // per_epoch, math.exp(value)] for step, value in history.evaluations],
         **record(history, device, plan.autocast),
     }
-    save_file(model.state_dict(), folder / "model.safetensors")
-    for side, names in types.items():
-        (folder / f"{side}_types.json").write_text(json.dumps(names))
-    (folder / "config.json").write_text(json.dumps(asdict(size)))
-    (folder / "training.json").write_text(json.dumps(made, indent=1))
+    save(folder, model, asdict(size), made, source_types=types["source"], target_types=types["target"])
     checkpoint.unlink(missing_ok=True)
 
 

@@ -72,7 +72,7 @@ def test_what_is_missing_or_broken_is_named(folder):
         open_parallel("folder", folder.name, "de", "fr", [folder.parent]).pairs("train")
     (folder / "train.de").write_text("eins\n")
     (folder / "train.en").write_text("one\ntwo\n")
-    with pytest.raises(RequestError, match=r"has 1 lines and .* 2; they are not parallel"):
+    with pytest.raises(RequestError, match=r"train\.en has 2 lines and .*train\.de has 1; fetch"):
         opened(folder).pairs("train")
     (folder / "val.en.gz").write_bytes((folder / "val.en.gz").read_bytes()[:20])
     with pytest.raises(RequestError, match=r"val\.en\.gz cannot be read as text"):

@@ -15,7 +15,7 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, Split
 from tasks.models.lm import training
-from tasks.models.lm.opening import place_of
+from tasks.models.lm.place import place_of
 from tasks.models.lm.sizes import Size
 from tasks.models.lm.training import trained_model, trained_tokenizer, training_windows
 from tasks.models.pretrained.language import CausalLM
