@@ -34,6 +34,11 @@ class MachineError(HarnessError):
     exit_code = 3
 
 
+def reason(error: BaseException) -> str:
+    """The first line of an error's text, at most 200 characters, or the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> RequestError:
     """A `RequestError` for a name nobody registered, naming the nearest valid one."""
     names = sorted(known)

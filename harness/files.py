@@ -6,9 +6,12 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import MachineError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def default_cache() -> Path:
@@ -22,6 +25,16 @@ def digest(key: Any) -> str:
     """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
     text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def arrays_digest(*arrays: NDArray[Any]) -> str:
+    """Hex SHA-256 (20 characters) over the bytes of arrays."""
+    import numpy as np
+
+    state = hashlib.sha256()
+    for array in arrays:
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()[:20]
 
 
 def write_atomically(path: Path, text: str) -> None:

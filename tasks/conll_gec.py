@@ -13,10 +13,11 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.correction import GrammarText, spoiled
-from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
+from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.seq2seq import Items
+from tasks.data.correction import GrammarText, corrupted
+from tasks.data.files import find_file
 from tasks.metrics import m2
-from tasks.sources.files import find_file
 
 TESTS = {
     "conll13": "conll13/official-preprocessed.revised.m2",
@@ -40,7 +41,7 @@ class ConllGec(EditingTask):
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
-            gold = [item for item, _ in spoiled(GrammarText(), "test", self.seed, Progress(quiet=True))]
+            gold = [item for item, _ in corrupted(GrammarText(), "test", self.seed, Progress(quiet=True))]
             label = "generated sentences"
         else:
             file = find_file(TESTS.get(self.test, self.test), context.data)

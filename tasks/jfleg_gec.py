@@ -11,10 +11,11 @@ from harness.contracts.tasks import Context, Measure
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.correction import GrammarText, spoiled
-from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
+from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.seq2seq import Items
+from tasks.data.correction import GrammarText, corrupted
+from tasks.data.files import aligned_lines, find_file
 from tasks.metrics.gleu import gleu
-from tasks.sources.files import aligned_lines
 
 
 @task("jfleg-gec", contract="sequence-decoding", summary="error correction on JFLEG, scored by GLEU")
@@ -28,12 +29,12 @@ class JflegGec(EditingTask):
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
-            pairs = list(spoiled(GrammarText(), "test", self.seed, Progress(quiet=True)))
+            pairs = list(corrupted(GrammarText(), "test", self.seed, Progress(quiet=True)))
             return Items(
                 [list(item.source) for item, _ in pairs], [[clean] for _, clean in pairs], "generated sentences"
             )
         names = [f"jfleg/{self.split}.{part}" for part in ("src", "ref0", "ref1", "ref2", "ref3")]
-        sources, *references = aligned_lines(names, context.data)
+        sources, *references = aligned_lines([find_file(name, context.data) for name in names])
         gold = [[line.split() for line in lines] for lines in zip(*references, strict=True)]
         return Items([line.split() for line in sources], gold, f"JFLEG {self.split}")
 

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from harness.contracts.tasks import Context, SoftmaxSetting
-from harness.errors import RequestError
+from harness.contracts.tasks import Context, Scale, SoftmaxSetting
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from tasks.models.checkpoints import locate, tokenizer_hash, weights_hash
-from tasks.next_words import NextWords
-from tasks.sources import Source, Split, split_hash
-from tasks.sources.kinds import Kind, open_source
+from harness.text import Source, Split, split_hash
+from harness.text.kinds import Kind, open_source
+from tasks.bases.next_word import LanguageModelTask
+from tasks.bases.parameters import Positive, Precision
+from tasks.models.layer import write_layer
+from tasks.models.lm.place import place_of
+from tasks.models.pretrained.checkpoints import locate, tokenizer_hash, weights_hash
 
 if TYPE_CHECKING:
-    from tasks.models.language import CausalLM
+    from tasks.models.pretrained.language import CausalLM
 
 PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full context, and many places are sampled
 
@@ -33,54 +36,38 @@ PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full c
     contract="softmax-screening",
     summary="output layer of any causal language model: hub id, model folder, or trained here",
 )
-class LmOutputLayer(NextWords):
+@dataclass(kw_only=True, eq=False)
+class LmOutputLayer(LanguageModelTask):
     """source, dataset: `embedded`, a `folder` under HARNESS_DATA, or a `hub` id with an optional config after a colon.
 
     model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
     null for the model's own length (at most 1024) and half of it. dtype: in which the model runs; the layer and the
     contexts are float32 whatever it is, and a layer without bias gets one of zeros. contexts, evaluation: tokens of
     seeded pieces of the train and the test split. Between two calls in use the model, without its output layer, reads a
-    token of the test text (`batch` of them in as many texts). The rest: see `NextWords`.
+    token of the test text (`batch` of them in as many texts). The rest: see `LanguageModelTask`.
     """
 
-    scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"model": "train:mini", "contexts": 60_000, "timed": 500},
         "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small"},
         "paper": {"source": "hub", "dataset": "Salesforce/wikitext:wikitext-103-raw-v1", "model": "gpt2"},
     }
 
-    def __init__(
-        self,
-        *,
-        source: Kind = "embedded",
-        dataset: str = "",
-        model: str = "train:mini",
-        window: int | None = None,
-        stride: int | None = None,
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        contexts: int = 200_000,
-        evaluation: int = 20_000,
-        timed: int = 2000,
-        k: int = 5,
-        batch: int = 1,
-        perplexity: bool = False,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            contexts=contexts, evaluation=evaluation, timed=timed, k=k, batch=batch, perplexity=perplexity, seed=seed
-        )
-        for name, value in (("window", window), ("stride", stride)):
-            if value is not None and value < 1:
-                raise RequestError(f"{name} must be positive, given {value}")
-        self.source, self.dataset, self.model = source, dataset, model
-        self.window, self.stride, self.dtype = window, stride, dtype
+    source: Kind = "embedded"
+    dataset: str = ""
+    model: str = "train:mini"
+    window: Positive | None = None
+    stride: Positive | None = None
+    dtype: Precision = "float32"
+    contexts: Positive = 200_000
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when text or model are not found, or the model's logits are not its output layer's."""
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
-        place = self._place(source, cache, context, progress)
+        # a model to train is looked for first, which imports torch even where the cache has it
+        place, name = place_of(self.model, source, cache, device=context.device, progress=progress)
         folder = locate(place)
         key = {
             "splits": splits, "weights": weights_hash(folder, cache), "tokenizer": tokenizer_hash(folder),
@@ -90,9 +77,8 @@ class LmOutputLayer(NextWords):
         }  # fmt: skip
 
         def load() -> CausalLM:
-            from tasks.models.language import CausalLM
+            from tasks.models.pretrained.language import CausalLM
 
-            name = f"{self.model} on {source.name}" if self.model.startswith("train:") else self.model
             return CausalLM.load(
                 place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
                 name=name,
@@ -113,21 +99,10 @@ class LmOutputLayer(NextWords):
         hashes = {"data": splits["test"], "training_data": splits["train"]}
         return self.setting(arrays, source.name, hashes, between)
 
-    def _place(self, source: Source, cache: Cache, context: Context, progress: Any) -> str:
-        """Folder or hub id of the model, trained first where it is to be trained here (which imports torch even to find
-        the model in the cache)."""
-        if not self.model.startswith("train:"):
-            return self.model
-        from tasks.models.from_scratch import trained_model
-        from tasks.models.language_sizes import SIZES
-
-        size = self.model.removeprefix("train:")
-        return str(trained_model(size, source, cache, sizes=SIZES, device=context.device, progress=progress))
-
     def _write(self, folder: Path, model: CausalLM, source: Source, cache: Cache, progress: Any) -> None:
         """Contexts and next tokens of both splits, and the layer. facts.json: sizes, and the model's perplexity (per
         token) on the test positions."""
-        from tasks.streams import Selection, streams
+        from tasks.data.streams import Selection, streams
 
         written = {}
         parts: tuple[tuple[str, Split, int], ...] = (("", "train", self.contexts), ("test_", "test", self.evaluation))
@@ -151,13 +126,10 @@ class LmOutputLayer(NextWords):
             np.save(folder / f"{prefix}targets.npy", targets)
             written[split] = log_probs
         head: Any = model.module.get_output_embeddings()
-        weight = head.weight.detach().float().cpu().numpy()
-        bias = None if getattr(head, "bias", None) is None else head.bias.detach().float().cpu().numpy()
-        np.save(folder / "weight.npy", weight)
-        np.save(folder / "bias.npy", np.zeros(len(weight), np.float32) if bias is None else bias)
+        write_layer(folder, head)
         facts = {
-            "model": model.name, "words": len(weight), "dimension": weight.shape[1], "window": model.window,
-            "stride": model.stride, "training_contexts": len(written["train"]),
+            "model": model.name, "words": head.weight.shape[0], "dimension": head.weight.shape[1],
+            "window": model.window, "stride": model.stride, "training_contexts": len(written["train"]),
             "test_perplexity": float(np.exp(-written["test"].mean())), "model_hash": model.hash,
         }  # fmt: skip
         (folder / "facts.json").write_text(json.dumps(facts))

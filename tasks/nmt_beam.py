@@ -12,31 +12,35 @@ caches outlives a call.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.contracts import SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
-from harness.contracts.tasks import Context, Measure, SoftmaxSetting, Task
-from harness.errors import RequestError, unknown
+from harness.contracts.tasks import Context, Measure, Scale, SoftmaxSetting
+from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.metrics.accuracy import MEASURES, accuracy
+from harness.text import SPLITS, Split
+from tasks.bases.next_word import NextWordTask
+from tasks.bases.parameters import NotNegative, Positive
+from tasks.bases.pool import enough
+from tasks.data.parallel import ParallelSource, pairs_hash
+from tasks.data.parallel_kinds import ParallelKind, open_parallel
+from tasks.data.sentences import Vocabulary, types_of
+from tasks.metrics.accuracy import MEASURES
 from tasks.models.beam_search import Clock, Hypothesis, Search
-from tasks.models.checkpoints import check_weights, content
-from tasks.models.curves import as_facts, validation_curve
-from tasks.models.translation_sizes import SIZES
-from tasks.pool import enough
-from tasks.sentences import Vocabulary, types_of
-from tasks.sources import SPLITS, Split
-from tasks.sources.parallel import ParallelKind, ParallelSource, open_parallel, pairs_hash
+from tasks.models.pretrained.checkpoints import check_weights
+from tasks.models.records import as_facts
+from tasks.models.trained import identity
+from tasks.models.translator.sizes import SIZES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,18 +63,18 @@ class TranslationSetting(SoftmaxSetting):
     contract="softmax-screening",
     summary="translation by beam search with an LSTM translator, BLEU under each softmax",
 )
-class NmtBeam(Task):
-    """Parameters: `model` is a size of `tasks.models.translation_sizes` to train here, or the folder of a trained one.
+@dataclass(kw_only=True, eq=False)
+class NmtBeam(NextWordTask):
+    """Parameters: those of `NextWordTask`, and model: a size of `tasks.models.translator.sizes` to train here, or the
+    folder of a trained one.
 
-    source, dataset, languages, test: see `tasks.sources.parallel`; test is the name of the test set. vocabulary: most
-    frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty: see
-    `tasks.models.beam_search`. contexts: at most so many training states are learned from; evaluation: test states of
-    the quality pass, drawn with `seed`; timed: states of one timed pass, taken from the first `timed` x `PASSES` that a
-    search visits from a sentence drawn with `seed` on. k: words asked for in both, at least `beam` (a search itself
-    asks for `beam`). examples: how many translations are shown.
+    source, dataset, languages, test: see `tasks.data.parallel_kinds`; test is the name of the test set. vocabulary:
+    most frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty:
+    see `tasks.models.beam_search`. Contexts are states of the decoder; those of a timed pass are taken from the first
+    `timed` x `PASSES` that a search visits from a sentence drawn with `seed` on. k is at least `beam` (a search itself
+    asks for `beam`). shown: how many translations are worked examples.
     """
 
-    contract = "softmax-screening"
     measures = (
         *MEASURES,
         Metric("bleu", "BLEU", better="higher"),
@@ -81,7 +85,7 @@ class NmtBeam(Task):
         Metric("quality_lstm_s", "LSTM in the quality pass", "s", "lower", "time"),
         Metric("quality_contexts", "contexts of the quality pass", kind="counter"),
     )
-    scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "generated", "model": "mini", "timed": 500},
         "small": {"model": "nmt-500"},
         "paper": {
@@ -92,39 +96,23 @@ class NmtBeam(Task):
         },
     }
 
-    def __init__(
-        self,
-        *,
-        source: ParallelKind = "folder",
-        dataset: str = "multi30k",
-        languages: str = "de-en",
-        test: str = "test_2016_flickr",
-        model: str = "nmt-500",
-        vocabulary: int = 50_000,
-        beam: int = 5,
-        limit: int = 100,
-        length_penalty: float = 1.0,
-        contexts: int = 400_000,
-        evaluation: int = 20_000,
-        timed: int = 2000,
-        k: int = 5,
-        examples: int = 6,
-        seed: int = 0,
-    ) -> None:
-        if min(vocabulary - 2, limit, contexts, evaluation, timed, k) < 1 or examples < 0:
-            raise RequestError(
-                f"vocabulary (at least 3), limit, contexts, evaluation, timed and k must be positive, examples not "
-                f"negative, given {vocabulary}, {limit}, {contexts}, {evaluation}, {timed}, {k}, {examples}"
-            )
-        if seed < 0:
-            raise RequestError(f"seed must not be negative, given {seed}")
-        self.left, dash, self.right = languages.partition("-")
+    source: ParallelKind = "folder"
+    dataset: str = "multi30k"
+    languages: str = "de-en"
+    test: str = "test_2016_flickr"
+    model: str = "nmt-500"
+    vocabulary: Annotated[int, Field(ge=3)] = 50_000
+    beam: Positive = 5
+    limit: Positive = 100
+    length_penalty: float = 1.0
+    shown: NotNegative = 6
+
+    def __post_init__(self) -> None:
+        self.left, dash, self.right = self.languages.partition("-")
         if not (self.left and dash and self.right):
-            raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {languages!r}")
-        self.source, self.dataset, self.test, self.model = source, dataset, test, model
-        self.vocabulary, self.contexts, self.evaluation, self.timed = vocabulary, contexts, evaluation, timed
-        self.search = Search(beam=beam, limit=limit, length_penalty=length_penalty)
-        self.k, self.shown, self.seed = max(k, beam), examples, seed
+            raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {self.languages!r}")
+        self.search = Search(beam=self.beam, limit=self.limit, length_penalty=self.length_penalty)
+        self.k = max(self.k, self.beam)
         self._translations: list[str] = []  # of the last `evaluate`, for `examples`
 
     def prepare(self, context: Context, progress: Any) -> TranslationSetting:
@@ -139,7 +127,7 @@ class NmtBeam(Task):
             return self._translator(parallel, context, cache, progress)
 
         contexts = self._contexts(parallel, hashes, translator, context, cache, progress)
-        facts = json.loads((contexts / "facts.json").read_text())
+        arrays, facts = self.opened(contexts)
         model_hash = facts.pop("model_hash")
 
         def same_translator() -> Path:
@@ -155,31 +143,22 @@ class NmtBeam(Task):
 
         def between() -> Callable[[], object]:
             from tasks.models.steps import translation_steps
-            from tasks.models.translation_lstm import load_translator
+            from tasks.models.translator.model import load_translator
 
             model, *types = load_translator(same_translator(), context.device)
             left, right = map(Vocabulary, types)
-            said = [(left.ids(source), right.ids(text)) for source, text in zip(sources, exact, strict=True)]
-            return translation_steps(model, said, self.search.beam)
+            pairs = [(left.ids(source), right.ids(text)) for source, text in zip(sources, exact, strict=True)]
+            return translation_steps(model, pairs, self.search.beam)
 
-        arrays = {file.stem: np.load(file, mmap_mode="r") for file in contexts.glob("*.npy")}
-        test, targets = arrays["test_contexts"], arrays["test_targets"]
-        chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
+        common = self.common(arrays, visited)
         return TranslationSetting(
-            layer=OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
-            contexts=arrays["contexts"],
-            targets=arrays["targets"],
-            evaluation=np.array(test[chosen]),
-            evaluation_targets=np.array(targets[chosen]),
-            timed=visited,
-            sample=min(self.timed, len(visited)),
+            **common,
             between=between,
-            k=self.k,
             hashes={"data": hashes["test"], "training_data": hashes["train"], "model": model_hash},
             facts={
                 "data": f"{parallel.name} {parallel.source}-{parallel.target}",
                 "test_set": self.test if self.source != "generated" else "test",
-                "evaluated": len(chosen),
+                "evaluated": len(common["evaluation"]),
                 "beam": self.search.beam,
                 "longest": self.search.limit,  # words a sentence; a counter is called `limit`
                 "length_penalty": self.search.length_penalty,
@@ -194,10 +173,6 @@ class NmtBeam(Task):
             exact=exact,
         )
 
-    def metrics(self, setting: TranslationSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """Share of test positions whose true next word is the first of, or among, the words answered."""
-        return accuracy(answers, setting.evaluation_targets, setting.k)
-
     def evaluate(self, setting: TranslationSetting, method: SoftmaxScreening) -> dict[str, Measure]:
         """`bleu` and `chrf` of the beam search under this softmax, `bleu_difference` to the exact softmax (paired
         bootstrap over sentences), and `same_translations`, the share of sentences that come out equal.
@@ -206,8 +181,8 @@ class NmtBeam(Task):
         recipes time, never a claim of speed; quality_contexts: how many contexts the search asked the softmax about.
         """
         from tasks.metrics.bleu import bleu, bleu_difference, chrf
-        from tasks.models.translation_decoding import translate
-        from tasks.models.translation_lstm import load_translator
+        from tasks.models.translator.decoding import translate
+        from tasks.models.translator.model import load_translator
 
         model, types, target_types = load_translator(setting.translator(), setting.device)
         left, right, clock = Vocabulary(types), Vocabulary(target_types), Clock()
@@ -242,23 +217,18 @@ class NmtBeam(Task):
             for n in drawn[: self.shown]
         ]
 
-    def series(self, setting: TranslationSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
-        """Held-out perplexity of the model by epoch of its training, where that is known."""
-        curve = validation_curve(setting.facts)
-        return {"model_validation_perplexity": curve} if curve else {}
-
     def _translator(self, parallel: ParallelSource, context: Context, cache: Cache, progress: Any) -> Path:
         """Folder of the model, trained here unless it is given or the cache has it."""
         if self.model not in SIZES:
             return Path(self.model).expanduser()
-        from tasks.models.translation_lstm import trained_translator
-        from tasks.translation_arrays import encoded
+        from tasks.models.translator.arrays import encoded
+        from tasks.models.translator.model import trained_translator
 
         train = parallel.pairs("train")
         left, right = (Vocabulary(types_of((pair[side] for pair in train), self.vocabulary)) for side in (0, 1))
         return trained_translator(
-            self.model, left.types, right.types, encoded(train, left, right),
-            encoded(parallel.pairs("validation"), left, right), cache, sizes=SIZES, device=context.device,
+            self.model, SIZES[self.model], left.types, right.types, encoded(train, left, right),
+            encoded(parallel.pairs("validation"), left, right), cache, device=context.device,
             seed=context.seed, progress=progress,
         )  # fmt: skip
 
@@ -268,24 +238,15 @@ class NmtBeam(Task):
     ) -> Path:  # fmt: skip
         key = {
             "pairs": hashes, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": self._model_key(context, cache),
+            "model": identity(self.model, SIZES, "translator", context.seed, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:
-            from tasks.translation_arrays import write_contexts
+            from tasks.models.translator.arrays import write_contexts
 
             write_contexts(folder, translator(), parallel, self.contexts, cache, context.device, progress)
 
         return cache.build("translation-contexts", key, build)
-
-    def _model_key(self, context: Context, cache: Cache) -> dict[str, Any]:
-        """What, beside the pairs, determines the model: how a size is trained, or what is in the folder given."""
-        if self.model in SIZES:
-            return {"size": asdict(SIZES[self.model]), "seed": context.seed}
-        folder = Path(self.model).expanduser()
-        if not (folder / "config.json").is_file():
-            raise unknown("translator size or model folder", self.model, SIZES, "task.model")
-        return content(folder, cache)
 
     def _searched(
         self, sources: list[str], key: dict[str, Any], translator: Callable[[], Path], context: Context, cache: Cache,
@@ -295,27 +256,23 @@ class NmtBeam(Task):
         `timed` x `PASSES`."""
         number = enough(self.timed, 0)
 
-        def translate(folder: Path) -> None:
-            from tasks.translation_arrays import write_translations
+        def translated() -> list[str]:
+            from tasks.models.translator.arrays import translations
 
-            write_translations(folder, translator(), sources, self.search, context.device, progress)
+            return translations(translator(), sources, self.search, context.device, progress)
 
         def visit(folder: Path) -> None:
-            from tasks.translation_arrays import write_visited
+            from tasks.models.translator.arrays import write_visited
 
             write_visited(folder, translator(), sources, self.search, number, self.seed, context.device, progress)
 
-        said = cache.build("translation-search", key, translate)
+        exact = cache.value("translation-search", key, translated)
         seen = cache.build("translation-visited", {**key, "timed": number, "seed": self.seed}, visit)
         visited = np.asarray(np.load(seen / "visited.npy", mmap_mode="r"))
-        return json.loads((said / "translations.json").read_text()), visited
+        return exact, visited
 
 
 def _test_set(parallel: ParallelSource, test_hash: str, cache: Cache) -> tuple[list[str], list[str]]:
     """Sources and references of the test split, cached so that a timing process reads no data set."""
-
-    def build(folder: Path) -> None:
-        (folder / "pairs.json").write_text(json.dumps(parallel.pairs("test")))
-
-    pairs = json.loads((cache.build("parallel-test", {"pairs": test_hash}, build) / "pairs.json").read_text())
+    pairs = cache.value("parallel-test", {"pairs": test_hash}, lambda: parallel.pairs("test"))
     return [source for source, _ in pairs], [target for _, target in pairs]

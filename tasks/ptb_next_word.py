@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from harness.contracts.tasks import Context, SoftmaxSetting
-from harness.errors import RequestError, unknown
+from harness.contracts.tasks import Context, Scale, SoftmaxSetting
+from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from tasks.models.checkpoints import check_weights, content
-from tasks.models.lstm_sizes import SIZES
-from tasks.next_words import NextWords
-from tasks.sources import SPLITS, Source, Split, split_hash
-from tasks.sources.kinds import Kind, open_source
-from tasks.words import encoded_split, vocabulary
+from harness.text import SPLITS, Source, Split, split_hash
+from harness.text.kinds import Kind, open_source
+from tasks.bases.next_word import LanguageModelTask
+from tasks.data.words import encoded_split, vocabulary
+from tasks.models.layer import write_layer
+from tasks.models.lstm.sizes import SIZES
+from tasks.models.pretrained.checkpoints import check_weights, weights_hash
+from tasks.models.records import training_record
+from tasks.models.trained import identity
 
 TREEBANK = "ptb"
-TRAINING_STREAMS = 20  # pieces of the training text read side by side; the test text is read as one
+TRAINING_STREAMS = 20  # pieces of the training text read in parallel; the test text is read as one
 
 
 @task(
@@ -33,46 +38,28 @@ TRAINING_STREAMS = 20  # pieces of the training text read side by side; the test
     contract="softmax-screening",
     summary="next word by an LSTM on Penn Treebank (on WikiText-2 cut to 10,000 types where that is not at hand)",
 )
-class PtbNextWord(NextWords):
-    """Parameters: `model` is a size of `tasks.models.lstm` to train here, or the folder of a trained model.
+@dataclass(kw_only=True, eq=False)
+class PtbNextWord(LanguageModelTask):
+    """Parameters: `model` is a size of `tasks.models.lstm.sizes` to train here, or the folder of a trained model.
 
     dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
     root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
     learned from. Between two calls in use the LSTM reads a word of the test text (`batch` of them in as many pieces of
-    it). The rest: see `NextWords`.
+    it). The rest: see `LanguageModelTask`.
     """
 
-    scale_defaults = {  # noqa: RUF012 - read-only by convention of `Task`
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "mini", "vocabulary": 5000, "contexts": 60_000, "timed": 500},
         "small": {"model": "ptb-small"},
         "paper": {"model": "ptb-large"},
     }
 
-    def __init__(
-        self,
-        *,
-        source: Kind = "folder",
-        dataset: str = TREEBANK,
-        fallback: str = "wikitext-2",
-        model: str = "ptb-small",
-        vocabulary: int = 10_000,
-        contexts: int = 400_000,
-        evaluation: int = 20_000,
-        timed: int = 2000,
-        k: int = 5,
-        batch: int = 1,
-        perplexity: bool = False,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            contexts=contexts, evaluation=evaluation, timed=timed, k=k, batch=batch, perplexity=perplexity, seed=seed
-        )
-        if contexts < TRAINING_STREAMS:
-            raise RequestError(f"contexts must be at least {TRAINING_STREAMS}, given {contexts}")
-        if vocabulary < 10:
-            raise RequestError(f"vocabulary must be at least 10, given {vocabulary}")
-        self.source, self.dataset, self.fallback, self.model = source, dataset, fallback, model
-        self.vocabulary = vocabulary
+    source: Kind = "folder"
+    dataset: str = TREEBANK
+    fallback: str = "wikitext-2"
+    model: str = "ptb-small"
+    vocabulary: Annotated[int, Field(ge=10)] = 10_000
+    contexts: Annotated[int, Field(ge=TRAINING_STREAMS)] = 400_000
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
         """Raises `RequestError` when neither data set is found or the model cannot be loaded."""
@@ -83,7 +70,7 @@ class PtbNextWord(NextWords):
         folder = self._arrays(source, tokenised, cache, context, progress, splits)
 
         def between() -> Callable[[], object]:
-            from tasks.models.lstm import load_lstm
+            from tasks.models.lstm.model import load_lstm
             from tasks.models.steps import lstm_steps
 
             trained = self._model(source, tokenised, cache, context, progress)
@@ -116,17 +103,9 @@ class PtbNextWord(NextWords):
     def _arrays(
         self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, splits: dict[Split, str]
     ) -> Path:
-        given = Path(self.model).expanduser() / "config.json"
-        model: dict[str, Any]
-        if self.model in SIZES:
-            model = {"size": SIZES[self.model].stated(), "seed": context.seed}
-        elif not given.is_file():
-            raise unknown("LSTM size or model folder", self.model, SIZES, "task.model")
-        else:  # another model under the same path is another model
-            model = content(given.parent, cache)
         key = {
             "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
-            "model": model,
+            "model": identity(self.model, SIZES, "LSTM", context.seed, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:
@@ -139,14 +118,14 @@ class PtbNextWord(NextWords):
         """Folder of the model, trained here unless it is given or the cache has it."""
         if self.model not in SIZES:
             return Path(self.model).expanduser()
-        from tasks.models.lstm import trained_lstm
+        from tasks.models.lstm.model import trained_lstm
 
         types = vocabulary(source, self.vocabulary, tokenised, cache)
         train = encoded_split(source, "train", types, tokenised, cache)
         validation = encoded_split(source, "validation", types, tokenised, cache)
         return trained_lstm(
-            self.model, types, train, validation, cache,
-            sizes=SIZES, device=context.device, seed=context.seed, progress=progress,
+            self.model, SIZES[self.model], types, train, validation, cache,
+            device=context.device, seed=context.seed, progress=progress,
         )  # fmt: skip
 
 
@@ -159,8 +138,7 @@ def write_arrays(
     Raises `RequestError` for a text that is too short.
     facts.json: sizes, the model's test perplexity (the whole test text, read once from its start) and how it was made.
     """
-    from tasks.models.checkpoints import weights_hash
-    from tasks.models.lstm import hidden_states, load_lstm, mean_loss
+    from tasks.models.lstm.model import hidden_states, load_lstm, mean_loss
 
     model, types = load_lstm(model_folder, device)
     train = encoded_split(source, "train", types, tokenised, cache)[: contexts + TRAINING_STREAMS]
@@ -177,15 +155,13 @@ def write_arrays(
         stage = f"hidden states of the {'test' if prefix else 'training'} text"
         np.save(folder / f"{prefix}targets.npy", hidden_states(model, ids, streams, states, progress, stage))
         states.flush()
-    np.save(folder / "weight.npy", model.output.weight.detach().float().cpu().numpy())
-    np.save(folder / "bias.npy", model.output.bias.detach().float().cpu().numpy())
-    record = model_folder / "training.json"
+    write_layer(folder, model.output)
     facts = {
         "words": len(types),
         "dimension": model.output.in_features,
         "training_contexts": (len(train) // TRAINING_STREAMS - 1) * TRAINING_STREAMS,
         "test_perplexity": math.exp(mean_loss(model, test, 1)),
-        "training": json.loads(record.read_text()) if record.exists() else {},
+        "training": training_record(model_folder),
         "model_hash": weights_hash(model_folder, cache),
     }
     (folder / "facts.json").write_text(json.dumps(facts))

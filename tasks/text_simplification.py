@@ -12,12 +12,13 @@ from harness.contracts.tasks import Context, DecodingSetting, Measure
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.correction import GrammarText
-from tasks.editing import EDIT_RATIO, EditingTask, Items, Tokens
+from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.seq2seq import Items
+from tasks.data.correction import GrammarText
+from tasks.data.simplification import Corpus, generated, read_corpus, training_texts
 from tasks.metrics.bleu import bleu_of_tokens, signature_of_tokens
 from tasks.metrics.sari import sari
-from tasks.models.encoder_decoder_sizes import SIZES
-from tasks.simplification import Corpus, generated, read_corpus, trained_simplifier, training_texts
+from tasks.models.seq2seq.sizes import Size
 
 
 @task(
@@ -50,15 +51,15 @@ class TextSimplification(EditingTask):
             label = {"turkcorpus": "TurkCorpus", "asset": "ASSET"}[self.corpus]
         return Items([text[0] for text in texts], [text[1:] for text in texts], label)
 
-    def trained(self, size: str, context: Context, cache: Cache, progress: Any) -> Path:
+    def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
+        from tasks.models.seq2seq.editors import trained_simplifier
+
         first = super().trained(size, context, cache, progress)
         if self.source == "generated":
             corpora = [generated(GrammarText().sentences("train", Progress(quiet=True)))]
         else:
             corpora = training_texts(context.data)
-        return trained_simplifier(
-            SIZES[size], first, corpora, cache, device=context.device, seed=self.seed, progress=progress
-        )
+        return trained_simplifier(size, first, corpora, cache, device=context.device, seed=self.seed, progress=progress)
 
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`sari` with its parts, and `bleu` of tokens in lower case against all references, from 0 to 100."""

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from harness.contracts import Contract, TokenScores
+from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
+from harness.text.kinds import Kind, open_source
+from tasks.bases.parameters import Positive, Precision
+from tasks.bases.pool import enough
+from tasks.data.streams import Selection, streams
 from tasks.metrics.perplexity import perplexity
-from tasks.pool import enough
-from tasks.sources import Source
-from tasks.sources.kinds import open_source
-from tasks.streams import Selection, streams
-
-if TYPE_CHECKING:
-    from tasks.models.language import CausalLM
+from tasks.models.lm.place import place_of
 
 
 @task(
@@ -39,13 +37,12 @@ class WikitextPerplexity(Task):
     *_tokens: null for all. Evaluation and validation are seeded pieces of `piece_windows` windows, cut at word
     boundaries; the reference text is whole documents. What is timed are pieces of at most `timed_piece` tokens of the
     test split, each a stream of its own, drawn by the seed of the run; a timed pass scores about `timed_tokens` of them
-    together (at least one piece), and there are enough for `tasks.pool.PASSES` passes where the split has them.
+    together (at least one piece), and there are enough for `tasks.bases.pool.PASSES` passes where the split has them.
     A piece of one window is read once, where the evaluation's windows overlap: the LM takes a smaller share of the
     timed passes than of the evaluation.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
-    contract: ClassVar[Contract] = "token-scoring"
     measures = (
         Metric("perplexity", "perplexity (token)", better="lower"),
         Metric("word_perplexity", "perplexity (word)", better="lower"),
@@ -72,43 +69,34 @@ class WikitextPerplexity(Task):
         },
     }
 
-    source: Literal["embedded", "folder", "hub"] = "embedded"
+    source: Kind = "embedded"
     dataset: str = ""
     model: str = "train:mini"
-    window: int | None = None
-    stride: int | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    evaluation_tokens: int | None = 20480
-    validation_tokens: int | None = 4096
-    reference_tokens: int | None = None
-    piece_windows: int = 4  # long enough that most tokens have full context, short enough to sample widely
-    timed_tokens: int = 512
-    timed_piece: int = 64
+    window: Positive | None = None
+    stride: Positive | None = None
+    dtype: Precision = "float32"
+    evaluation_tokens: Positive | None = 20480
+    validation_tokens: Positive | None = 4096
+    reference_tokens: Positive | None = None
+    piece_windows: Positive = 4  # long enough that most tokens have full context, short enough to sample widely
+    timed_tokens: Positive = 512
+    timed_piece: Positive = 64
 
     def __post_init__(self) -> None:
-        for name in (
-            "window",
-            "stride",
-            "evaluation_tokens",
-            "validation_tokens",
-            "reference_tokens",
-            "piece_windows",
-            "timed_tokens",
-            "timed_piece",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RequestError(f"wikitext-perplexity: {name}={value} is not at least 1")
         if self.window is not None and self.stride is not None and self.stride > self.window:
-            raise RequestError(
-                f"wikitext-perplexity: stride={self.stride} exceeds window={self.window}; tokens would be left out"
-            )
+            raise RequestError(f"stride={self.stride} exceeds window={self.window}; tokens would be left out")
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
+        from tasks.models.pretrained.language import CausalLM
+
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
-        model = self._load(source, context, cache, progress)
+        place, name = place_of(self.model, source, cache, device=context.device, progress=progress)
+        model = CausalLM.load(
+            place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
+            name=name,
+        )  # fmt: skip
         piece = self.piece_windows * model.window
         seed = context.seed
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
@@ -151,26 +139,6 @@ class WikitextPerplexity(Task):
 
     def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:
         return perplexity([answer.log_probs for answer in answers], setting.words)
-
-    def _load(self, source: Source, context: Context, cache: Cache, progress: Progress) -> CausalLM:
-        from tasks.models.language import CausalLM
-
-        place = self.model
-        if self.model.startswith("train:"):
-            from tasks.models.from_scratch import trained_model
-            from tasks.models.language_sizes import SIZES
-
-            size = self.model.removeprefix("train:")
-            place = str(trained_model(size, source, cache, sizes=SIZES, device=context.device, progress=progress))
-        return CausalLM.load(
-            place,
-            device=context.device,
-            window=self.window,
-            stride=self.stride,
-            dtype=self.dtype,
-            cache=cache,
-            name=f"{self.model} on {source.name}" if self.model.startswith("train:") else self.model,
-        )
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

@@ -67,6 +67,14 @@ class Cache:
             ) from error
         return final
 
+    def value(self, name: str, key: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """A JSON-able value by name and key, as `build` has folders; `make()` gives it when it is absent."""
+
+        def build(folder: Path) -> None:
+            (folder / "value.json").write_text(json.dumps(make()))
+
+        return json.loads((self.build(name, key, build, builder=make) / "value.json").read_text())
+
     @staticmethod
     def seconds(folder: Path) -> float:
         """What building this folder took, whenever that was."""

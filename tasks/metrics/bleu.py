@@ -54,7 +54,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 
 
 def signature() -> str:
-    """What a BLEU number needs beside it to be compared: sacrebleu's signature for one reference."""
+    """What has to stand next to a BLEU score that is compared: sacrebleu's signature for one reference."""
     return _signature(BLEU(), 1)
 
 

@@ -1,1 +1,1 @@
-"""Models the tasks run: causal language models from the hub, from a folder, or trained here."""
+"""Models that tasks run: pretrained ones opened, our own trained, and the searches that translate with them."""

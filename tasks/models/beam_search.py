@@ -11,7 +11,6 @@ and the first found of equal ones.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from harness.contracts import TopK
-from harness.errors import RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +31,7 @@ class Decoder(Protocol):
     hypothesis."""
 
     def start(self, sources: Sequence[Sequence[int]]) -> Any:
-        """State with one row for each source, nothing said yet."""
+        """State with one row for each source, no word decoded yet."""
 
     def step(self, state: Any, rows: NDArray[np.int64], words: NDArray[np.int64]) -> tuple[NDArray[np.float32], Any]:
         """Contexts [n, d] and state of n hypotheses, each continuing a row of `state` by a word."""
@@ -54,22 +52,12 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How to search: places of the beam, most words of an answer, and the exponent of the length in its score.
-
-    Raises `RequestError` for a beam below 1, a negative limit, or a penalty that is no number.
-    """
+    """How to search: places of the beam (at least 1), most words of an answer, and the exponent of the length in its
+    score."""
 
     beam: int
     limit: int
     length_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.beam < 1 or self.limit < 0:
-            raise RequestError(
-                f"beam must be at least 1 and limit not negative, given beam={self.beam} and limit={self.limit}"
-            )
-        if not math.isfinite(self.length_penalty):
-            raise RequestError(f"length_penalty must be a finite number, given {self.length_penalty}")
 
 
 @dataclass(slots=True)
@@ -116,7 +104,7 @@ def beam_search(
     end: int,
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each source; all sources are searched side by side.
+    """The best hypothesis of each source; all sources are searched together.
 
     `end` is both the decoder's first input and the mark that closes a hypothesis.
     """

@@ -1,7 +1,7 @@
 """What a model does between two calls of its softmax layer in use: it reads a word.
 
 Each function returns a call that makes the next step and returns its contexts, float32 [rows, d] on the CPU, so that
-the device is idle again. Weights and words are real ones; a text that is at its end begins anew.
+the device is idle again. Weights and words are real ones; a text that is at its end starts again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks.models.lstm import WordLSTM, side_by_side
-from tasks.models.translation_decoding import LstmDecoder
-from tasks.models.translation_lstm import Pairs, Translator
-from tasks.sentences import END
+from tasks.data.sentences import END
+from tasks.models.lstm.model import WordLSTM, side_by_side
+from tasks.models.translator.decoding import LstmDecoder
+from tasks.models.translator.model import Pairs, Translator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tasks.models.language import CausalLM
+    from tasks.models.pretrained.language import CausalLM
 
 Step = Callable[[], "NDArray[np.float32]"]
 CONTEXT = 64  # tokens that a transformer has read before its first step
@@ -44,8 +44,8 @@ def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
 
 
 def translation_steps(model: Translator, pairs: Pairs, rows: int) -> Step:
-    """Sentence after sentence: `rows` hypotheses of a source, all of which say the target. What encodes a source is
-    part of the step that says its first word."""
+    """Sentence after sentence: `rows` hypotheses of a source, all of which produce the target. Encoding a source is
+    part of the step that produces its first word."""
     decoder = LstmDecoder(model)
 
     def read() -> Iterator[NDArray[np.float32]]:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.progress import Progress
 from methods.knnlm.builder import build_datastore
-from tasks.models.language import CausalLM
+from tasks.models.pretrained.language import CausalLM
 
 
 @pytest.fixture(scope="module")

@@ -219,25 +219,23 @@ def test_a_screen_follows_the_code_that_learns_its_clusters(tmp_path):
 
 def test_the_harness_s_frame_is_there_and_does_not_count_for_artifacts(plugin):
     frame = "\n".join(f"import {name}" for name in sorted(sources.FRAME))
-    write(plugin, builder=f"{frame}\nimport harness.training\n\ndef build(folder): ...\n")
+    write(plugin, builder=f"{frame}\nimport harness.training.loop\n\ndef build(folder): ...\n")
     module = importlib.import_module("borrower.builder")
     assert set(sources.closure("borrower.builder")) >= sources.FRAME
     found = sources.closure("borrower.builder", leaving=sources.FRAME)
-    assert set(found) == {"borrower.builder", "harness", "harness.training"}
-    write(plugin, builder="import harness.training\n\ndef build(folder): ...\n")
+    assert set(found) == {"borrower.builder", "harness", "harness.training.loop"}
+    write(plugin, builder="import harness.training.loop\n\ndef build(folder): ...\n")
     assert set(sources.closure("borrower.builder", leaving=sources.FRAME)) == set(found)
     assert sources.built_by(module.build) != sources.digest("borrower.builder")  # a row counts the frame
 
 
 TRAINED = {
-    "tasks.models.from_scratch": {"tasks.models.precision", "tasks.sources"},
-    "tasks.models.lstm": {"tasks.models.lstm_size", "tasks.models.precision", "tasks.models.recurrence"},
-    "tasks.models.translation_lstm": {
-        "tasks.models.precision", "tasks.models.translation_size", "tasks.sentences",
-    },
-    "tasks.models.encoder_decoder": {
-        "tasks.models.checkpoints", "tasks.models.copier", "tasks.models.encoder_decoder_size", "tasks.models.pairs",
-        "tasks.models.precision",
+    "tasks.models.lm.training": {"harness.text", "tasks.data.tokens", "tasks.models.bpe"},
+    "tasks.models.lstm.model": {"tasks.models.folder", "tasks.models.lstm.recurrence"},
+    "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
+    "tasks.models.seq2seq.training": {
+        "harness.sequences", "harness.training.pairs", "tasks.models.pretrained.checkpoints",
+        "tasks.models.seq2seq.copier",
     },
 }  # fmt: skip
 
@@ -246,7 +244,8 @@ TRAINED = {
 def test_trained_models_depend_on_their_training_alone(builder):
     """No task, no table of sizes, no reader of data: training a model again takes up to an hour."""
     found = set(sources.closure(builder, leaving=sources.FRAME))
-    assert found == {"harness", "harness.training", builder} | TRAINED[builder]
+    shared = {"harness", "harness.training.loop", "harness.training.precision"}
+    assert found == shared | {builder} | TRAINED[builder]
 
 
 # ---------------------------------------------------------------- the project's own packages
@@ -264,7 +263,7 @@ print(json.dumps({
 }))
 """
 INDEXES, DATASTORES = "methods.ralmspec.passages.opening", "methods.knnlm.builder"
-MODEL, CONTEXTS = "tasks.models.lstm", "tasks.ptb_next_word"
+MODEL, CONTEXTS = "tasks.models.lstm.model", "tasks.ptb_next_word"
 ALL = {"row", "other row", INDEXES, DATASTORES, MODEL, CONTEXTS}
 
 
@@ -293,9 +292,9 @@ def tree(tmp_path_factory):
         ("methods/ralmspec/core/scheduler.py", {"row"}),  # how speculation goes builds no index
         ("methods/softmax/screening.py", {"other row"}),
         ("tasks/jfleg_gec.py", set()),
-        ("tasks/words.py", {"other row", CONTEXTS}),
-        ("tasks/models/recurrence.py", {"other row", MODEL, CONTEXTS}),
-        ("harness/training.py", {"row", "other row", MODEL, CONTEXTS}),
+        ("tasks/data/words.py", {"other row", CONTEXTS}),
+        ("tasks/models/lstm/recurrence.py", {"other row", MODEL, CONTEXTS}),
+        ("harness/training/loop.py", {"row", "other row", MODEL, CONTEXTS}),
         ("harness/measure/drivers.py", {"row", "other row"}),
         ("harness/measure/artifacts.py", {"row", "other row"}),
         ("harness/display.py", set()),

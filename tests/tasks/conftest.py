@@ -14,7 +14,7 @@ CLEAN = [
 
 @pytest.fixture(scope="session")
 def tiny_size():
-    from tasks.models.encoder_decoder_sizes import Size
+    from tasks.models.seq2seq.sizes import Size
 
     return Size(
         vocabulary=400, encoder_layers=1, decoder_layers=1, width=128, feed_forward=64, heads=4, positions=128,
@@ -25,7 +25,7 @@ def tiny_size():
 @pytest.fixture(scope="session")
 def subwords_folder(tmp_path_factory):
     from harness.measure.artifacts import Cache
-    from tasks.models.subwords import trained_subwords
+    from tasks.models.seq2seq.subwords import trained_subwords
 
     return trained_subwords(lambda: CLEAN * 3, {"text": "four sentences"}, 400, Cache(tmp_path_factory.mktemp("cache")))
 
@@ -35,7 +35,7 @@ def copier_folder(tmp_path_factory, tiny_size, subwords_folder):
     import torch
     from transformers import AutoTokenizer
 
-    from tasks.models.encoder_decoder import new_module
+    from tasks.models.seq2seq.training import new_module
 
     folder = tmp_path_factory.mktemp("copier")
     tokenizer = AutoTokenizer.from_pretrained(subwords_folder)

@@ -12,12 +12,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts
+from harness.plan.parameters import validate
 from harness.plan.registry import Registry
 from harness.progress import Progress
+from harness.text.kinds import open_source
 from tasks.lm_output_layer import LmOutputLayer
-from tasks.models import language
-from tasks.models.from_scratch import trained_tokenizer
-from tasks.sources.kinds import open_source
+from tasks.models.lm.training import trained_tokenizer
+from tasks.models.pretrained import language
 
 SMALL = {"source": "folder", "dataset": "wiki", "contexts": 600, "evaluation": 300, "timed": 40}
 
@@ -138,9 +139,8 @@ def test_a_method_finds_the_model_s_top_words(where, gpt2, tmp_path):
 
 
 def test_impossible_requests_are_refused(where):
-    with pytest.raises(RequestError, match="contexts must be positive, given 0"):
-        LmOutputLayer(contexts=0)
-    with pytest.raises(RequestError, match="window must be positive"):
-        LmOutputLayer(window=0)
+    for name in ("contexts", "window", "k"):
+        with pytest.raises(RequestError, match=rf"'{name}' .* 1 .*\(given: 0\)"):
+            validate(LmOutputLayer, {name: 0}, "task lm-output-layer")
     with pytest.raises(RequestError, match="no model folder"):
         prepared(where, "/nowhere/at/all")

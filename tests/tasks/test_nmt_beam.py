@@ -13,13 +13,15 @@ from harness import sources
 from harness.contracts import TopK
 from harness.errors import RequestError
 from harness.measure.drivers import context
+from harness.plan.parameters import validate
 from harness.progress import Progress
-from tasks import nmt_beam, translation_arrays
-from tasks.models import translation_lstm
-from tasks.models.translation_sizes import SIZES, Size
+from tasks import nmt_beam
+from tasks.bases.pool import PASSES
+from tasks.data.invented_language import InventedLanguage
+from tasks.models.translator import arrays
+from tasks.models.translator import model as translator
+from tasks.models.translator.sizes import SIZES, Size
 from tasks.nmt_beam import NmtBeam
-from tasks.pool import PASSES
-from tasks.sources.invented_language import InventedLanguage
 
 TINY = Size(width=24, dropout=0.0, batch=16, epochs=8, learning_rate=2e-2, warmup=5)
 SMALL = {"source": "generated", "model": "tiny", "contexts": 1500, "evaluation": 100, "timed": 60, "beam": 2}
@@ -101,7 +103,7 @@ def test_a_softmax_without_most_words_loses_bleu(prepare):
 
 
 def test_examples_are_the_same_sentences_for_every_softmax_with_what_each_makes_of_them(prepare):
-    task, setting = prepare(examples=4)
+    task, setting = prepare(shown=4)
     assert task.examples(setting, None, []) == []  # nothing decoded yet
     shown = []
     for softmax in (Exact(setting.layer), Screened(setting.layer)):
@@ -118,7 +120,7 @@ def test_examples_are_the_same_sentences_for_every_softmax_with_what_each_makes_
 
 
 def test_examples_are_first_of_all_sentences_that_the_exact_softmax_translates_otherwise_than_the_reference(prepare):
-    task, setting = prepare(examples=3)
+    task, setting = prepare(shown=3)
     task.evaluate(setting, Exact(setting.layer))
     setting.exact = [other if n in (4, 9) else setting.references[n] for n, other in enumerate(setting.exact)]
     setting.exact[4], setting.exact[9] = "something", "else"
@@ -129,9 +131,9 @@ def test_examples_are_first_of_all_sentences_that_the_exact_softmax_translates_o
 @pytest.mark.parametrize("beam", [1, 3])
 def test_timed_contexts_are_those_the_exact_search_asks_for_in_its_order(prepare, beam):
     _, setting = prepare(beam=beam, timed=40)
-    model, types, _ = translation_lstm.load_translator(setting.translator())
+    model, types, _ = translator.load_translator(setting.translator())
     first = int(np.random.default_rng(0).integers(30))
-    start = translation_lstm.teacher_forced([nmt_beam.Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
+    start = translator.teacher_forced([nmt_beam.Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
     np.testing.assert_allclose(setting.timed[0], model(*start[:2])[0, 0].detach().numpy(), atol=1e-6)
     assert setting.sample == 40
     assert setting.k == 5
@@ -147,14 +149,14 @@ def test_the_pool_of_timed_contexts_is_as_large_as_the_passes_need_or_the_search
 
 def test_between_two_calls_the_translator_says_the_exact_translations_word_by_word(prepare, monkeypatch):
     prepare()
-    load = translation_lstm.load_translator
-    monkeypatch.setattr(translation_lstm, "load_translator", None)  # would fail if preparing asked for it
+    load = translator.load_translator
+    monkeypatch.setattr(translator, "load_translator", None)  # would fail if preparing asked for it
     _, setting = prepare()
-    monkeypatch.setattr(translation_lstm, "load_translator", load)
+    monkeypatch.setattr(translator, "load_translator", load)
     model, *types = load(setting.translator())
     left, right = map(nmt_beam.Vocabulary, types)
     pairs = [(left.ids(s), right.ids(t)) for s, t in zip(setting.sources[:3], setting.exact[:3], strict=True)]
-    expected = {place: found for place, found, _ in translation_lstm.decoder_states(model, pairs, Progress(), "")}
+    expected = {place: found for place, found, _ in translator.decoder_states(model, pairs, Progress(), "")}
     step = setting.between()
     for place in range(3):
         for context_of_word in expected[place]:
@@ -165,7 +167,7 @@ def test_between_two_calls_the_translator_says_the_exact_translations_word_by_wo
 
 def test_preparing_again_opens_the_same_arrays_without_the_model(prepare, monkeypatch):
     _, first = prepare()
-    monkeypatch.setattr(translation_lstm, "trained_translator", None)  # would fail if it were asked for
+    monkeypatch.setattr(translator, "trained_translator", None)  # would fail if it were asked for
     monkeypatch.setattr(InventedLanguage, "pairs", None)
     _, again = prepare()
     np.testing.assert_array_equal(first.evaluation, again.evaluation)
@@ -215,7 +217,7 @@ def test_a_search_by_another_model_than_that_of_the_contexts_is_refused(prepare,
 
 def test_other_timed_contexts_need_no_other_translations(prepare, home, monkeypatch):
     prepare()
-    monkeypatch.setattr(translation_arrays, "write_translations", None)  # would fail if it were asked for
+    monkeypatch.setattr(arrays, "translations", None)  # would fail if it were asked for
     assert prepare(timed=25)[1].sample == 25
     other = prepare(seed=3)[1].timed
     assert not np.array_equal(other, prepare()[1].timed)
@@ -226,14 +228,14 @@ def test_the_search_is_repeated_on_another_device_or_by_other_code(prepare, home
     records = [json.loads((folder / "key.json").read_text()) for folder in built(home, "translation-search")]
     assert {record["key"]["device"] for record in records} == {"cpu"}
     assert {record["code"] for record in records} == {sources.built_by(NmtBeam)}
-    searching = {"tasks.models.beam_search", "tasks.models.translation_decoding", "tasks.translation_arrays"}
+    searching = {f"tasks.models.{name}" for name in ("beam_search", "translator.decoding", "translator.arrays")}
     assert searching <= set(sources.closure("tasks.nmt_beam"))
 
 
 def test_the_search_runs_on_the_device_of_the_setting(prepare, monkeypatch):
     task, setting = prepare()
-    asked, load = [], translation_lstm.load_translator
-    monkeypatch.setattr(translation_lstm, "load_translator", lambda *at: asked.append(at[1:]) or load(at[0]))
+    asked, load = [], translator.load_translator
+    monkeypatch.setattr(translator, "load_translator", lambda *at: asked.append(at[1:]) or load(at[0]))
     setting.device = "cuda:7"
     task.evaluate(setting, Exact(setting.layer))
     assert asked == [("cuda:7",)]
@@ -259,14 +261,16 @@ def test_accuracy_counts_the_true_next_word_among_the_answers(prepare):
 
 def test_impossible_parameters_are_refused(prepare):
     for wrong, message in (
-        ({"beam": 0}, "beam must be at least 1"),
-        ({"limit": 0}, "must be positive"),
-        ({"timed": 0}, "must be positive"),
-        ({"seed": -1}, "seed must not be negative"),
-        ({"length_penalty": float("nan")}, "length_penalty must be a finite number"),
+        ({"beam": 0}, "'beam' .* 1 .*given: 0"),
+        ({"limit": 0}, "'limit' .* 1 .*given: 0"),
+        ({"timed": 0}, "'timed' .* 1 .*given: 0"),
+        ({"vocabulary": 2}, "'vocabulary' .* 3 .*given: 2"),
+        ({"seed": -1}, "'seed' .* 0 .*given: -1"),
+        ({"length_penalty": float("nan")}, "'length_penalty' .* finite number"),
+        ({"length_penalty": float("inf")}, "'length_penalty' .* finite number"),
         ({"languages": "german"}, "must be SOURCE-TARGET"),
     ):
         with pytest.raises(RequestError, match=message):
-            NmtBeam(**wrong)
+            NmtBeam(**validate(NmtBeam, wrong, "task nmt-beam"))
     with pytest.raises(RequestError, match="did you mean 'nmt-500'"):
         prepare(model="nmt-50")

@@ -14,13 +14,14 @@ from safetensors.numpy import load_file, save_file
 from harness.contracts import TopK
 from harness.errors import RequestError
 from harness.measure.drivers import context
+from harness.plan.parameters import validate
 from harness.progress import Progress
-from tasks.models import lstm
-from tasks.models.lstm_sizes import SIZES
-from tasks.next_words import exact_log_probs
+from tasks.bases.next_word import exact_log_probs
+from tasks.models.lstm import model as lstm
+from tasks.models.lstm.sizes import SIZES, Size
 from tasks.ptb_next_word import PtbNextWord
 
-TINY = lstm.Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
+TINY = Size(width=16, dropout=0.0, initial=0.1, batch=4, bptt=8, epochs=3, steady=2, decay=2, clip=5)
 SMALL = {"model": "tiny", "contexts": 2000, "evaluation": 100, "timed": 30}
 
 
@@ -187,7 +188,7 @@ def test_between_two_calls_the_lstm_reads_the_test_text_word_by_word(prepare, tm
     read = np.concatenate([step() for _ in range(419)])
     np.testing.assert_allclose(read, setting.timed, atol=1e-5)
     step()  # of the last word, which nothing follows
-    np.testing.assert_allclose(step(), read[:1], atol=1e-6)  # at the end it begins anew
+    np.testing.assert_allclose(step(), read[:1], atol=1e-6)  # at the end it starts again
 
 
 def test_between_two_batches_it_reads_a_word_of_as_many_pieces(prepare, tmp_path):
@@ -222,8 +223,8 @@ def test_preparing_again_needs_no_torch(prepare, tmp_path):
         f"setting = task.prepare(context('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})), Progress(quiet=True)); "
         "print('torch' in sys.modules, len(setting.timed))"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "419"]
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False", "419"]
 
 
 def test_a_step_of_another_model_than_that_of_the_contexts_is_refused(prepare, tmp_path):
@@ -266,11 +267,9 @@ def test_an_unknown_model_is_refused_with_the_nearest_name(prepare, tmp_path):
 
 
 def test_impossible_parameters_are_refused():
-    with pytest.raises(RequestError, match="evaluation must be positive, given 0"):
-        PtbNextWord(evaluation=0)
-    with pytest.raises(RequestError, match="contexts must be at least 20, given 5"):
-        PtbNextWord(contexts=5)
-    with pytest.raises(RequestError, match="seed must not be negative"):
-        PtbNextWord(seed=-1)
+    for wrong, least in (({"evaluation": 0}, 1), ({"contexts": 5}, 20), ({"vocabulary": 9}, 10), ({"seed": -1}, 0)):
+        [name] = wrong
+        with pytest.raises(RequestError, match=f"'{name}' .* {least} "):
+            validate(PtbNextWord, wrong, "task ptb-next-word")
     with pytest.raises(RequestError, match="one probability at a time, given batch=32"):
         PtbNextWord(perplexity=True, batch=32)

@@ -12,14 +12,15 @@ from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache
+from harness.plan.parameters import validate
 from harness.progress import Progress
-from tasks import pool
+from harness.text.folder import Folder
+from tasks.bases import pool
+from tasks.bases.serving import drawn, serving_metrics
+from tasks.data.passages import passages, spans, whole
+from tasks.data.questions import questions
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency
-from tasks.serving import drawn, serving_metrics
-from tasks.sources.folder import Folder
-from tasks.sources.passages import passages, spans, whole
-from tasks.sources.questions import questions
 
 QUIET = Progress(quiet=True)
 
@@ -149,11 +150,10 @@ def test_documentation_that_is_asked_is_not_in_the_knowledge_base(root, context)
 
 
 def test_the_model_is_trained_on_the_text_that_is_named(root, context, monkeypatch):
-    from tasks.models import causal
-    from tasks.models.from_scratch import Size
+    from tasks.models.lm.sizes import SIZES, Size
 
     size = Size(vocabulary=300, layers=1, width=64, window=48, batch=1, steps=1, learning_rate=1e-3)
-    monkeypatch.setattr(causal, "SERVING_SIZES", {"one-step": size})
+    monkeypatch.setitem(SIZES, "one-step", size)
     setting = qa(root, model="train:one-step", training="text").prepare(context, QUIET)
     assert setting.facts["model"] == "train:one-step on text"
     assert setting.model.window == 48
@@ -161,7 +161,7 @@ def test_the_model_is_trained_on_the_text_that_is_named(root, context, monkeypat
 
 
 def test_questions_and_knowledge_come_from_the_hub(root, context, tmp_path, monkeypatch):
-    from tasks.sources import questions as module
+    from tasks.data import questions as module
 
     folder = tmp_path / "hub"
     for name, row in {"questions": {"question": "who is it"}, "articles": {"text": "one two three four"}}.items():
@@ -194,11 +194,9 @@ def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
             knnlm(root, dataset="short").prepare(empty, QUIET)
 
 
-def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, cache_home):
-    from tasks.models.causal import load_causal
-
+def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, context):
     def loaded(**options):
-        return load_causal(str(folder), source, Cache(tmp_path / "cache"), device="cpu", progress=QUIET, **options)
+        return qa(root, model=str(folder), **options).load(source, context, Cache(tmp_path / "cache"), QUIET)
 
     source = Folder("text", (root,))
     folder = tmp_path / "model"
@@ -251,7 +249,7 @@ def test_damaged_questions_are_one_line(tmp_path, row):
 )
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):
-        QaLatency(**parameters)
+        QaLatency(**validate(QaLatency, parameters, "task qa-latency"))
 
 
 def test_a_stride_that_leaves_words_out_is_refused(root, tmp_path):
@@ -273,8 +271,8 @@ def test_knnlm_prompts_are_held_out_text(root, context):
         setting.hashes["validation"] != knnlm(root, validation_tokens=50).prepare(context, QUIET).hashes["validation"]
     )
     for name in ("prompt_tokens", "limit"):
-        with pytest.raises(RequestError, match=f"{name}=0 is not at least 1"):
-            KnnLmServing(**{name: 0})
+        with pytest.raises(RequestError, match=f"'{name}' .* 1 .*given: 0"):
+            validate(KnnLmServing, {name: 0}, "task knnlm-serving")
 
 
 def test_further_data_sets_are_reference_text_too(root, context):
@@ -340,8 +338,8 @@ def test_ratios_have_intervals_over_requests():
     error = 1.96 * shares[1:].std() / 39**0.5
     assert share.low == pytest.approx(share.value - error, abs=0.3 * error)
     assert share.high == pytest.approx(share.value + error, abs=0.3 * error)
-    alike = serving_metrics(answers)
-    assert (alike["speculation_accuracy"].low, alike["mean_stride"].high) == (0.75, 1.5)
+    equal = serving_metrics(answers)
+    assert (equal["speculation_accuracy"].low, equal["mean_stride"].high) == (0.75, 1.5)
 
 
 def test_a_ratio_that_a_resample_may_not_have_has_no_interval():
@@ -369,9 +367,7 @@ def test_requests_beyond_the_window_are_refused_before_anything_is_built(root, c
         raise AssertionError("built for requests that cannot be served")
 
     monkeypatch.setattr("tasks.knnlm_serving.streams", built)
-    with pytest.raises(
-        RequestError, match=r"^knnlm-serving: a prompt of 12 tokens and limit=53 exceed .* window of 64"
-    ):
+    with pytest.raises(RequestError, match=r"^a prompt of 12 tokens and limit=53 exceed .* window of 64"):
         knnlm(root, limit=53).prepare(context, QUIET)
-    with pytest.raises(RequestError, match=r"^qa-latency: a prompt of \d+ tokens and limit=60 exceed .* window of 64"):
+    with pytest.raises(RequestError, match=r"^a prompt of \d+ tokens and limit=60 exceed .* window of 64"):
         qa(root, limit=60).prepare(context, QUIET)

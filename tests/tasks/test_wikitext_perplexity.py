@@ -19,10 +19,10 @@ from harness.measure.phases import NoPhases
 from harness.plan.parameters import instantiate
 from harness.plan.registry import Registry
 from harness.progress import Progress
-from tasks.models.from_scratch import trained_tokenizer
-from tasks.pool import PASSES
-from tasks.sources.articles import count_words
-from tasks.sources.kinds import open_source
+from harness.text.articles import count_words
+from harness.text.kinds import open_source
+from tasks.bases.pool import PASSES
+from tasks.models.lm.training import trained_tokenizer
 from tasks.wikitext_perplexity import WikitextPerplexity
 
 QUIET = Progress(quiet=True)
@@ -122,10 +122,10 @@ def words_of_the_test_split(place: tuple[Context, str]) -> int:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"timed_tokens": 0}, "timed_tokens=0 is not at least 1"),
-        ({"timed_piece": 0}, "timed_piece=0 is not at least 1"),
-        ({"evaluation_tokens": -5}, "evaluation_tokens=-5"),
-        ({"window": 0}, "window=0"),
+        ({"timed_tokens": 0}, "'timed_tokens' .* 1 .*given: 0"),
+        ({"timed_piece": 0}, "'timed_piece' .* 1 .*given: 0"),
+        ({"evaluation_tokens": -5}, "'evaluation_tokens' .* \\(given: -5\\)"),
+        ({"window": 0}, "'window' .* \\(given: 0\\)"),
         ({"window": 8, "stride": 9}, "stride=9 exceeds window=8"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_prepared_task_opens_without_reading_or_tokenizing_text(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the text was read again")
 
-    monkeypatch.setattr("tasks.sources.folder._read", refuse)
+    monkeypatch.setattr("harness.text.folder._read", refuse)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
     _, second = prepared(place)
     assert second.hashes == first.hashes

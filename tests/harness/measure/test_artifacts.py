@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness import sources
 from harness.errors import MachineError, RequestError
 from harness.files import digest, write_atomically
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
@@ -78,6 +79,19 @@ def test_another_key_is_another_folder_and_the_order_of_a_key_does_not_matter(tm
     path = cache.build("a", {"k": 1}, fill)
     assert cache.build("a", {"k": 2}, fill) != path
     assert json.loads((path / "key.json").read_text())["key"] == {"k": 1}
+
+
+def test_a_value_is_made_once_by_the_code_that_makes_it(tmp_path):
+    calls = []
+
+    def made():
+        calls.append(1)
+        return {"hash": "abc", "sizes": [1, 2]}
+
+    assert [Cache(tmp_path).value("facts", {"k": 1}, made) for _ in range(2)] == [{"hash": "abc", "sizes": [1, 2]}] * 2
+    assert len(calls) == 1
+    [record] = (json.loads(file.read_text()) for file in tmp_path.glob("facts/*/key.json"))
+    assert record["code"] == sources.built_by(made)
 
 
 @full_disk

@@ -14,7 +14,10 @@ from harness.plan import expansion, matching, recipe
 from harness.plan.recipe import CellOf
 from harness.plan.registry import Registry, construct
 from harness.show.report import published
-from tasks.models import causal, encoder_decoder_sizes, lstm_sizes, translation_sizes
+from tasks.models.lm import sizes as lm_sizes
+from tasks.models.lstm import sizes as lstm_sizes
+from tasks.models.seq2seq import sizes as seq2seq_sizes
+from tasks.models.translator import sizes as translator_sizes
 
 REGISTRY = Registry()
 NAMES = sorted(recipe.files(REGISTRY))
@@ -121,9 +124,9 @@ def test_a_literal_value_in_a_label_would_be_found():
 
 SIZES = {
     "lstm": lstm_sizes.SIZES,
-    "translation": translation_sizes.SIZES,
-    "transformer": {f"train:{name}": size for name, size in causal.SERVING_SIZES.items()},
-    "pairs": {f"train:{name}": size for name, size in encoder_decoder_sizes.SIZES.items()},
+    "translation": translator_sizes.SIZES,
+    "transformer": {f"train:{name}": size for name, size in lm_sizes.SIZES.items()},
+    "pairs": {f"train:{name}": size for name, size in seq2seq_sizes.SIZES.items()},
 }
 
 

@@ -11,7 +11,7 @@ import torch
 
 from harness.measure.artifacts import Cache, CellArtifacts
 from methods.knnlm.datastore import Datastore
-from tasks.models.language import CausalLM
+from tasks.models.pretrained.language import CausalLM
 
 VOCABULARY = 40
 

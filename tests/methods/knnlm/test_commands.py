@@ -32,7 +32,7 @@ class TwoPhrases(Task):
         self.model = model
 
     def prepare(self, context, progress):
-        from tasks.models.language import CausalLM
+        from tasks.models.pretrained.language import CausalLM
 
         model = CausalLM.load(self.model, window=16, stride=8, device=context.device)
         streams = text(context.seed, self.length)

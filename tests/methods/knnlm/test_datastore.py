@@ -105,7 +105,7 @@ import sys
 from pathlib import Path
 from harness.progress import Progress
 from methods.knnlm.builder import build_datastore
-from tasks.models.language import CausalLM
+from tasks.models.pretrained.language import CausalLM
 import numpy as np
 folder, model, corpus = sys.argv[1:]
 streams = np.split(np.load(corpus), 120)

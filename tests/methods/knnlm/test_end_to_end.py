@@ -19,8 +19,8 @@ from harness.measure.artifacts import Cache
 from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
 from harness.plan.registry import Registry
-from tasks.models.from_scratch import trained_tokenizer
-from tasks.sources.kinds import open_source
+from harness.text.kinds import open_source
+from tasks.models.lm.training import trained_tokenizer
 
 RECIPE = """
 name: small-knnlm

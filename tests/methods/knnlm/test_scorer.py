@@ -337,7 +337,7 @@ from pathlib import Path
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
-from tasks.models.language import CausalLM
+from tasks.models.pretrained.language import CausalLM
 import numpy as np
 given = json.loads(sys.argv[1])
 model = CausalLM.load(given["model"], window=16, stride=8)

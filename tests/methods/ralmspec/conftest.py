@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harness.measure.artifacts import Cache, CellArtifacts
-from tasks.models.language import CausalLM
+from tasks.models.pretrained.language import CausalLM
 
 WORDS = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(60)]
 END = "end"

@@ -1,0 +1,1 @@
+"""Bases of the tasks: what all tasks of one kind have in common."""

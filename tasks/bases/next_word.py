@@ -1,0 +1,152 @@
+"""Next words by a model's output layer: what all softmax-screening tasks have in common.
+
+A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), and opening it needs no torch. How it
+came about, and how the model that it belongs to is found again, is up to the task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure, SoftmaxSetting, Task
+from harness.errors import RequestError
+from harness.measure import statistics
+from harness.progress import Progress
+from tasks.bases.parameters import NotNegative, Positive
+from tasks.metrics.accuracy import MEASURES, accuracy
+from tasks.models.records import as_facts, validation_curve
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOGETHER = 256  # contexts of one product
+# contexts float32 [n, d], targets int64 [n] of the training text; the same of the test text; the layer float32
+ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bias")
+
+
+@dataclass(kw_only=True, eq=False)
+class NextWordTask(Task):
+    """Parameters of all such tasks. contexts: at most so many training contexts are learned from. evaluation: test
+    contexts of the quality pass, drawn with `seed`. timed: contexts of one timed pass. k: words asked for."""
+
+    contexts: Positive = 400_000
+    evaluation: Positive = 20_000
+    timed: Positive = 2000
+    k: Positive = 5
+    seed: NotNegative = 0
+
+    def opened(self, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays and facts of a prepared folder."""
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+        return arrays, json.loads((folder / "facts.json").read_text())
+
+    def common(self, arrays: dict[str, NDArray[Any]], timed: NDArray[np.float32]) -> dict[str, Any]:
+        """Fields of a `SoftmaxSetting` that all tasks fill in the same way. timed: all contexts that may be timed."""
+        test, targets = arrays["test_contexts"], arrays["test_targets"]
+        chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
+        return {
+            "layer": OutputLayer(np.array(arrays["weight"]), np.array(arrays["bias"])),
+            "contexts": arrays["contexts"],
+            "targets": arrays["targets"],
+            "evaluation": np.array(test[chosen]),
+            "evaluation_targets": np.array(targets[chosen]),
+            "timed": timed,
+            "sample": min(self.timed, len(timed)),
+            "k": self.k,
+        }
+
+    def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
+        """Share of test positions whose true next word is the first of, or among, the words answered."""
+        return accuracy(answers, setting.evaluation_targets, setting.k)
+
+    def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
+        """Held-out perplexity of the model by epoch of its training, where that is known."""
+        curve = validation_curve(setting.facts)
+        return {"model_validation_perplexity": curve} if curve else {}
+
+
+@dataclass(kw_only=True, eq=False)
+class LanguageModelTask(NextWordTask):
+    """Next words of a text by a language model. Parameters: those of `NextWordTask`, batch: contexts asked at a time,
+    and perplexity: ask the method for the probability of every true next word as well, and time that instead of the
+    top-k (L2S, Table 5); it goes with a batch of 1 only. Timed contexts are taken from all test contexts, which stand
+    in the order of the text, for contexts of one text follow each other in use too.
+    """
+
+    measures = (
+        *MEASURES,
+        Metric("model_perplexity", "perplexity of the model", better="lower"),
+        Metric("coverage", better="higher"),
+        Metric("perplexity", better="lower"),
+    )
+
+    batch: Positive = 1
+    perplexity: bool = False
+
+    def __post_init__(self) -> None:
+        if self.perplexity and self.batch > 1:
+            raise RequestError(
+                f"perplexity asks for one probability at a time, given batch={self.batch}; drop one of the two"
+            )
+
+    def setting(
+        self, folder: Path, data: str, hashes: dict[str, str], between: Callable[[], Callable[[], object]]
+    ) -> SoftmaxSetting:
+        """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content;
+        between: opens the model, as `SoftmaxSetting` has it."""
+        arrays, facts = self.opened(folder)
+        common = self.common(arrays, np.asarray(arrays["test_contexts"]))
+        return SoftmaxSetting(
+            **common,
+            timed_targets=np.asarray(arrays["test_targets"]) if self.perplexity else None,
+            between=between,
+            batch=self.batch,
+            hashes={**hashes, "model": facts.pop("model_hash")},
+            facts={"data": data, "evaluated": len(common["evaluation"]), **facts, **as_facts(facts)},
+        )
+
+    def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
+        """The accuracy of the answers, and the perplexity of the model itself on the test text."""
+        return {**super().metrics(setting, answers), "model_perplexity": Measure(setting.facts["test_perplexity"])}
+
+    def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
+        """`coverage`, the share of true next words that the method gives a probability, and where that is 1
+        `perplexity` (per word) and `perplexity_ratio`, that to the exact layer's; only with the parameter `perplexity`.
+        """
+        if not self.perplexity:
+            return {}
+        pairs = zip(setting.evaluation, setting.evaluation_targets, strict=True)
+        tracked = Progress().track(pairs, "perplexity of the screened softmax", len(setting.evaluation), "words")
+        log_probs = np.asarray([method.log_prob(context, int(target)) for context, target in tracked])
+        covered = np.isfinite(log_probs)
+        measures = {"coverage": Measure(float(covered.mean()))}
+        if covered.all():
+            low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
+            measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
+            exact = exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets)
+            interval = statistics.block_bootstrap([log_probs, exact], lambda ours, theirs: np.exp(theirs - ours))
+            low, high = interval or (None, None)
+            measures["perplexity_ratio"] = Measure(float(np.exp(exact.mean() - log_probs.mean())), low, high)
+        return measures
+
+
+def exact_log_probs(
+    layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Natural-log probabilities float64 [n] of targets [n] after contexts [n, d] under the whole layer."""
+    result = np.empty(len(contexts))
+    for start in range(0, len(contexts), TOGETHER):
+        logits = contexts[start : start + TOGETHER] @ layer.weight.T + layer.bias
+        peak = logits.max(axis=1)
+        true = logits[np.arange(len(logits)), targets[start : start + TOGETHER]]
+        total = np.exp(logits - peak[:, None]).sum(axis=1, dtype=np.float64)
+        result[start : start + len(logits)] = true - peak - np.log(total)
+    return result

@@ -1,0 +1,185 @@
+"""Tasks whose output is a text written from a source text: correction, simplification, summarisation, translation.
+
+A task says where the items come from, how its model is trained, and how outputs are scored. What is decoded, timed and
+shown is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Decoded
+from harness.contracts.tasks import Context, DecodingSetting, Measure, Task
+from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
+from tasks.bases.parameters import NotNegative, Positive
+from tasks.models.records import training_record
+from tasks.models.seq2seq.sizes import SIZES, Size
+from tasks.models.trained import size_to_train
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tasks.models.pretrained.generation import TextGenerator
+
+_READABLE = range(8, 31)  # words of a source that a worked example may have
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Sources, each in the task's own form; what the score needs for each of them; and their name in rows."""
+
+    sources: list[Any]
+    gold: list[Any]
+    label: str
+
+    def chosen(self, numbers: Sequence[int]) -> Items:
+        """These items only."""
+        return Items([self.sources[n] for n in numbers], [self.gold[n] for n in numbers], self.label)
+
+
+@dataclass(kw_only=True, eq=False)
+class Seq2SeqTask(Task):
+    """Parameters of all such tasks. model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a
+    model by folder or hub id. limit: longest output in ids. evaluation: at most this many items (None: all), drawn with
+    `seed`. timed: items of one timed pass, at least a batch, taken from all that are evaluated. batch: items decoded at
+    a time. shown: worked examples. seed: of training, of what is generated, and of what is drawn.
+    """
+
+    model: str = "train:small"
+    limit: NotNegative = 256
+    evaluation: Positive | None = None
+    timed: Positive = 4
+    batch: Positive = 1
+    shown: NotNegative = 0
+    seed: NotNegative = 0
+
+    @abstractmethod
+    def items(self, context: Context, cache: Cache, progress: Any) -> Items:
+        """The test items. Raises `RequestError` when they cannot be found or read."""
+
+    @abstractmethod
+    def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
+        """Folder of the model of a size, trained now unless the cache has it.
+
+        Raises `RequestError` for missing text.
+        """
+
+    @abstractmethod
+    def score(self, items: Items, outputs: Sequence[Any]) -> dict[str, Measure]:
+        """Metrics of the outputs for the items."""
+
+    def source_text(self, source: Any) -> str:
+        """A source as the model reads it."""
+        return str(source)
+
+    def parsed(self, text: str) -> Any:
+        """A text that the model wrote, as the score reads it."""
+        return text
+
+    def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
+        """Numbers of the items that may be evaluated, int64 [n]; all by default. encoded: ids of the sources."""
+        return np.arange(len(encoded))
+
+    def worth_showing(self, outputs: Sequence[Any]) -> list[int]:
+        """Numbers of the items that are worked examples: by default the first ones of readable length."""
+        return self.readable()[: self.shown]
+
+    def remarks(self, number: int, output: Any) -> dict[str, str]:
+        """What a worked example says between source and output, by label. Nothing by default."""
+        return {}
+
+    def prepare(self, context: Context, progress: Any) -> DecodingSetting:
+        """Raises `RequestError` when data or model are missing or a source does not fit the model."""
+        from tasks.models.pretrained.generation import TextGenerator
+
+        cache = Cache(context.cache)
+        items = self.items(context, cache, progress)
+        if not any(items.sources):
+            raise RequestError(f"{items.label} holds no sentence; give a file that does")
+        size = size_to_train(self.model, SIZES)
+        folder = str(self.trained(size, context, cache, progress)) if size else self.model
+        self.generator = TextGenerator.load(folder, device=context.device, cache=cache, name=self.model)
+        encoded = self.generator.encode([self.source_text(source) for source in items.sources])
+        self._check_lengths(encoded, items.label)
+        numbers = self.candidates(items, encoded, cache, progress)
+        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
+        numbers = np.sort(drawn)
+        self.chosen = items.chosen(numbers.tolist())
+        sources = [encoded[number] for number in numbers]
+        lengths = [len(source) for source in sources]
+        return DecodingSetting(
+            model=self.generator,
+            evaluation=sources,
+            timed=[encoded[number] for number in drawn],
+            sample=min(max(self.timed, self.batch), len(drawn)),
+            limit=self.limit,
+            batch=self.batch,
+            hashes={
+                "data": digest([items.sources, [repr(gold) for gold in items.gold]]),
+                "model": self.generator.hash,
+            },
+            facts={
+                "data": items.label,
+                "sentences": len(sources),
+                "source_ids": {"median": float(np.median(lengths)), "longest": max(lengths)},
+                "model": self.model,
+                "training": training_record(Path(folder)),
+            },
+        )
+
+    def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
+        """The task's score."""
+        return self.score(self.chosen, self.outputs(answers))
+
+    def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
+        """Worked examples; tokens accepted together stand in brackets, those of an ordinary step do not."""
+        outputs = self.outputs(answers)
+        return [
+            {
+                "source": self.source_text(self.chosen.sources[number]),
+                **self.remarks(number, outputs[number]),
+                "output": marked_blocks(self.generator, answers[number]),
+            }
+            for number in self.worth_showing(outputs)
+        ]
+
+    def outputs(self, answers: Sequence[Decoded]) -> list[Any]:
+        """Answers as the score reads them."""
+        return [self.parsed(self.generator.decode(answer.ids)) for answer in answers]
+
+    def readable(self) -> list[int]:
+        """Numbers of the items whose sources have the length of a sentence that is read at a glance."""
+        return [n for n, source in enumerate(self.chosen.sources) if len(self.source_text(source).split()) in _READABLE]
+
+    def _check_lengths(self, encoded: Sequence[Sequence[int]], label: str) -> None:
+        """Refuse sources that the model has no positions for."""
+        for number, ids in enumerate(encoded):
+            if len(ids) > self.generator.window:
+                raise RequestError(
+                    f"sentence {number} of {label} has {len(ids)} ids and {self.model} takes "
+                    f"{self.generator.window}: leave it out, or take a model with more positions"
+                )
+
+
+def marked_blocks(generator: TextGenerator, answer: Decoded) -> str:
+    """The output, with brackets around the tokens that were accepted together, and how many iterations it took."""
+    text, done, parts = "", 0, []
+    for accepted in answer.trace.accepted:
+        done += accepted
+        whole = generator.decode(answer.ids[:done])
+        piece = whole[len(text) :]
+        if accepted > 1 and piece.strip():
+            parts.append(f"{' ' if piece[0] == ' ' else ''}[{piece.strip()}]")
+        else:
+            parts.append(piece)
+        text = whole
+    marked = "".join(parts).strip() or generator.decode(answer.ids)
+    return f"{marked} ({len(answer.ids)} tokens in {answer.trace.iterations} iterations)"

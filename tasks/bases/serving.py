@@ -1,0 +1,195 @@
+"""Tasks that serve prompts one at a time: a model, prompts drawn by seed, and the metrics of served requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from harness.contracts import Decoded
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure, RetrievalSetting, Task
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.measure.statistics import block_bootstrap, mean_interval
+from harness.progress import Progress
+from harness.text import Source
+from harness.text.kinds import Kind
+from tasks.bases.parameters import Positive, Precision
+from tasks.bases.pool import enough
+from tasks.models.lm.place import place_of
+
+if TYPE_CHECKING:
+    from tasks.models.pretrained.generation import TextGenerator
+
+T = TypeVar("T")
+
+RESERVED = 100  # items of a large set that are never reported
+LARGE = 300  # items of a set that can spare them
+MEASURES = (
+    Metric("generation_s", "generation", "s", "lower", "time"),
+    Metric("retrieval_s", "retrieval", "s", "lower", "time"),
+    Metric("retrieval_share", "retrieval's share of time", kind="counter"),
+    Metric("output_tokens", kind="counter"),
+    Metric("sequential_share", "share of sequential steps", kind="counter"),
+    Metric("rollbacks", better="lower", kind="counter"),
+    Metric("mean_stride", kind="counter"),
+    Metric("speculation_accuracy", better="higher", kind="counter"),
+    Metric("right_without_retrieval", "right without any retrieval", kind="counter"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingTask(Task):
+    """Parameters of all such tasks. source: `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
+    (`tasks.models.lm.sizes`), a hub id or a folder; window: in tokens, null for its own; dtype: of its weights.
+
+    `evaluation` prompts are drawn by the run's seed, one request each, with outputs of at most `limit` tokens. `timed`:
+    prompts of one timed pass, taken from those evaluated and, where they are fewer than `tasks.bases.pool.enough`, from
+    the ones drawn after them.
+    """
+
+    measures = MEASURES
+
+    source: Kind = "embedded"
+    model: str = "train:mini"
+    window: Positive | None = None
+    dtype: Precision = "float32"
+    evaluation: Positive = 100
+    timed: Positive = 4
+    limit: Positive = 128
+
+    @property
+    def to_draw(self) -> int:
+        """How many prompts are drawn, to evaluate and to time."""
+        return max(self.evaluation, enough(self.timed))
+
+    def load(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
+        """The model; `training` is what a size is trained on. Raises `RequestError` as `TextGenerator.load` does, and
+        for an encoder-decoder."""
+        from tasks.models.pretrained.generation import TextGenerator
+
+        place, name = place_of(self.model, training, cache, device=context.device, progress=progress)
+        model = TextGenerator.load(
+            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
+        )
+        if model.kind != "causal":
+            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+        return model
+
+    def check_window(self, longest: int, window: int) -> None:
+        """Raises `RequestError` where a prompt of `longest` tokens and an output of `limit` do not fit the model's
+        window: no method could serve it, and building an index for it would be in vain."""
+        if longest + self.limit > window:
+            raise RequestError(
+                f"a prompt of {longest} tokens and limit={self.limit} exceed the model's window of {window}; shorten "
+                "the prompts or lower the limit"
+            )
+
+    def setting(
+        self,
+        model: TextGenerator,
+        prompts: list[list[int]],
+        *,
+        knowledge: Sequence[Any],
+        validation: Sequence[Any],
+        hashes: dict[str, str],
+        facts: Mapping[str, Any],
+    ) -> RetrievalSetting:
+        """The setting: of the prompts drawn the first `evaluation` are evaluated, and all may be timed. facts: what a
+        row should say besides the model and the number of prompts."""
+        evaluated = prompts[: self.evaluation]
+        number = len(evaluated)
+        return RetrievalSetting(
+            hashes={**hashes, "model": model.hash},
+            facts={
+                **facts,
+                "model": model.name,
+                "dtype": self.dtype,
+                "window": model.window,
+                "prompts": number if number >= self.evaluation else f"{number} of the {self.evaluation} asked for",
+                "longest_output": self.limit,
+            },
+            model=model,
+            knowledge=knowledge,
+            validation=validation,
+            evaluation=evaluated,
+            timed=prompts,
+            sample=min(self.timed, len(prompts)),
+            limit=self.limit,
+        )
+
+    def metrics(self, setting: RetrievalSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
+        return serving_metrics(answers)
+
+
+def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
+    """What a request took and how its speculation went; 95% intervals by a bootstrap over requests, from 10 on.
+
+    Seconds are of the main thread in the quality pass, each prompt once (the paired timing is another run); the first
+    request warms the process up and is left out of them. Means a request: `generation_s`, `retrieval_s` (with the
+    encoding of queries), `output_tokens`, `searches`, `rollbacks`. Ratios of sums over requests: `retrieval_share` of
+    the seconds, `sequential_share` of steps taken without speculation, `mean_stride` of all decisions (0 for a step
+    without speculation), `speculation_accuracy`: matched of those verified up to the first mismatch.
+    `right_without_retrieval`, where a method counts its `unaided` tokens: the share of output tokens that are the most
+    probable one of the LM alone behind the same context (the prompt and the output before them). So often a guess that
+    looks nothing up would be right.
+    """
+    warm = answers[1:] or answers
+    generation, retrieval = (_counted(warm, name) for name in ("generation_s", "retrieval_s"))
+    strides = [a.trace.series.get("strides", ()) for a in answers]
+    sequential = _counted(answers, "sequential")
+    tokens = np.asarray([len(a.ids) for a in answers], float)
+    unaided = _counted(answers, "unaided") if any("unaided" in a.trace.counters for a in answers) else None
+    measures = {
+        "generation_s": _mean(generation),
+        "retrieval_s": _mean(retrieval),
+        "retrieval_share": _ratio(retrieval, generation + retrieval),
+        "output_tokens": _mean(tokens),
+        "searches": _mean(_counted(answers, "searches")),
+        "sequential_share": _ratio(sequential, sequential + _counted(answers, "speculated")),
+        "rollbacks": _mean(_counted(answers, "rollbacks")),
+        "mean_stride": _ratio(
+            np.asarray([sum(s) for s in strides], float), np.asarray([len(s) for s in strides], float)
+        ),
+        "speculation_accuracy": _ratio(_counted(answers, "matched"), _counted(answers, "verified")),
+        "right_without_retrieval": _ratio(unaided, tokens) if unaided is not None else None,
+    }
+    return {name: measure for name, measure in measures.items() if measure is not None}
+
+
+def drawn(items: Sequence[T], number: int, seed: int) -> list[T]:
+    """At most `number` items drawn by seed, without replacement.
+
+    Of `LARGE` items or more the first `RESERVED` of the seeded order are left out: they are for tuning and development
+    (earlier versions of the methods were tuned on them), and what a method was tuned on is not reported.
+    """
+    first = RESERVED if len(items) >= LARGE else 0
+    order = np.random.default_rng(seed).permutation(len(items))[first : first + number]
+    return [items[int(i)] for i in order]
+
+
+Column = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def _counted(answers: Sequence[Decoded], name: str) -> Column:
+    values = [a.trace.counters.get(name, a.trace.timing_counters.get(name, 0.0)) for a in answers]
+    return np.asarray(values, np.float64)
+
+
+def _mean(values: Column) -> Measure:
+    low, high = mean_interval(values) or (None, None)
+    return Measure(float(values.mean()) if len(values) else 0.0, low, high)
+
+
+def _ratio(parts: Column, wholes: Column) -> Measure | None:
+    """sum(parts) / sum(wholes) over requests; None where there is no whole, no interval where a resample has none."""
+    if not wholes.sum():
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low, high = block_bootstrap([parts, wholes], lambda part, whole: part / whole, 1) or (None, None)
+    if low is None or high is None or not np.isfinite([low, high]).all():
+        low = high = None
+    return Measure(float(parts.sum() / wholes.sum()), low, high)

@@ -1,0 +1,133 @@
+"""Pairs to train grammatical error correctors on: clean text with synthetic errors made in it (IAD, section 4.1.1).
+
+Pairs are (corrupted, clean) sentences, tokenised as CoNLL-2013/14 and JFLEG are and written with blanks between tokens;
+their ids come from a shared subword vocabulary. Nothing keeps test sentences out of the clean text. In the sample of
+Wikipedia that scale `small` trains on there is, letter by letter, no source of CoNLL-2013, CoNLL-2014 or JFLEG, and
+two of the 359 sources of ASSET and TurkCorpus, which were taken from Wikipedia; their simplifications are not in it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from harness.sources import built_by
+from harness.text import SPLITS, Source, Split, split_hash
+from harness.training.pairs import Pairs
+from tasks.data.corruption import ErrorModel, Lexicon, annotate, sentences
+from tasks.data.corruption.errors import default_model
+from tasks.data.corruption.grammar import clean_sentences
+from tasks.metrics.m2 import Annotated
+from tasks.metrics.m2_lattice import Gold
+from tasks.models.pretrained.checkpoints import tokenizer_hash
+
+_HELD_OUT = 2000  # sentences
+_GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 300}
+
+
+class CleanText(ABC):
+    """Tokenised sentences without errors, per split."""
+
+    def content(self, cache: Cache) -> dict[str, Any]:
+        """What determines the sentences and the errors made in them, JSON-able: the text, and the code that cuts and
+        corrupts it."""
+        return {**self.identity(cache), "code": built_by(type(self))}
+
+    @abstractmethod
+    def identity(self, cache: Cache) -> dict[str, Any]:
+        """What tells the text from every other, JSON-able."""
+
+    @abstractmethod
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        """The sentences of a split, in order."""
+
+    def errors(self, progress: Progress) -> ErrorModel:
+        """Errors that fit the text: over the vocabulary of its training sentences."""
+        return ErrorModel(Lexicon.of(self.sentences("train", progress)))
+
+
+class GrammarText(CleanText):
+    """Sentences of the seeded grammar: nothing to download."""
+
+    def identity(self, cache: Cache) -> dict[str, Any]:
+        return {"grammar": dict(_GENERATED)}
+
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        return list(clean_sentences(SPLITS.index(split), _GENERATED[split]))
+
+    def errors(self, progress: Progress) -> ErrorModel:
+        return default_model()  # it knows the grammar's words without sentences
+
+
+class ArticleText(CleanText):
+    """Sentences of a source's documents. Raises `RequestError` when a split is missing."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._splits: dict[Split, list[list[str]]] = {}
+
+    def identity(self, cache: Cache) -> dict[str, Any]:
+        splits: tuple[Split, ...] = ("train", "validation")
+        return {"clean": {split: split_hash(self.source, split, cache) for split in splits}}
+
+    def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
+        if split not in self._splits:
+            documents = progress.track(self.source.documents(split), "splitting text into sentences", unit="documents")
+            self._splits[split] = [tokens for document in documents for tokens in sentences(document)]
+        return self._splits[split]
+
+
+def correction_pairs(
+    clean: CleanText, split: Split, tokenizer_folder: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
+) -> Pairs:
+    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones).
+
+    content: what determines the sentences, JSON-able, with the `seed` of their errors.
+    """
+
+    def build(folder: Path) -> None:
+        texts = [
+            (" ".join(item.source), " ".join(tokens))
+            for item, tokens in corrupted(clean, split, int(content["seed"]), progress)
+        ]
+        Pairs.write(folder, encoded_pairs(texts, tokenizer_folder, progress))
+
+    key = {**content, "split": split, "tokenizer": tokenizer_hash(tokenizer_folder)}
+    return Pairs.open(cache.build("correction-pairs", key, build))
+
+
+def encoded_pairs(
+    texts: list[tuple[str, str]], tokenizer_folder: Path, progress: Progress
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Ids of pairs of texts, end tokens included."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    for start in range(0, len(texts), 10_000):
+        sources, targets = zip(*texts[start : start + 10_000], strict=True)
+        yield from zip(tokenizer(list(sources))["input_ids"], tokenizer(list(targets))["input_ids"], strict=True)
+        progress.update("tokenizing", min(start + 10_000, len(texts)), len(texts), "pairs")
+
+
+def corrupted(
+    clean: CleanText, split: Split, seed: int, progress: Progress
+) -> Iterator[tuple[Annotated, list[str]]]:  # fmt: skip
+    """Sentences of a split (validation: the first of them) with errors made in them, annotated with the corrections,
+    and as they were."""
+    model = clean.errors(progress)
+    chosen = clean.sentences(split, progress)
+    if split == "validation":
+        chosen = chosen[:_HELD_OUT]
+    rng = np.random.default_rng([seed, SPLITS.index(split)])
+    for done, tokens in enumerate(chosen, 1):
+        wrong, corrections = annotate(tokens, rng, model)
+        edits = [Gold(edit.start, edit.end, (edit.words,)) for edit in corrections]
+        yield Annotated(tuple(wrong), {0: edits}), tokens
+        if done % 1000 == 0 or done == len(chosen):
+            progress.update("making errors", done, len(chosen), "sentences")

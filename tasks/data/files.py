@@ -1,0 +1,42 @@
+"""Files of data sets under the data roots, and files of lines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import RequestError
+from harness.text.roots import find
+
+
+def find_file(name: str, roots: Sequence[Path]) -> Path:
+    """`name` (such as `jfleg/test.src`) under the first root that has it, or itself where it is the path of a file.
+
+    Raises `RequestError` naming the places tried.
+    """
+    itself = Path(name).expanduser()
+    if itself.is_file():
+        return itself
+    return find(f"file {name}", [name], roots, is_it=Path.is_file, folder=f"{Path(name).parent}/")
+
+
+def aligned_lines(files: Sequence[Path]) -> list[list[str]]:
+    """Lines, without blanks around them, of text files (plain or .gz) that belong together line by line.
+
+    Raises `RequestError` when a file cannot be read or their numbers of lines differ.
+    """
+    columns = [_lines(file) for file in files]
+    for file, column in zip(files, columns, strict=True):
+        if len(column) != len(columns[0]):
+            raise RequestError(f"{file} has {len(column)} lines and {files[0]} has {len(columns[0])}; fetch them again")
+    return columns
+
+
+def _lines(file: Path) -> list[str]:
+    opened = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
+        raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error

@@ -1,0 +1,38 @@
+"""Parallel text: sentence pairs per split."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from harness.measure.artifacts import Cache
+from harness.sources import built_by
+from harness.text import Split, content_hash
+
+Pair = tuple[str, str]  # a sentence and its translation
+
+
+class ParallelSource(ABC):
+    """Pairs per split. `source` and `target` are language codes."""
+
+    name: str
+    source: str
+    target: str
+
+    @abstractmethod
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        """What determines the split's pairs, JSON-able and found without reading them."""
+
+    @abstractmethod
+    def pairs(self, split: Split) -> list[Pair]:
+        """The split's pairs in a fixed order. Raises `RequestError` when they are missing or unreadable."""
+
+
+def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
+    """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint and the code that
+    reads or makes them."""
+    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
+    return str(
+        cache.value("pairs-hash", key, lambda: content_hash(side for pair in source.pairs(split) for side in pair))
+    )

@@ -1,0 +1,123 @@
+"""Documents cut into passages of so many words, kept as spans of one file: overlapping passages cost no space."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from harness.sequences import ReadSequence
+from harness.text import SPLITS, Source, Split, split_hash
+
+_WORD = re.compile(r"\S+")
+
+
+class Passages(ReadSequence[str]):
+    """Passages by id, read from a memory-mapped file when asked for. `hash` is of the text and their places in it."""
+
+    def __init__(self, folder: Path) -> None:
+        facts = json.loads((folder / "facts.json").read_text())
+        self.hash: str = facts["hash"]
+        self.documents: int = facts["documents"]
+        self._text = np.memmap(folder / "text.bin", np.uint8, "r")
+        self._spans = np.load(folder / "spans.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def item(self, number: int) -> str:
+        begin, end = self._spans[number]
+        return bytes(self._text[begin:end]).decode()
+
+
+def passages(
+    sources: Sequence[tuple[Source, Sequence[Split]]],
+    cache: Cache,
+    *,
+    words: int = 100,
+    stride: int | None = None,
+    distractors: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Passages:
+    """All passages of the sources' splits: every `stride` words (default: without overlap) one of `words` words; a
+    document's last one may be shorter. `distractors` more are made of words drawn by seed from the text, to swell the
+    knowledge base; they are real words without meaning, and a task that uses them states `padded`.
+
+    Raises `RequestError` when nothing is left, or when the stride would leave words out.
+    """
+    stride = stride or words
+    if stride > words:
+        raise RequestError(f"passages of {words} words every {stride} words leave words out; lower the stride")
+    key = {
+        "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
+        "words": words, "stride": stride, "distractors": distractors, "seed": seed,
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        documents = (text for source, splits in sources for split in splits for text in source.documents(split))
+        _write(folder, documents, words, stride, distractors, seed, progress or Progress())
+
+    return Passages(cache.build("passages", key, build))
+
+
+def whole(source: Source) -> tuple[Source, Sequence[Split]]:
+    """A source with all its splits: a knowledge base needs no held-out part."""
+    return source, SPLITS
+
+
+def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
+    """Character spans of the passages of one document; they cover it."""
+    found = [(match.start(), match.end()) for match in _WORD.finditer(text)]
+    for first in range(0, len(found), stride):
+        last = min(first + words, len(found)) - 1
+        yield found[first][0], found[last][1]
+        if last == len(found) - 1:
+            return
+
+
+def _write(
+    folder: Path, documents: Iterable[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
+) -> None:
+    places = array("q")  # begin and end of each passage in turn: a whole Wikipedia has tens of millions
+    state = hashlib.sha256()
+    at = number = 0
+    rng = np.random.default_rng(seed)
+    drawn: list[str] = []
+    with open(folder / "text.bin", "wb") as file:
+        for number, document in enumerate(documents, 1):
+            encoded = document.encode()
+            # spans are of bytes; where all characters are single bytes they are those of the text
+            offsets = None if len(encoded) == len(document) else _byte_offsets(document)
+            for begin, end in spans(document, words, stride):
+                places.extend((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))
+            file.write(encoded)
+            state.update(encoded)
+            at += len(encoded)
+            if distractors and len(drawn) < 1_000_000:
+                drawn += document.split()
+            progress.update("passages", number, None, "documents", f"{len(places) // 2:,} passages")
+        for _ in range(distractors if drawn else 0):
+            encoded = " ".join(drawn[i] for i in rng.integers(0, len(drawn), words)).encode()
+            places.extend((at, at + len(encoded)))
+            file.write(encoded)
+            state.update(encoded)
+            at += len(encoded)
+    if not places:
+        raise RequestError("the knowledge base has no passage; its documents are empty")
+    np.save(folder / "spans.npy", np.frombuffer(places, np.int64).reshape(-1, 2))
+    state.update(places)
+    (folder / "facts.json").write_text(json.dumps({"documents": number, "hash": state.hexdigest()[:20]}))
+
+
+def _byte_offsets(text: str) -> list[int]:
+    sizes = np.fromiter((len(character.encode()) for character in text), np.int64, len(text))
+    return [0, *np.cumsum(sizes).tolist()]

@@ -1,0 +1,55 @@
+"""Open-domain questions in local folders or on the hub: the sets of the retrieval papers, one reader each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import RequestError
+from harness.text.hub import HubAddress
+from harness.text.roots import find
+
+# set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
+SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
+    "natural-questions": (("nq-open/dev.jsonl",), "google-research-datasets/nq_open", "validation", "question"),
+    "web-questions": (("webquestions/test.json",), "stanfordnlp/web_questions", "test", "question"),
+    "trivia-qa": (("triviaqa/test.jsonl",), "mandarjoshi/trivia_qa:rc.nocontext", "validation", "question"),
+    "wiki-qa": (("wiki-qa/test.jsonl", "wikiqa/test.jsonl"), "microsoft/wiki_qa", "test", "question"),
+}
+_FIELDS = ("question", "qText")
+
+
+def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
+    """The questions of a set, each once, in its order. Raises `RequestError` naming the places tried."""
+    files, identity, split, column = SETS[name]
+    if hub:
+        return _unique(_from_hub(identity, split, column))
+    return _unique(_from_file(find(f"questions {name!r}", files, roots, is_it=Path.is_file, folder=files[0])))
+
+
+def _from_file(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line]
+        return [_text(next(row[field] for field in _FIELDS if field in row)) for row in rows]
+    except (OSError, ValueError, TypeError, StopIteration) as error:
+        raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error
+
+
+def _from_hub(dataset: str, split: str, column: str) -> list[str]:
+    rows = HubAddress(dataset).rows(split)
+    try:
+        return [_text(question) for question in rows[column]]
+    except (KeyError, ValueError) as error:
+        raise RequestError(f"the {split} split of {dataset} has no questions in column {column!r}: {error}") from error
+
+
+def _text(question: object) -> str:
+    if not isinstance(question, str):
+        raise ValueError(f"the question {question!r} is no text")
+    return question
+
+
+def _unique(found: list[str]) -> list[str]:
+    return list(dict.fromkeys(text.strip() for text in found if text.strip()))

@@ -1,0 +1,70 @@
+"""Word-level text: documents as words with an end mark for every line, a vocabulary cut by frequency, and ids.
+
+Penn Treebank (Mikolov's version) comes through unchanged: 10,000 types, `<unk>` and `<eos>` included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.measure.artifacts import Cache
+from harness.text import Source, Split, split_hash
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+END, UNKNOWN = "<eos>", "<unk>"
+_RAW = re.compile(r"\w+|[^\w\s]")
+
+
+def words(document: str, tokenised: bool) -> Iterator[str]:
+    """Words of every line that has any, each line closed by `<eos>`. Text that is not `tokenised` yet is lower-cased
+    and cut into runs of letters and digits and single marks."""
+    for line in document.splitlines():
+        found = line.split() if tokenised else _RAW.findall(line.lower())
+        if found:
+            yield from found
+            yield END
+
+
+def vocabulary(source: Source, limit: int, tokenised: bool, cache: Cache) -> list[str]:
+    """The `limit` most frequent types of the train split, most frequent first, ties in alphabetical order.
+
+    `<unk>` is always among them; it stands for all types left out.
+    """
+
+    def kept() -> list[str]:
+        counts = Counter(word for document in source.documents("train") for word in words(document, tokenised))
+        counts[UNKNOWN] += 0
+        types = sorted(counts, key=lambda word: (-counts[word], word))[:limit]
+        if UNKNOWN not in types:
+            types[-1] = UNKNOWN
+        return types
+
+    key = {"train": split_hash(source, "train", cache), "limit": limit, "tokenised": tokenised}
+    found: list[str] = cache.value("word-vocabulary", key, kept)
+    return found
+
+
+def encode(documents: Sequence[str], types: Sequence[str], tokenised: bool) -> NDArray[np.int32]:
+    """Ids int32 [T] of all documents one after another; words that are no type become `<unk>`."""
+    ids = {word: number for number, word in enumerate(types)}
+    unknown = ids[UNKNOWN]
+    return np.fromiter((ids.get(w, unknown) for d in documents for w in words(d, tokenised)), np.int32)
+
+
+def encoded_split(source: Source, split: Split, types: Sequence[str], tokenised: bool, cache: Cache) -> NDArray[Any]:
+    """`encode` of a split, cached under the content of the split and of the vocabulary."""
+
+    def build(folder: Path) -> None:
+        np.save(folder / "ids.npy", encode(source.documents(split), types, tokenised))
+
+    key = {"split": split_hash(source, split, cache), "types": list(types), "tokenised": tokenised}
+    ids: NDArray[Any] = np.load(cache.build("word-ids", key, build) / "ids.npy")
+    return ids

@@ -1,0 +1,1 @@
+"""Causal Transformer language models trained here."""

@@ -1,0 +1,33 @@
+"""Sizes of language models and how each is trained. No training module imports this table: another size voids no model
+that was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A model and its training. Widths of heads are 64; the feed-forward part is four times as wide as the model."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    window: int
+    batch: int  # windows a step
+    steps: int
+    learning_rate: float
+    dropout: float = 0.05
+
+
+SIZES: Mapping[str, Size] = {
+    "mini": Size(vocabulary=4096, layers=2, width=128, window=128, batch=8, steps=1500, learning_rate=4e-3),
+    "small": Size(vocabulary=8192, layers=3, width=256, window=256, batch=8, steps=3000, learning_rate=2e-3),
+    # its window holds a passage of 256 tokens, a question and 128 tokens of output
+    "serving": Size(vocabulary=8192, layers=2, width=256, window=512, batch=4, steps=2000, learning_rate=2e-3),
+    # the same, small enough that searching takes the share of the time that it has in the paper
+    "serving-tiny": Size(vocabulary=8192, layers=2, width=128, window=512, batch=4, steps=2000, learning_rate=3e-3),
+    # the larger language model
+    "serving-large": Size(vocabulary=8192, layers=4, width=512, window=512, batch=4, steps=2000, learning_rate=1e-3),
+}

@@ -1,0 +1,1 @@
+"""Word-level LSTM language models trained here."""

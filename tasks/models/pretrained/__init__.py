@@ -1,0 +1,1 @@
+"""Models of `transformers`, opened by hub id or folder."""

@@ -1,0 +1,129 @@
+"""Transformers that write text, by hub id or local folder: see `harness.contracts.GenerationModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.contracts import LanguageModel
+from harness.errors import RequestError
+from harness.files import digest
+from harness.generate import suppressed
+from harness.measure.artifacts import Cache
+from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
+from tasks.models.pretrained.opening import open_module, open_tokenizer
+
+_LONGEST_WINDOW = 1024  # of models that state none
+
+
+class TextGenerator:
+    """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode.
+
+    window: tokens of a causal model's longest sequence, by default what its positions allow. `hash` covers everything
+    its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given, the tokens that begin and
+    end an output, and those it may never hold (`suppressed`).
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        name: str,
+        hash_of_weights: str,
+        tokenizer: Any = None,
+        folder: Path | None = None,
+        window: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        config = module.config
+        self.module = module
+        self.tokenizer = tokenizer
+        self.name = name
+        self.device = device
+        self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
+        self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
+        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        self.window: int = window or longest or _LONGEST_WINDOW
+        ends = _given(module, tokenizer, "eos_token_id")
+        self.eos_ids: tuple[int, ...] = (
+            tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+        )
+        self.start_id = _start(module, tokenizer, self.kind, self.eos_ids, name)
+        self.suppressed = suppressed(module)
+        tokens = tokenizer_hash(folder) if folder else ""
+        ids = [list(self.eos_ids), self.start_id, list(self.suppressed)]
+        given = [window] if window else []
+        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype), tokens, ids, *given])
+        self.language_model: LanguageModel | None = None
+        if self.kind == "causal":
+            from tasks.models.pretrained.language import CausalLM
+
+            self.language_model = CausalLM(
+                module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, window=window,
+                device=device,
+            )  # fmt: skip
+
+    @classmethod
+    def load(
+        cls,
+        path_or_id: str,
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        window: int | None = None,
+        cache: Cache | None = None,
+        name: str | None = None,
+    ) -> TextGenerator:
+        """Load a model by local folder or hub id.
+
+        Raises `RequestError` when there is no such model, when it can be loaded neither as an encoder-decoder nor as a
+        causal model, when it has no tokenizer, when the dtype is unknown, or when the window exceeds a causal model's
+        positions; `MachineError` when there is no such device.
+        """
+        module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=False)
+        return cls(
+            module,
+            name=name or path_or_id,
+            hash_of_weights=weights_hash(folder, cache),
+            tokenizer=open_tokenizer(folder, path_or_id),
+            folder=folder,
+            window=window,
+            device=device,
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of texts as the model was trained to read them, with the tokens its tokenizer adds (the end token)."""
+        if not texts:
+            return []
+        encoded: list[list[int]] = self.tokenizer(list(texts))["input_ids"]
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, without special tokens."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ).strip()
+
+
+def _given(module: Any, tokenizer: Any, name: str) -> Any:
+    """A token of the generation configuration, else of the model's, else of the tokenizer."""
+    places = (getattr(module, "generation_config", None), module.config, tokenizer)
+    return next((value for place in places if (value := getattr(place, name, None)) is not None), None)
+
+
+def _start(module: Any, tokenizer: Any, kind: str, ends: tuple[int, ...], name: str) -> int:
+    """The decoder's first input (encoder-decoder), or the token that begins a text (causal)."""
+    begin = _given(module, tokenizer, "bos_token_id")
+    first = _given(module, None, "decoder_start_token_id")
+    candidates = (first, begin) if kind == "encoder-decoder" else (begin, *ends[:1])
+    for token in candidates:
+        if token is not None:
+            return int(token)
+    raise RequestError(f"the configuration of {name} names no start token; set decoder_start_token_id in it")
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """The configuration without what names files and versions."""
+    left_out = {"_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"}
+    return {name: repr(value) for name, value in sorted(config.to_dict().items()) if name not in left_out}

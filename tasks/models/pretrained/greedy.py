@@ -1,0 +1,61 @@
+"""Greedy outputs by `transformers.generate`, kept in the cache: what tasks know of a model before any method runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from harness.files import digest
+from harness.generate import generate, maximum_new_tokens
+from harness.measure.artifacts import Cache
+from tasks.models.pretrained.generation import TextGenerator
+
+_BATCH = 32
+
+
+def greedy_outputs(
+    generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int, cache: Cache, progress: Any
+) -> list[list[int]]:
+    """Ids of the model's output for each source, at most `limit` of them and no more than its window has room for.
+
+    As the decoding methods understand greedy search: of the model's generation configuration only suppressed tokens
+    count. Sources must fit the window.
+    """
+    key = {
+        "model": generator.hash, "sources": digest([list(source) for source in sources]), "limit": limit,
+        "device": generator.device,
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        outputs: list[list[int]] = [[] for _ in sources]
+        done = 0
+        for numbers, room in _batches(generator, sources, limit):
+            if room > 0:
+                made = generate(generator, [sources[number] for number in numbers], room, num_beams=1)
+                for number, ids in zip(numbers, made, strict=True):
+                    outputs[number] = ids
+            done += len(numbers)
+            progress.update("greedy outputs, to sort sentences by", done, len(sources), "sentences")
+        (folder / "outputs.json").write_text(json.dumps(outputs))
+
+    folder = cache.build("greedy-outputs", key, build)
+    outputs: list[list[int]] = json.loads((folder / "outputs.json").read_text())
+    return outputs
+
+
+def _batches(
+    generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int
+) -> Iterator[tuple[list[int], int]]:  # fmt: skip
+    """Numbers of sources of about the same length that have the same room to grow, and that room."""
+
+    def room(number: int) -> int:
+        return maximum_new_tokens(generator, sources[number], limit)
+
+    order = sorted(range(len(sources)), key=lambda number: (room(number), len(sources[number])))
+    for space, group in groupby(order, room):
+        numbers = list(group)
+        for start in range(0, len(numbers), _BATCH):
+            yield numbers[start : start + _BATCH], space

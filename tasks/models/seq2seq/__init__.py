@@ -1,0 +1,1 @@
+"""Encoder-decoder Transformers trained here."""

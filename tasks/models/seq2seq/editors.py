@@ -1,0 +1,79 @@
+"""Correctors and simplifiers trained here.
+
+A simplifier goes on from a corrector, which has learned to repeat what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from tasks.data.correction import CleanText, correction_pairs
+from tasks.data.simplification import Sentence, simplification_pairs
+from tasks.models.pretrained.checkpoints import tokenizer_hash
+from tasks.models.seq2seq.subwords import trained_subwords
+from tasks.models.seq2seq.training import trained_encoder_decoder
+
+if TYPE_CHECKING:
+    from tasks.models.seq2seq.sizes import Size
+
+_HELD_OUT = 100  # first texts of a corpus that only the held-out loss of a simplifier sees
+_SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
+
+
+def trained_corrector(
+    size: Size, clean: CleanText, cache: Cache, *, device: str = "cpu", seed: int = 0, progress: Progress | None = None
+) -> Path:
+    """Folder of the corrector of a size, trained on clean text with errors made in it unless the cache has it."""
+    progress = progress or Progress()
+    content = clean.content(cache)
+
+    def lines() -> Iterator[str]:
+        return (" ".join(tokens) for tokens in clean.sentences("train", progress))
+
+    tokenizer = trained_subwords(lines, content, size.vocabulary, cache)
+    content |= {"vocabulary": size.vocabulary, "seed": seed}
+    training = correction_pairs(clean, "train", tokenizer, content, cache, progress)
+    held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
+    return trained_encoder_decoder(
+        size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
+    )
+
+
+def trained_simplifier(
+    size: Size, corrector: Path, corpora: Sequence[list[list[Sentence]]], cache: Cache, *, device: str = "cpu",
+    seed: int = 0, progress: Progress | None = None,
+) -> Path:  # fmt: skip
+    """Folder of the corrector trained further on the texts of corpora (source, then references), unless the cache has
+    it.
+
+    Every reference makes a pair. The first texts of every corpus are held out: where corpora simplify the same
+    sentences, none of those is trained on. Raises `RequestError` when a corpus has too few texts.
+    """
+    progress = progress or Progress()
+    for texts in corpora:
+        if len(texts) <= _HELD_OUT:
+            raise RequestError(f"{len(texts)} sentences are too few to train a simplifier; give more than {_HELD_OUT}")
+    content = {"texts": digest(list(corpora)), "tokenizer": tokenizer_hash(corrector)}
+    parts = {
+        "validation": [text for texts in corpora for text in texts[:_HELD_OUT]],
+        "train": [text for texts in corpora for text in texts[_HELD_OUT:]],
+    }
+    pairs = {
+        name: simplification_pairs(part, name, corrector, content, cache, progress) for name, part in parts.items()
+    }
+
+    shorter = replace(
+        size, steps=max(1, size.steps // _SHORTER), warmup=max(1, size.warmup // _SHORTER),
+        learning_rate=size.learning_rate / 4, dropout=0.1,
+    )  # fmt: skip
+    return trained_encoder_decoder(
+        shorter, pairs["train"], pairs["validation"], corrector, cache,
+        start=corrector, device=device, seed=seed, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Sizes of encoder-decoder Transformers and their training; no torch here, for a task names a model by its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A model and its training with AdamW: linear warm-up over `warmup` steps, then half a cosine down to 5%.
+
+    vocabulary: entries of the shared subword vocabulary. width: of the model; feed_forward: of the inner layers.
+    positions: longest source or output, in ids. batch_ids: padded ids of the longer side, a step. longest: pairs with
+    more ids on either side are left out of training. smoothing: share of probability that label smoothing spreads.
+    """
+
+    vocabulary: int
+    encoder_layers: int
+    decoder_layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    positions: int = 512
+    longest: int = 128
+    batch_ids: int
+    steps: int
+    warmup: int
+    learning_rate: float
+    dropout: float = 0.0
+    smoothing: float = 0.0
+
+
+SIZES: Mapping[str, Size] = {
+    "mini": Size(
+        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small": Size(
+        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=1024,
+        steps=4500, warmup=200, learning_rate=1e-3,
+    ),
+    # Encoders run once a sentence and in parallel, decoders once a token: deep and shallow is fast.
+    "mini-deep": Size(
+        vocabulary=1024, encoder_layers=4, decoder_layers=1, width=128, feed_forward=512, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small-deep": Size(
+        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=1024,
+        steps=2500, warmup=200, learning_rate=1e-3,
+    ),
+    # for a GPU
+    "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector
+        vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
+        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
+    ),
+    "transformer-big-deep": Size(  # the shape of the paper's 12+2 BART-Init
+        vocabulary=32_768, encoder_layers=12, decoder_layers=2, width=1024, feed_forward=4096, heads=16,
+        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
+    ),
+}  # fmt: skip

@@ -1,0 +1,45 @@
+"""The models that a task's parameter `model` asks to be trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.errors import unknown
+from harness.measure.artifacts import Cache
+from tasks.models.pretrained.checkpoints import content
+
+S = TypeVar("S")
+TRAIN = "train:"
+
+
+def size_to_train(model: str, sizes: Mapping[str, S]) -> S | None:
+    """The size of the model to train, or None where `model` is a folder or a hub id.
+
+    Raises `RequestError` for a size that is not in the table.
+    """
+    if not model.startswith(TRAIN):
+        return None
+    name = model.removeprefix(TRAIN)
+    if name not in sizes:
+        raise unknown("model size", model, [f"{TRAIN}{known}" for known in sizes], "task.model")
+    return sizes[name]
+
+
+def identity(model: str, sizes: Mapping[str, Any], kind: str, seed: int, cache: Cache) -> dict[str, Any]:
+    """What, besides its data, determines a model given by size or folder: how the size is trained, or what is in the
+    folder (another model under the same path is another model). JSON-able. kind: for the message.
+
+    Raises `RequestError` for what is neither a size nor a model's folder.
+    """
+    if model in sizes:
+        return {
+            "size": {name: value for name, value in asdict(sizes[model]).items() if value is not None},
+            "seed": seed,
+        }
+    folder = Path(model).expanduser()
+    if not (folder / "config.json").is_file():
+        raise unknown(f"{kind} size or model folder", model, sizes, "task.model")
+    return content(folder, cache)

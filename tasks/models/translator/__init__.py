@@ -1,0 +1,1 @@
+"""LSTM translators trained here."""

@@ -1,0 +1,106 @@
+"""What the translation tasks keep of a trained translator: contexts, layer, and what the exact beam search does.
+
+Folders in the cache that the processes which time a method open without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import TopK
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from tasks.data.parallel import Pair, ParallelSource
+from tasks.data.sentences import Vocabulary
+from tasks.models.beam_search import Search
+from tasks.models.layer import write_layer
+from tasks.models.pretrained.checkpoints import weights_hash
+from tasks.models.records import training_record
+from tasks.models.translator.decoding import full_softmax, translate
+from tasks.models.translator.model import Pairs, decoder_states, load_translator, mean_loss
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def encoded(pairs: Sequence[Pair], left: Vocabulary, right: Vocabulary) -> list[tuple[list[int], list[int]]]:
+    """Ids of sentence pairs."""
+    return [(left.ids(source), right.ids(target)) for source, target in pairs]
+
+
+def write_contexts(
+    folder: Path, model_folder: Path, parallel: ParallelSource, contexts: int, cache: Cache, device: str, progress: Any
+) -> None:
+    """Teacher-forced decoder states (contexts float32 [n, d]) and the words that follow them, of the training pairs
+    (whole pairs from the first on, at most `contexts` states) and of the test pairs; the layer; facts.json."""
+    model, *types = load_translator(model_folder, device)
+    left, right = map(Vocabulary, types)
+    test = encoded(parallel.pairs("test"), left, right)
+    train = _leading(encoded(parallel.pairs("train"), left, right), contexts)
+    for prefix, pairs, text in (("", train, "training"), ("test_", test, "test")):
+        ends = np.cumsum([len(target) + 1 for _, target in pairs])
+        shape = (int(ends[-1]), model.output.in_features)
+        states = np.lib.format.open_memmap(folder / f"{prefix}contexts.npy", "w+", np.float32, shape)
+        targets = np.empty(len(states), np.int64)
+        for position, found, words in decoder_states(model, pairs, progress, f"decoder states of the {text} pairs"):
+            rows = slice(ends[position] - len(words), ends[position])
+            states[rows], targets[rows] = found, words
+        states.flush()
+        np.save(folder / f"{prefix}targets.npy", targets)
+    write_layer(folder, model.output)
+    facts = {
+        "source_types": len(left),
+        "words": len(right),  # the size of the softmax layer
+        "dimension": model.output.in_features,
+        "training_contexts": int(sum(len(target) + 1 for _, target in train)),
+        "test_sentences": len(test),
+        "test_perplexity": math.exp(mean_loss(model, test)),
+        "training": training_record(model_folder),
+        "model_hash": weights_hash(model_folder, cache),
+    }
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+def translations(model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any) -> list[str]:
+    """What beam search makes of the sources with the exact softmax."""
+    model, types, target_types = load_translator(model_folder, device)
+    left, right = Vocabulary(types), Vocabulary(target_types)
+    ids = [left.ids(source) for source in sources]
+    found = translate(model, ids, full_softmax(model), search, progress=progress, stage="exact beam search")
+    return [right.text(hypothesis.words) for hypothesis in found]
+
+
+def write_visited(
+    folder: Path, model_folder: Path, sources: Sequence[str], search: Search, timed: int, seed: int,
+    device: str, progress: Any,
+) -> None:  # fmt: skip
+    """visited.npy, float32 [<= timed, d], the contexts at which that search asks the softmax, in its order, sentence by
+    sentence from one drawn with the seed on."""
+    model, types, _ = load_translator(model_folder, device)
+    left, exact = Vocabulary(types), full_softmax(model)
+    ids = [left.ids(source) for source in sources]
+    visited: list[NDArray[np.float32]] = []
+
+    def watched(context: NDArray[np.float32], k: int) -> TopK:
+        visited.append(context.copy())
+        return exact(context, k)
+
+    first = int(np.random.default_rng(seed).integers(len(ids)))
+    for sentence in [*ids[first:], *ids[:first]]:
+        if len(visited) >= timed:
+            break
+        translate(model, [sentence], watched, search, progress=Progress(quiet=True), stage="")
+        progress.update("contexts of the exact search", min(len(visited), timed), timed, "contexts")
+    np.save(folder / "visited.npy", np.stack(visited[:timed]))
+
+
+def _leading(pairs: Pairs, contexts: int) -> Pairs:
+    """The pairs from the first on whose targets, end marks included, are at most `contexts` words; at least one."""
+    total = np.cumsum([len(target) + 1 for _, target in pairs])
+    return pairs[: max(1, int(np.searchsorted(total, contexts, side="right")))]

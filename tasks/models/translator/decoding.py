@@ -1,0 +1,96 @@
+"""Translating with an LSTM translator and a softmax of one's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.contracts import TopK
+from harness.progress import Progress
+from harness.threads import one_thread
+from tasks.data.sentences import END
+from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
+from tasks.models.translator.model import Ids, State, Translator, by_length, source_tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SIDE_BY_SIDE = 32  # sentences searched at a time
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderState:
+    """memory [b, s, d] of b sources; for each of n hypotheses the source it translates, and the decoder's state."""
+
+    memory: torch.Tensor
+    source: torch.Tensor  # int64 [n]
+    state: State  # two of [layers, n, d]
+
+
+class LstmDecoder:
+    """A translator as `beam_search` sees it; sources handed to `start` have one length."""
+
+    def __init__(self, model: Translator) -> None:
+        self.model, self.device = model, model.output.weight.device
+
+    @torch.no_grad()
+    def start(self, sources: Sequence[Ids]) -> DecoderState:
+        memory, state = self.model.encode(source_tensor(sources, self.device))
+        return DecoderState(memory, torch.arange(len(sources), device=self.device), state)
+
+    @torch.no_grad()
+    def step(
+        self, state: DecoderState, rows: NDArray[np.int64], words: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], DecoderState]:
+        kept = torch.from_numpy(rows).to(self.device)
+        source, hidden, cell = state.source[kept], state.state[0][:, kept], state.state[1][:, kept]
+        given = torch.from_numpy(words).to(self.device)[None]
+        contexts, after = self.model.decode(given, state.memory[source], (hidden, cell))
+        return contexts[0].float().cpu().numpy(), DecoderState(state.memory, source, after)
+
+
+def translate(
+    model: Translator,
+    sources: Sequence[Ids],
+    softmax: Softmax,
+    search: Search,
+    *,
+    progress: Progress,
+    stage: str,
+    side_by_side: int = SIDE_BY_SIDE,
+    clock: Clock | None = None,
+) -> list[Hypothesis]:
+    """The best hypothesis of each source in the sources' order, at most twice its length and 10 words long where that
+    is below the search's limit (the usual bound against a search that does not end).
+
+    On one thread, so that the clock compares softmaxes as the timed pass does, and rounding is the same everywhere.
+    """
+    found: dict[int, Hypothesis] = {}
+    decoder = LstmDecoder(model)
+    with one_thread():
+        for group in by_length(sources, side_by_side):
+            chosen = [sources[position] for position in group]
+            bounded = replace(search, limit=min(search.limit, 2 * len(chosen[0]) + 10))
+            answers = beam_search(decoder, chosen, softmax, bounded, END, clock)
+            found.update(zip(group, answers, strict=True))
+            progress.update(stage, len(found), len(sources), "sentences")
+    return [found[position] for position in range(len(sources))]
+
+
+def full_softmax(model: Translator) -> Softmax:
+    """The exact softmax of the model's output layer: what every other one is compared with."""
+    weight = np.ascontiguousarray(model.output.weight.detach().float().cpu().numpy())
+    bias = model.output.bias.detach().float().cpu().numpy()
+
+    def topk(context: NDArray[np.float32], k: int) -> TopK:
+        logits = weight @ context + bias
+        best = np.argpartition(-logits, k - 1)[:k] if k < len(logits) else np.arange(len(logits))
+        ids = best[np.argsort(-logits[best], kind="stable")]
+        highest = logits[ids[0]]
+        return TopK(ids, logits[ids], float(highest + np.log(np.exp(logits - highest).sum())))
+
+    return topk
