@@ -35,8 +35,9 @@ from harness.contracts.tasks import Measure, Setting
 from harness.errors import CellFailedError, HarnessError
 from harness.files import write_atomically
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults, salt
+from harness.measure.context import context
 from harness.measure.drawing import passes
-from harness.measure.drivers import DRIVERS, SEQUENCES, Driver, Essence, context, quality
+from harness.measure.drivers import DRIVERS, SEQUENCES, Driver, Essence
 from harness.measure.memory import peak_of, peak_resident
 from harness.measure.phases import NoPhases, PhaseTimer
 from harness.measure.quiet import Watch
@@ -100,6 +101,11 @@ def prepare(request: Request) -> Response:
     return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
 
 
+def _quality(cell: _Cell, method: Any, shared: SharedResults) -> Any:
+    """Answers to the whole evaluation set, with the results that cells share."""
+    return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
+
+
 def fit(request: Request) -> Response:
     cell = _Cell(request)
     manifests: dict[str, Any] = {}
@@ -114,7 +120,7 @@ def fit(request: Request) -> Response:
     method = cell.opened("method", manifests["method"])
     shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
     cell.progress.update("quality pass", 0, None)
-    answers = quality(cell.driver, method, cell.setting, shared)
+    answers = _quality(cell, method, shared)
     essence = cell.driver.essence(answers)
     metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
     if request.get("fidelity_baseline"):
@@ -123,7 +129,7 @@ def fit(request: Request) -> Response:
 
         def exact() -> Any:
             opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
-            return cell.driver.essence(quality(cell.driver, opened, cell.setting, theirs))
+            return cell.driver.essence(_quality(cell, opened, theirs))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
         if cell.named("fidelity_baseline").random_fit:

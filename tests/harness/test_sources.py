@@ -292,7 +292,7 @@ def tree(tmp_path_factory):
         ("tasks/words.py", {"other row", CONTEXTS}),
         ("tasks/models/recurrence.py", {"other row", MODEL, CONTEXTS}),
         ("harness/training.py", {"row", "other row", MODEL, CONTEXTS}),
-        ("harness/measure/drivers.py", {"row", "other row"}),
+        ("harness/measure/drivers/driver.py", {"row", "other row"}),
         ("harness/measure/artifacts.py", {"row", "other row"}),
         ("harness/display.py", set()),
         ("harness/show/report/tables.py", set()),
