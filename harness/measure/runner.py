@@ -142,8 +142,10 @@ class Runner:
         row["environment"] = {"before": before, "after": environment.capture(self.device)}
         row["seconds"] = time.monotonic() - clock
         self.display.line(
-            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if row["status"] == "ok" else "red"
+            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if outcome.status == "ok" else "red"
         )
+        if outcome.status != "ok":
+            self.display.line(f"    log: {outcome.log_file}", "red")
         return row, outcome
 
     def _run_analysis(self, cell: Cell, row: Row) -> Outcome:

@@ -7,8 +7,9 @@ time      open the artifacts, time pairs of baseline and method on items of its 
 analysis  call a named analysis, report its metrics and counters; fit it where it is a timed one
 compare   open a timed analysis, time pairs of its two sides on items of its own, report samples and sums
 
-The response is written atomically; without one the runner knows that the process died. An error that a user can act on
-travels in the response; any other one ends in a traceback on standard error, which is the cell's log.
+The response is written atomically; without one the runner knows that the process died. An error travels in the response
+as one line. One that is no `HarnessError` travels with its file and line, and its traceback goes to standard error, the
+cell's log.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -32,7 +34,7 @@ from harness.contracts import Decoded, Trace
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure, Setting
-from harness.errors import CellFailedError, HarnessError
+from harness.errors import CellFailedError, HarnessError, place
 from harness.files import write_atomically
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults, salt
 from harness.measure.context import context
@@ -360,6 +362,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = 0
     except HarnessError as error:
         response, code = {"error": str(error), "exit_code": error.exit_code}, error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        last = traceback.format_exception_only(error)[-1].strip()
+        response, code = {"error": f"{last} ({place(error)})", "exit_code": 1}, 1
     write_atomically(Path(response_file), json.dumps(response))
     return code
 

@@ -186,9 +186,7 @@ class _Expansion:
             name = str(first["loc"][0])
             if first["type"] == "extra_forbidden":
                 raise unknown("parameter", name, Timing.model_fields, f"timing of {self.recipe.name}") from None
-            raise RequestError(
-                f"timing.{name} of {self.recipe.name}: {first['msg']} (given: {given[name]!r})"
-            ) from None
+            raise RequestError(parameters.refused(f"timing.{name} of {self.recipe.name}", error, 1)) from None
 
 
 def single(

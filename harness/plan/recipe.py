@@ -16,7 +16,6 @@ paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.contracts.tasks import SCALES, Scale
 from harness.errors import RequestError, unknown
+from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 
 Comparison = Literal["below", "above", "at most", "at least"]
@@ -210,10 +210,13 @@ class _Loader(yaml.SafeLoader):
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
-        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [name for name, count in counts.items() if count > 1]:
-            problem = f"{twice[0]!r} is given twice, here or by a merge (<<); a merge may only add keys"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        known: dict[str, yaml.Mark] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            mark = known.setdefault(key.value, key.start_mark)
+            if mark is not key.start_mark:
+                problem = f"{key.value!r} is given twice, here or by a merge (<<); a merge may only add keys"
+                last = max(mark, key.start_mark, key=lambda one: one.line)
+                raise yaml.constructor.ConstructorError(None, None, problem, last)
 
 
 def parse(text: str, where: str) -> Recipe:
@@ -221,7 +224,9 @@ def parse(text: str, where: str) -> Recipe:
     try:
         raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise RequestError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+        mark = getattr(error, "problem_mark", None)
+        line, problem = (mark.line + 1 if mark else 1), getattr(error, "problem", None) or error
+        raise RequestError(f"{where} line {line}: {' '.join(str(problem).split())}") from None
     if not isinstance(raw, dict):
         raise RequestError(f"{where} is not a recipe: a mapping with name, task and cells is expected")
     try:
@@ -231,7 +236,7 @@ def parse(text: str, where: str) -> Recipe:
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None
-        raise RequestError(f"{where} at {place}: {first['msg']}") from None
+        raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 
 def _keys_at(location: tuple[int | str, ...]) -> list[str]:

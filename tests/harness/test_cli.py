@@ -1,10 +1,12 @@
 """The command line as a person uses it: output, one-line errors, exit codes."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -141,7 +143,10 @@ def test_a_results_folder_that_cannot_be_written_ends_with_code_three(recipe_fil
 
 def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--set", "method.fault=bug") == 1
-    assert "ZeroDivisionError" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "ZeroDivisionError: a fault of the method (tests/toys/methods.py:" in shown
+    log = Path(re.search(r"log: (.*\.log)", shown)[1])
+    assert log.read_text().rstrip().endswith("ZeroDivisionError: a fault of the method")
 
 
 def test_required_claims_decide_the_exit_code(recipe_file, tmp_path, capsys):

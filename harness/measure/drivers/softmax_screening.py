@@ -12,7 +12,8 @@ from harness.contracts.tasks import Measure
 from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches
-from harness.measure.refusals import counted, named, probable
+from harness.measure.refusals import counted, probable
+from harness.plan.registry import label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,14 +71,14 @@ class SoftmaxDriver(Driver):
         for one in calls:
             counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
             if np.shape(one.logits) != np.shape(one.ids):
-                raise RequestError(f"{named(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
+                raise RequestError(f"{label(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
         ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
         logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
         counted(method, ids.shape[0], items, "contexts")
         if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
-            raise RequestError(f"{named(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
+            raise RequestError(f"{label(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
         if not np.isfinite(logits).all():
-            raise RequestError(f"{named(method)} gives a logit that is not finite")
+            raise RequestError(f"{label(method)} gives a logit that is not finite")
         if single:
             return list(calls)
         rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
