@@ -8,7 +8,7 @@
       mini: {methods: {knnlm: {k: 64}}, timing: {processes: 1}}
     cells:
       - {row: LM, method: lm}
-      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
+      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
 Rows and columns name what ran; `published` says which cell of the paper's table stands beside it. `claims` are the
 paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
@@ -124,6 +124,9 @@ class PublishedCell(_Strict):
 class CellSpec(_Strict):
     """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
     or, as `task.NAME`, of the task.
+
+    speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left out: the method's declared
+    baseline (`harness.plan.expansion`); null: nothing.
 
     `row` and `column` say what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the
     cell's parameters by way of `names`.

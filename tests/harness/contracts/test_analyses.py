@@ -2,22 +2,19 @@
 
 import copy
 import json
-import os
 from dataclasses import asdict
 from statistics import median
 
 import pytest
-from rich.console import Console
 
 from harness.contracts.ratios import value
-from harness.display import Display
 from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.drivers import DRIVERS
-from harness.measure.runner import Runner
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.show.report.claims import verdicts
+from tests.harness import running
 
 RECIPE = """
 name: toy
@@ -35,11 +32,6 @@ claims:
   - {{text: some, source: section 1, of: {{method: toy-waiting}}, metric: saved_share, is: at least, than: 0.2}}
   - {{text: short, source: section 1, of: {{method: toy-waiting}}, metric: second_ms, is: below, than: 50}}
 """
-
-
-class Nowhere:
-    def row(self, row):
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +54,7 @@ def outcomes(registry, rows, scale="small", **params):
 def run(registry, folder, processes=6, scale="small", fresh=False, **params):
     """The row of one run."""
     found = expansion.expand(parsed(processes, params), scale, registry)
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        return Runner(folder, "cpu", registry, display, Nowhere(), fresh=fresh).run(found).rows[0]
+    return running.run(registry, folder, found, fresh=fresh).rows[0]
 
 
 def seconds(process, side):
@@ -155,8 +146,7 @@ def test_an_analysis_that_times_nothing_has_no_timing_processes(toys, tmp_path):
     loaded = parsed(6, {}).model_copy(update={"cells": [counting], "claims": []})
     found = expansion.expand(loaded, "small", toys)
     assert [cell.timed for cell in found] == [False]
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        row = Runner(tmp_path, "cpu", toys, display, Nowhere()).run(found).rows[0]
+    row = running.run(toys, tmp_path, found).rows[0]
     assert row["metrics"] == {"prompts": 12} and row["timing"] is None
 
 

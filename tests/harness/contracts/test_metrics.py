@@ -8,18 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from harness.contracts.metrics import Metric, described
 from harness.contracts.ratios import value
 from harness.contracts.rows import new_row
 from harness.contracts.tasks import Measure
-from harness.display import Display
 from harness.measure import own_metrics
 from harness.measure.evidence import altered, state
 from harness.measure.own_metrics import OWN
 from harness.measure.records import qualities
-from harness.measure.runner import Runner, _headline
+from harness.measure.runner import _headline
 from harness.measure.store import RowStore, migrate
 from harness.plan import expansion, recipe, registry
 from harness.plan.cell import Cell, Named
@@ -28,6 +26,7 @@ from harness.progress import Progress
 from harness.show.report import claims, render, tables
 from harness.show.report.published import Published
 from methods.knnlm.scorer import KnnLm
+from tests.harness import running
 
 # ------------------------------------------------------------ descriptions
 
@@ -251,14 +250,6 @@ cells:
 """
 
 
-class Nowhere:
-    def row(self, row):
-        pass
-
-    def finished(self, row):
-        pass
-
-
 @pytest.fixture
 def plugged(toys, tmp_path, monkeypatch):
     """Run cells on a plug-in package whose task labels its perplexity as given; give rows, and the table over them."""
@@ -274,15 +265,14 @@ def plugged(toys, tmp_path, monkeypatch):
         loaded = recipe.parse(RECIPE.format(task=task, metrics=metrics, cells=lines), "toy.yaml")
         found = type(toys)()
         planned = expansion.expand(loaded, "mini", found)
-        with Display(Console(file=open(os.devnull, "w")), "toy", len(planned)) as display:
-            result = Runner(tmp_path / "run", "cpu", found, display, Nowhere()).run(planned)
+        result = running.run(found, tmp_path / "run", planned)
         assert [row["status"] for row in result.rows] == ["ok"] * len(planned), [row["error"] for row in result.rows]
         return result.rows, tables.build(loaded, "mini", result.rows, Published([]), cells=planned)
 
     return run
 
 
-TOLD = "  - {row: a, method: told, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}"
+TOLD = "  - {row: a, method: told}"
 
 
 def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit_shows(plugged, tmp_path):

@@ -231,6 +231,44 @@ def test_a_sweep_reaches_the_task_and_a_baseline_takes_over_what_it_says_it_shar
     assert {cell.speed_baseline.params["pause"] for cell in found} == {0.1}
 
 
+BASELINES = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+cells:
+  - {row: the exact one, method: toy-uniform}
+  - {row: usual, method: toy-unigram}
+  - {row: outputs only, method: toy-unigram, timed: false}
+  - {row: other speed, method: toy-unigram, speed_baseline: {method: toy-unigram, params: {pause: 1}}}
+  - {row: alone, method: toy-unigram, speed_baseline: null, fidelity_baseline: null}
+  - {row: of an exact one, method: toy-uniform, speed_baseline: toy-unigram}
+  - {row: a question, analysis: toy-counting}
+"""
+
+
+def test_a_cell_that_names_no_baseline_has_the_one_that_its_method_declares(toys):
+    found = expansion.expand(recipe.parse(BASELINES, "toy.yaml"), "mini", toys)
+    baselines = {cell.row: tuple(b and b.name for b in (cell.speed_baseline, cell.fidelity_baseline)) for cell in found}
+    assert baselines == {
+        "the exact one": (None, None),
+        "usual": ("toy-uniform", "toy-uniform"),
+        "outputs only": (None, "toy-uniform"),
+        "other speed": ("toy-unigram", "toy-uniform"),
+        "alone": (None, None),
+        "of an exact one": ("toy-unigram", "toy-unigram"),  # it declares none: answers are compared with those timed
+        "a question": (None, None),
+    }
+
+
+def test_a_declared_baseline_takes_over_the_parameters_that_both_have(toys):
+    cells = "  - {row: a, method: transformers-beam, params: {beam: 3}}\n"
+    head = BASELINES.partition("  - ")[0].replace("toy-text", "conll-gec")
+    (cell,) = expansion.expand(recipe.parse(head + cells, "toy.yaml"), "mini", toys)
+    assert cell.speed_baseline.name == "beam" and cell.speed_baseline.params["beam"] == 3
+
+
 def test_overrides_do_not_reach_a_swept_parameter_of_the_task(toys):
     with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
         expansion.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys, {"task.tokens": 7})
