@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import ratios
+from harness.measure.decision import Summary, decide, of_row
 from harness.measure.statistics import interval_over_processes
-from harness.measure.timing import Summary, decide, of_row
 
 if TYPE_CHECKING:
     from harness.contracts.rows import Row

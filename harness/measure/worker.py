@@ -33,83 +33,33 @@ import numpy as np
 from harness.contracts import Decoded, Trace
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
-from harness.contracts.tasks import Measure, Setting
+from harness.contracts.tasks import Measure
 from harness.errors import CellFailedError, HarnessError, place
 from harness.files import write_atomically
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults, salt
-from harness.measure.context import context
+from harness.measure.artifacts import CellArtifacts, SharedResults
 from harness.measure.drawing import passes
-from harness.measure.drivers import DRIVERS, SEQUENCES, Driver, Essence
+from harness.measure.drivers import SEQUENCES, Essence
 from harness.measure.memory import peak_of, peak_resident
 from harness.measure.phases import NoPhases, PhaseTimer
+from harness.measure.prepared import PreparedCell, Request
 from harness.measure.quiet import Watch
 from harness.measure.timing import Measured, Side, measure
-from harness.plan.registry import Registry, construct
-from harness.progress import Progress
 
-Request = dict[str, Any]
 Response = dict[str, Any]
 
 
-class _Cell:
-    """A request's cell with its task prepared and its methods at hand."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.registry = Registry()
-        self.progress = Progress()
-        self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
-        self.cache = Cache(self.context.cache)
-        self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
-        self.setting: Setting = self.task.prepare(self.context, self.progress)
-        self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
-        self.salt = salt(request["device"], request["libraries"], self.driver.subject(self.setting))
-
-    def named(self, role: str) -> Any:
-        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
-        fit, a method that is fitted at random gets another seed where it has one."""
-        wanted = self.request[role]
-        target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
-        method = construct(target, params)
-        number = self.request.get("fit", 0)
-        if number and method.random_fit and "seed" in params:
-            method = construct(target, {**params, "seed": params["seed"] + number})
-        return method
-
-    def analysis(self) -> Any:
-        """The analysis that the request names."""
-        wanted = self.request["method"]
-        return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
-
-    def salt_of(self, role: str) -> dict[str, Any]:
-        """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
-        own: those of another seed, or, where the method has no seed, those of the fit's number."""
-        number, wanted = self.request.get("fit", 0), self.request[role]
-        alone = number and self.named(role).random_fit and "seed" not in wanted["params"]
-        return {**self.salt, "fit": number} if alone else self.salt
-
-    def opened(self, role: str, manifest: dict[str, Any]) -> Any:
-        """The method in this role, opened from its artifacts as a process that did not fit it would."""
-        method = self.named(role)
-        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
-        return method
-
-    def roles(self, *names: str) -> list[str]:
-        return [name for name in names if self.request.get(name)]
-
-
 def prepare(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
 
 
-def _quality(cell: _Cell, method: Any, shared: SharedResults) -> Any:
+def _quality(cell: PreparedCell, method: Any, shared: SharedResults) -> Any:
     """Answers to the whole evaluation set, with the results that cells share."""
     return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
 
 
 def fit(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
@@ -159,7 +109,7 @@ def fit(request: Request) -> Response:
     }
 
 
-def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> dict[str, float]:
+def _limit(cell: PreparedCell, costs: dict[str, float], manifests: dict[str, Any]) -> dict[str, float]:
     """`limit`, the speedup if time were multiply-adds, where both the method and its baseline count them."""
     ours = costs.get("multiply_adds")
     if not ours or "speed_baseline" not in manifests:
@@ -170,7 +120,7 @@ def _limit(cell: _Cell, costs: dict[str, float], manifests: dict[str, Any]) -> d
 
 
 def timed(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     driver, setting = cell.driver, cell.setting
     manifests, process, pairs = request["manifests"], request["process"], request["timing"]["pairs"]
     synchronise = _synchroniser(request["device"])
@@ -237,7 +187,7 @@ def _account(request: Request, measured: Measured, essences: dict[str, Essence],
     }
 
 
-def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
+def _expected(cell: PreparedCell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
     """The fidelity baseline's answers to the timed items: the timed ones where it is the speed baseline as well."""
     request = cell.request
     wanted = request.get("fidelity_baseline") or request.get("speed_baseline")
@@ -271,7 +221,7 @@ def _hash(essence: Essence) -> str:
 
 
 def analysis(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     run = cell.analysis()
     artifacts = CellArtifacts(cell.cache, salt=cell.salt)
     metrics: dict[str, Measure] = {}
@@ -294,7 +244,7 @@ def analysis(request: Request) -> Response:
 
 
 def compare(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     run: TimedAnalysis = cell.analysis()
     run.open(cell.setting, CellArtifacts(cell.cache, salt=cell.salt, **request["manifests"]))
     synchronise, watch = _synchroniser(request["device"]), Watch()

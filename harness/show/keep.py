@@ -20,9 +20,9 @@ from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.errors import MachineError, RequestError
 from harness.files import default_cache
+from harness.measure.decision import LEAST
 from harness.measure.evidence import repeats, shape
 from harness.measure.store import RowStore
-from harness.measure.timing import LEAST
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
 from harness.show.report import claims, figure, published, render, tables

@@ -2,7 +2,7 @@
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
 metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
-with a decision of `harness.measure.timing` that allows it. Whatever is missing, unfinished, not finite or exploratory
+with a decision of `harness.measure.decision` that allows it. Whatever is missing, unfinished, not finite or exploratory
 leads to another verdict, with the command that would settle it.
 """
 
