@@ -153,6 +153,20 @@ def test_required_claims_decide_the_exit_code(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--require", "claims", "--set", "method.lambda=3.0") == 1
 
 
+@pytest.mark.parametrize("command", ["list", "run", "reproduce", "keep"])
+def test_help_shows_how_to_override_and_labelled_examples_that_are_understood(capsys, command):
+    assert call(command, "--help") == 0
+    shown = capsys.readouterr().out
+    if command in ("run", "reproduce"):
+        assert re.search(r"--set +KEY=VALUE", shown)
+    examples = shown.partition("Example")[2].splitlines()[1:]
+    lines = [line.partition("#")[0].split()[1:] for line in examples[: examples.index("")]]
+    assert lines and all(line[0] == command for line in lines)
+    for line in lines:
+        if command in ("run", "reproduce") and "my-recipe.yaml" not in line:
+            assert call(*line, "--dry-run") == 0
+
+
 def test_debug_shows_the_traceback(toys):
     from harness.errors import RequestError
 
