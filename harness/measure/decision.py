@@ -29,7 +29,7 @@ REMEMBERS = 1.10  # an item timed again may be so much faster than at first
 
 @dataclass(slots=True)
 class Summary:
-    """The evidence of all processes and what may be said of it.
+    """The evidence of all processes and what it supports.
 
     speedup, interval, ratios: as in the module's docstring; None where one side alone was timed. Seconds of one pass,
     medians over processes: baseline_s, method_s; per item: baseline_item_s, method_item_s. method_std_s: deviation of

@@ -1,4 +1,4 @@
-"""A cell in a process of its own: its task prepared, its methods at hand."""
+"""A cell in a process of its own: its task prepared, its methods ready to be made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Request = dict[str, Any]
 
 
 class PreparedCell:
-    """A request's cell with its task prepared and its methods at hand."""
+    """A request's cell with its task prepared; makes and opens its methods."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

@@ -74,8 +74,8 @@ class Runner:
         """Run every cell that has no finished row yet.
 
         Raises `RequestError` when another run is using the folder or a task's preparation shows that the request
-        cannot be carried out (missing data), and `MachineError` when the machine is in the way of a cell or of its
-        row; rows already written stay.
+        cannot be carried out (missing data), and `MachineError` for an environment error in a cell or when its row
+        is written; rows already written stay.
         """
         with only_run_in(self.folder):
             return self._run(cells)

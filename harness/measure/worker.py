@@ -295,8 +295,8 @@ def _threads() -> dict[str, int]:
 
 
 def _die_with(runner: int) -> None:
-    """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan trains on
-    beside the run that resumes it. Elsewhere nothing is done: the orphan finishes its step."""
+    """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan goes on
+    while another run resumes its cell. On other systems nothing is done: the orphan finishes its step."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
         if os.getppid() != runner:  # it died before we asked

@@ -36,7 +36,7 @@ class Cell:
     timing: Timing
     timed: bool
     seed: int
-    published: tuple[str, str] | None = None  # row and column of the published cell beside it; None: its own labels
+    published: tuple[str, str] | None = None  # row and column of the published cell next to it; None: its own labels
 
     @property
     def name(self) -> str:

@@ -39,7 +39,7 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
 
     Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
     an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
-    (with `overrides` there may be none: nothing can be said of it then).
+    (with `overrides` there may be none: it cannot be judged then).
     """
     cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
     for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
@@ -116,7 +116,7 @@ class _Expansion:
     def _labels(
         self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The cell's row and column, and those of the published cell beside it."""
+        """The cell's row and column, and those of the published cell next to it."""
         values = {"threads": timing.threads, **task.params, **method.params}
 
         def filled(template: str, names: Mapping[str, str]) -> str:

@@ -21,17 +21,12 @@ import yaml
 from pydantic import ConfigDict, ValidationError, create_model
 
 from harness.errors import RequestError, unknown
-from harness.plan.registry import Kind, Registry, construct
+from harness.plan.registry import Kind, Registry, construct, private
 
 
 def public(name: str) -> str:
     """`lambda_` -> `lambda`; other names unchanged."""
     return name[:-1] if name.endswith("_") and keyword.iskeyword(name[:-1]) else name
-
-
-def private(name: str) -> str:
-    """`lambda` -> `lambda_`; other names unchanged."""
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _callable(target: Any) -> Callable[..., Any]:

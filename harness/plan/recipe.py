@@ -10,7 +10,7 @@
       - {row: LM, method: lm}
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
-Rows and columns name what ran; `published` says which cell of the paper's table stands beside it. `claims` are the
+Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
 paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
 """
 
@@ -112,7 +112,7 @@ class Timing(_Strict):
 
 
 class PublishedCell(_Strict):
-    """Labels of the published cell that a row stands beside; what is left out is the row's own label.
+    """Labels of the published cell next to which a row stands; what is left out is the row's own label.
 
     They may hold the same placeholders, filled by way of `published_names`, then of `names`.
     """
@@ -190,8 +190,8 @@ class Recipe(_Strict):
     source: str
     published: list[str] = []
     published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
-    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand beside it
-    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be set beside its numbers
+    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand next to it
+    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be compared with its numbers
     headline: bool = False
     seed: int = 1
     task: TaskSpec

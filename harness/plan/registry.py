@@ -174,10 +174,15 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
     return found
 
 
+def private(name: str) -> str:
+    """The name in code of a parameter: `lambda` -> `lambda_`; other names unchanged."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
     """An instance of a class, or a function with its parameters bound, from validated parameters by public name
     (`lambda` reaches the argument `lambda_`)."""
-    named = {f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()}
+    named = {private(name): value for name, value in parameters.items()}
     return target(**named) if isinstance(target, type) else partial(target, **named)
 
 

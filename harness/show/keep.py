@@ -173,7 +173,7 @@ def _as_row(used: Named | None) -> Any:
 
 
 def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder aside and put it in the target's place, all or nothing."""
+    """Fill a temporary folder, then rename it to the target: all or nothing."""
     fresh, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
     for folder in (fresh, old):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
 
 Tracking stands outside the measuring: rows are on disk before they come here, and when the tracking server goes away
-in the middle, the rows it missed are listed in `unsent.jsonl` beside `rows.jsonl` and the run goes on. `send_unsent`
+in the middle, the rows it missed are listed in `unsent.jsonl` next to `rows.jsonl` and the run goes on. `send_unsent`
 sends them later. MLflow is imported when a tracker opens, and never with `--tracking none`.
 """
 
@@ -67,7 +67,7 @@ class Tracker(Protocol):
 def open_tracker(uri: str | None, root: Path) -> Tracker:
     """The tracker for a URI; `none` records nothing and needs no MLflow.
 
-    uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` beside it).
+    uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` next to it).
     Raises `RequestError` when MLflow is not installed or the store does not answer, `MachineError` when `root` cannot
     be written.
     """

@@ -73,7 +73,7 @@ class Completion:
 def principal_directions(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """Right singular vectors float32 [d, d] of weight [L, d] as rows, largest singular value first.
 
-    By the eigenvectors of W^T W in float64: d is small beside L.
+    By the eigenvectors of W^T W in float64: d is small compared with L.
     """
     gram = weight.T.astype(np.float64) @ weight.astype(np.float64)
     _, vectors = np.linalg.eigh(gram)

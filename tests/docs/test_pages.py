@@ -43,19 +43,20 @@ def example(toys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("task", "cell", "metrics"),
+    ("task", "cell", "measured", "described"),
     [
-        ("toy-layer", "{row: a, method: frequent-words, params: {words: 50}}", {"precision_at_1", "speedup"}),
-        ("toy-text", "{row: a, analysis: seen-tokens, params: {n: 3}}", {"seen_share"}),
-        ("toy-text", "{row: a, analysis: longest-streams}", {"tokens"}),
+        ("toy-layer", "method: frequent-words, params: {words: 50}", {"precision_at_1", "speedup"}, {"rows_bytes"}),
+        ("toy-text", "analysis: seen-tokens, params: {n: 3}", {"seen_share"}, {"seen_share", "ngrams"}),
+        ("toy-text", "analysis: longest-streams", {"tokens"}, set()),
     ],
 )
-def test_the_examples_run(example, tmp_path, task, cell, metrics):
-    text = f"{HEAD}task: {{name: {task}}}\ntiming: {{processes: 1, pairs: 2}}\ncells:\n  - {cell}\n"
+def test_the_examples_run(example, tmp_path, task, cell, measured, described):
+    text = f"{HEAD}task: {{name: {task}}}\ntiming: {{processes: 1, pairs: 2}}\ncells:\n  - {{row: a, {cell}}}\n"
     cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", example)
     (row,) = running.run(example, tmp_path / "run", cells).rows
     assert row["status"] == "ok", row["error"]
-    assert metrics <= row["metrics"].keys()
+    assert measured <= row["metrics"].keys()
+    assert described == row["described"].keys()
 
 
 def test_the_recipe_of_the_guide_expands_at_every_scale():

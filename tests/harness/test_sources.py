@@ -136,7 +136,7 @@ def test_what_has_no_source_or_cannot_be_parsed_is_one_line(plugin):
     with pytest.raises(RequestError, match="no source found for typed_in: put the code into a file"):
         sources.built_by(typed["build"])
     write(plugin, method="def broken(:")
-    with pytest.raises(RequestError, match=r"method\.py:1: invalid syntax.*; mend it"):
+    with pytest.raises(RequestError, match=r"method\.py:1: invalid syntax.*; fix it"):
         sources.digest("borrower.method")
 
 

@@ -33,8 +33,8 @@ class Driver(ABC):
     """One contract's way from a method and a setting to answers and fidelity.
 
     demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
-    counts. ratios: metrics of the timed calls beside the speedup. consecutive: a timed pass holds neighbours of the
-    pool, because in use they follow each other.
+    counts. ratios: further metrics of the timed calls. consecutive: a timed pass holds neighbours of the pool, because
+    in use they follow each other.
     """
 
     demands: ClassVar[tuple[Demand, ...]]

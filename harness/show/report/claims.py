@@ -254,7 +254,7 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
 
 
 def _ratios(row: Row) -> dict[str, Any]:
-    """The metrics beside the speedup that follow from the row's samples."""
+    """The metrics, apart from the speedup, that follow from the row's samples."""
     return (row["timing"] or {}).get("ratios") or {}
 
 

@@ -45,7 +45,7 @@ def parsed(processes, params):
 
 
 def outcomes(registry, rows, scale="small", **params):
-    """What is said of each claim: the outcome and the reason."""
+    """The outcome and the reason of each claim."""
     loaded = parsed(6, params)
     judged = verdicts(loaded, scale, expansion.expand(loaded, scale, registry), rows).claims
     return [verdict.outcome for verdict in judged], [verdict.detail for verdict in judged]
@@ -91,8 +91,8 @@ def test_six_processes_of_four_pairs_support_a_claim(toys, tmp_path):
     assert outcomes(toys, [near])[0] == ["no difference shown", "does not hold", "no difference shown", "holds"]
     old = copy.deepcopy(row)
     old["timing"] = None  # measured in one process, with an interval over items
-    said, reasons = outcomes(toys, [old])
-    assert said == ["not settled"] * 4 and all("not timed" in reason for reason in reasons)
+    found, reasons = outcomes(toys, [old])
+    assert found == ["not settled"] * 4 and all("not timed" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(("scale", "decision"), [("mini", "exploratory"), ("small", "no claim")])
@@ -100,8 +100,8 @@ def test_one_process_settles_nothing(toys, tmp_path, scale, decision):
     row = run(toys, tmp_path, processes=1, scale=scale)
     assert row["timing"]["decision"] == decision and "1 process(es) x 4 pairs are too few" in row["timing"]["reason"]
     assert row["metrics"]["gain"] > 1 and "gain" not in row["intervals"]
-    said, reasons = outcomes(toys, [row], scale)
-    assert said == ["not settled"] * 4 and all(decision in reason for reason in reasons)
+    found, reasons = outcomes(toys, [row], scale)
+    assert found == ["not settled"] * 4 and all(decision in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(("cheat", "reason"), [("wrong", "timed answers' exact_match"), ("remembers", "remember")])
@@ -115,11 +115,11 @@ def test_an_edited_row_is_refused(toys, tmp_path):
     row = run(toys, tmp_path)
     file = tmp_path / "rows.jsonl"
     edits = {"gain": 1.1 * row["metrics"]["gain"], "saved_share": 0.95, "interval of gain": [1.99, 2.01]}
-    for said, new in edits.items():
+    for name, new in edits.items():
         edited = copy.deepcopy(row)
-        edited["intervals" if "interval" in said else "metrics"][said.removeprefix("interval of ")] = new
+        edited["intervals" if "interval" in name else "metrics"][name.removeprefix("interval of ")] = new
         file.write_text(json.dumps(edited) + "\n")
-        with pytest.raises(RequestError, match=rf"{said} of waiting do not follow from the row's samples"):
+        with pytest.raises(RequestError, match=rf"{name} of waiting do not follow from the row's samples"):
             RowStore(file).rows()
     edited = copy.deepcopy(row)
     edited["timing"]["processes"][0]["sums"]["ideal"] *= 10

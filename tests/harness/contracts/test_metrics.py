@@ -1,28 +1,22 @@
 """What a metric is follows from its declaration: from the task's or method's class through the row into the reports."""
 
 import os
-import re
 from dataclasses import asdict
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from harness.contracts.metrics import Metric, described
 from harness.contracts.ratios import value
 from harness.contracts.rows import new_row
-from harness.contracts.tasks import Measure
 from harness.measure import own_metrics
 from harness.measure.evidence import altered, state
 from harness.measure.own_metrics import OWN
 from harness.measure.records import qualities
 from harness.measure.runner import _headline
 from harness.measure.store import RowStore, migrate
-from harness.plan import expansion, recipe, registry
+from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing
-from harness.progress import Progress
 from harness.show.report import claims, render, tables
 from harness.show.report.published import Published
 from methods.knnlm.scorer import KnnLm
@@ -307,26 +301,3 @@ def test_analyses_declare_as_methods_do(plugged):
     (told, plain), table = plugged("plain-text", lines, metrics="length")
     assert table.header[2] == "length of the text (tokens)"
     assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}
-
-
-def test_the_documentation_s_examples_declare_what_they_measure():
-    page = (Path(__file__).parents[3] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
-    examples = {"__name__": "example"}
-    try:
-        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-            exec(block.replace("            ...\n", "            log_probs = []\n"), examples)
-    finally:
-        for key in [
-            k for k, (entry, _) in registry._declared_at_run_time.items() if entry.target.startswith("example:")
-        ]:
-            del registry._declared_at_run_time[key]
-    assert [metric.name for metric in examples["CacheLm"].measures] == ["counts_bytes"]
-
-    class Values:
-        values = {}  # noqa: RUF012 - as `Artifacts` has it
-
-    stream = np.asarray([1, 2, 3, 1, 2])
-    setting = SimpleNamespace(reference=[stream], evaluation=[stream[:3]])
-    found = examples["seen_tokens"](setting, Values, Progress(quiet=True))
-    assert found == {"seen_share": Measure(1.0)} and Values.values["ngrams"] == 3
-    assert {metric.name for metric in examples["seen_tokens"].measures} == {"seen_share", "ngrams"}

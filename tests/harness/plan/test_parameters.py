@@ -9,7 +9,8 @@ import pytest
 from pydantic import Field
 
 from harness.errors import RequestError
-from harness.plan.parameters import declared, group, instantiate, parse_overrides, private, public, validate
+from harness.plan.parameters import declared, group, instantiate, parse_overrides, public, validate
+from harness.plan.registry import private
 
 
 class Method:
