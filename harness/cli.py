@@ -1,7 +1,7 @@
 """The command line: `harness list | run | reproduce | doctor | keep | datastore ...` (also `python -m harness`).
 
 Exit codes: 0 done; 1 a cell failed, or `--require claims` and a claim does not hold; 2 the request cannot be carried
-out as given; 3 the machine is in the way; 130 interrupted, rows kept. Errors are one line; a traceback only with
+out as given; 3 environment error; 130 interrupted, rows kept. Errors are one line; a traceback only with
 `--debug`.
 Sub-commands of families (`datastore`) come from the registry and are imported when they are called.
 """
@@ -32,7 +32,8 @@ LISTS = ("methods", "tasks", "recipes", "pairs")
 Scale = Annotated[str, typer.Option(help="mini (minutes, nothing to download), small (real data) or paper (a GPU).")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Override, e.g. method.k=64 or task.model=gpt2. Repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override method.NAME, task.NAME or timing.NAME. Repeatable."),
 ]
 Processes = Annotated[int | None, typer.Option(min=1, help="Timing processes per cell.")]
 Pairs = Annotated[int | None, typer.Option(min=1, help="Pairs per timing process.")]
@@ -48,7 +49,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 def list_names(
     what: Annotated[str, typer.Argument(help="methods, tasks, recipes or pairs")], as_json: AsJson = False
 ) -> None:
-    """Show what is registered. `harness list pairs` says which method runs on which task, and why not."""
+    """Show what is registered.
+
+    \b
+    Examples:
+      harness list methods
+      harness list pairs     # which method runs on which task, and why not
+      harness list recipes --json
+    """
     if what not in LISTS:
         from harness.errors import unknown
 
@@ -119,7 +127,11 @@ def run(
 ) -> None:
     """Measure one method on one task against the method's exact baseline.
 
-    harness run knnlm wikitext-perplexity --set method.k=64
+    \b
+    Examples:
+      harness run knnlm wikitext-perplexity --set method.k=64
+      harness run l2s ptb-next-word --set method.budget=150 --set timing.threads=1
+      harness run iad conll-gec --dry-run
     """
     from harness import session
 
@@ -146,9 +158,14 @@ def reproduce(
     require: Require = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce tables of papers: run recipes, print measured beside published, judge the papers' claims.
+    """Reproduce tables of papers: run recipes, print measured next to published, judge the papers' claims.
 
-    harness reproduce knnlm-wikitext --scale small
+    \b
+    Examples:
+      harness reproduce                                      # the headline recipes
+      harness reproduce knnlm-wikitext --scale small
+      harness reproduce l2s-table1 --set task.timed=100 --dry-run
+      harness reproduce my-recipe.yaml --require claims
     """
     from harness import session
 
@@ -164,7 +181,12 @@ def reproduce(
 
 @app.command()
 def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")) -> None:
-    """Copy a run made from a clean tree with enough samples to results/measured, which is committed."""
+    """Copy a run made from a clean tree with enough samples to results/measured, which is committed.
+
+    \b
+    Example:
+      harness keep knnlm-wikitext --scale small
+    """
     from harness import session
 
     session.keep_run(recipe, scale, results, Registry())

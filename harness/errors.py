@@ -1,13 +1,16 @@
 """The errors a user can act on; each is one line saying what was wrong, where, and what to do.
 
 The exit code of the command line follows from the class: 1 a cell failed or a claim does not hold,
-2 the request cannot be carried out as given, 3 the machine is in the way, 130 interrupted.
+2 the request cannot be carried out as given, 3 environment error, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class HarnessError(Exception):
@@ -29,7 +32,7 @@ class RequestError(HarnessError):
 
 
 class MachineError(HarnessError):
-    """The machine is in the way: the disk is full, a permission is missing, a device does not exist."""
+    """An environment error: the disk is full, a permission is missing, a device does not exist."""
 
     exit_code = 3
 
@@ -45,3 +48,14 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Requ
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
     return RequestError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")
+
+
+def place(error: BaseException) -> str:
+    """`file.py:12`: the line that raised an error, or that called the installed library that did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    frame = next((f for f in reversed(frames) if not f.filename.startswith((*installed, "<"))), frames[-1])
+    file, line = frame.filename, frame.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    return f"{file}:{line}".removeprefix(f"{Path.cwd()}/").replace(str(Path.home()), "~")

@@ -76,7 +76,8 @@ def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
 
 def synchronise(results: Path, tracking: str | None) -> None:
     """`harness sync`: send the rows that tracking missed."""
-    from harness.show.tracking import MlflowTracker, open_tracker, send_unsent
+    from harness.show.mlflow_tracker import MlflowTracker, send_unsent
+    from harness.show.tracking import open_tracker
 
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):

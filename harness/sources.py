@@ -26,7 +26,7 @@ from typing import Any
 
 from harness.errors import RequestError
 
-# What builders import of the harness and what yet cannot change what they build: it stores, names, reports or refuses.
+# Modules of the harness that builders import and that cannot change what is built: they store, name, report or refuse.
 # The parameters, data and seeds that come through it stand in an artifact's key. `harness.training` is none of these.
 FRAME = frozenset(
     f"harness.{name}"
@@ -137,7 +137,7 @@ def _read(name: str, file: Path) -> _Source:
         try:
             tree = ast.parse(file.read_bytes(), str(file))
         except (SyntaxError, ValueError) as error:  # ValueError: a null byte
-            raise RequestError(f"{file}:{getattr(error, 'lineno', None) or 1}: {error}; mend it") from error
+            raise RequestError(f"{file}:{getattr(error, 'lineno', None) or 1}: {error}; fix it") from error
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         _drop_strings(tree)
         hashed = hashlib.sha256(ast.dump(tree).encode()).hexdigest()

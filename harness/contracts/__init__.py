@@ -12,7 +12,7 @@ and metric. The harness pairs them and measures. Nothing here imports torch: arr
 
 Life of a method: `__init__(*, parameters)` -> `fit(...)` once, in a process of its own -> `open(subject, artifacts)`
 in every other process -> `score` / `topk` / `decode` / `generate` as often as wanted. `open` takes the subject (the
-model or output layer) beside the artifacts, because a screened softmax needs the layer's weights to answer at all.
+model or output layer) with the artifacts, because a screened softmax needs the layer's weights to answer at all.
 """
 
 from harness.contracts.analyses import TimedAnalysis

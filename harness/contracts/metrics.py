@@ -58,5 +58,5 @@ class Metric:
 
 
 def described(*measures: Metric) -> dict[str, dict[str, Any]]:
-    """Descriptions as a row carries them: declared name -> what is said of it."""
+    """Descriptions as a row carries them: declared name -> its description."""
     return {metric.name: {k: v for k, v in asdict(metric).items() if k != "name"} for metric in measures}

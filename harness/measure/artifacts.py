@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """Folders by name and key. A folder appears only when it is complete (built aside, then renamed)."""
+    """Folders by name and key. A folder appears only when it is complete (built elsewhere, then renamed)."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_cache()
@@ -105,8 +105,8 @@ def exclusive(lock: Path) -> Iterator[None]:
 
 
 def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, Any]:
-    """What determines a method's artifacts beside their keys and builders: the device, the libraries' versions, and the
-    code of the model or layer that fitting reads, whose hash tells its weights."""
+    """What determines a method's artifacts in addition to their keys and builders: the device, the libraries' versions,
+    and the code of the model or layer that fitting reads. The weights of that model or layer are in the keys."""
     return {"device": device, "libraries": dict(libraries), "subject": sources.built_by(type(subject))}
 
 

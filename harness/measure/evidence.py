@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import ratios
+from harness.measure.decision import Summary, decide, of_row
 from harness.measure.statistics import interval_over_processes
-from harness.measure.timing import Summary, decide, of_row
 
 if TYPE_CHECKING:
     from harness.contracts.rows import Row
@@ -83,7 +83,7 @@ def altered(row: Row) -> list[str]:
         *((f"interval of {name}", row["intervals"].get(name), value) for name, value in intervals.items()),
         *((name, row["timing"].get(name), value) for name, value in evidence.items() if name != "reason"),
     ]
-    return [name for name, said, follows in stated if not _equal(said, follows)]
+    return [name for name, stored, follows in stated if not _equal(stored, follows)]
 
 
 def _derived(row: Row) -> tuple[dict[str, float | None], dict[str, list[float] | None], dict[str, Any]]:
@@ -139,9 +139,9 @@ def _follow(stated: dict[str, Any], following: Mapping[str, Any]) -> None:
             stated[name] = value
 
 
-def _equal(said: Any, follows: Any) -> bool:
-    if isinstance(follows, float) and isinstance(said, float | int):
-        return math.isclose(said, follows, rel_tol=1e-9)
+def _equal(stored: Any, follows: Any) -> bool:
+    if isinstance(follows, float) and isinstance(stored, float | int):
+        return math.isclose(stored, follows, rel_tol=1e-9)
     if isinstance(follows, Sequence) and not isinstance(follows, str):
-        return isinstance(said, list) and len(said) == len(follows) and all(map(_equal, said, follows))
-    return bool(said == follows)
+        return isinstance(stored, list) and len(stored) == len(follows) and all(map(_equal, stored, follows))
+    return bool(stored == follows)

@@ -26,19 +26,19 @@ Report = Callable[[dict[str, Any]], None]
 TAIL = 2000  # characters of a log that a row keeps
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-_WORKER = "harness.measure.worker"
-
 WORKER = "harness.measure.worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one step. `response` is empty unless status is ok; `error` is one line."""
+    """What became of one step. `response` is empty unless status is ok; `error` is one line; `log` is the end of
+    `log_file`."""
 
     status: Status
     response: dict[str, Any]
     error: str
     log: str
+    log_file: Path
     seconds: float
     exit_code: int
 
@@ -128,15 +128,19 @@ def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], s
         response = json.loads(files["response.json"].read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         response = {}
+
+    def ended(status: Status, error: str, code: int = 1) -> Outcome:
+        return Outcome(status, {} if error else response, error, log, files["log"], seconds, code)
+
     if not on_time:
-        return Outcome("timeout", {}, f"no answer within {timeout:.0f} s (timing.timeout)", log, seconds, 1)
+        return ended("timeout", f"no answer within {timeout:.0f} s (timing.timeout)")
     if code < 0:
         name = signal.Signals(-code).name
         hint = "; the machine may be out of memory" if -code == signal.SIGKILL else ""
-        return Outcome("killed", {}, f"the process was ended by {name}{hint}", log, seconds, 1)
+        return ended("killed", f"the process was ended by {name}{hint}")
     if "error" in response:
-        return Outcome("failed", {}, response["error"], log, seconds, int(response["exit_code"]))
+        return ended("failed", response["error"], int(response["exit_code"]))
     if code != 0 or not response:
         last = next((line for line in reversed(log.splitlines()) if line.strip()), f"exit code {code}")
-        return Outcome("failed", {}, last.strip(), log, seconds, 1)
-    return Outcome("ok", response, "", log, seconds, 0)
+        return ended("failed", last.strip())
+    return ended("ok", "", 0)

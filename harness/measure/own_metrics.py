@@ -1,6 +1,6 @@
 """What the harness itself measures, and what any name in a row means.
 
-Apart from `harness.contracts.metrics`, because a changed label here must not void what was measured.
+Apart from `harness.contracts.metrics`, because a changed label here must not invalidate what was measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A phase timer: where the seconds of a run went, at a cost that is itself measured.
 
 Profile: one enter and exit cost about 1 microsecond on a current CPU; `overhead` multiplies the cost measured on this
-machine by the number of entries, and the row carries it beside the phases.
+machine by the number of entries, and the row carries it with the phases.
 """
 
 from __future__ import annotations

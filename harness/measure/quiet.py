@@ -1,7 +1,7 @@
 """How quiet the machine was while a sample was taken: CPU time of others, and CPU time that the host withheld.
 
 `/proc/stat` counts in ticks of 10 ms, so figures of single samples are added up before they are judged. Outside Linux
-nothing is known and nothing is said.
+nothing is known or reported.
 """
 
 from __future__ import annotations

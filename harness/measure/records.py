@@ -113,7 +113,7 @@ def qualities(row: Row) -> dict[str, float]:
 def fidelity_of_timed(
     driver: Driver, demand: Demanded | None, files: Sequence[Path], responses: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What the answers of the timed calls are found wanting in; empty when they are as close as demanded.
+    """Why the answers of the timed calls are not as close as demanded; empty when they are.
 
     The answers of all processes are compared together: each process times few items, and a share of few items says
     little. A demand fails when no value in the measured interval satisfies it. Where the demanded metric does not

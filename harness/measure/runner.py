@@ -74,8 +74,8 @@ class Runner:
         """Run every cell that has no finished row yet.
 
         Raises `RequestError` when another run is using the folder or a task's preparation shows that the request
-        cannot be carried out (missing data), and `MachineError` when the machine is in the way of a cell or of its
-        row; rows already written stay.
+        cannot be carried out (missing data), and `MachineError` for an environment error in a cell or when its row
+        is written; rows already written stay.
         """
         with only_run_in(self.folder):
             return self._run(cells)
@@ -142,8 +142,10 @@ class Runner:
         row["environment"] = {"before": before, "after": environment.capture(self.device)}
         row["seconds"] = time.monotonic() - clock
         self.display.line(
-            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if row["status"] == "ok" else "red"
+            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if outcome.status == "ok" else "red"
         )
+        if outcome.status != "ok":
+            self.display.line(f"    log: {outcome.log_file}", "red")
         return row, outcome
 
     def _run_analysis(self, cell: Cell, row: Row) -> Outcome:

@@ -7,8 +7,9 @@ time      open the artifacts, time pairs of baseline and method on items of its 
 analysis  call a named analysis, report its metrics and counters; fit it where it is a timed one
 compare   open a timed analysis, time pairs of its two sides on items of its own, report samples and sums
 
-The response is written atomically; without one the runner knows that the process died. An error that a user can act on
-travels in the response; any other one ends in a traceback on standard error, which is the cell's log.
+The response is written atomically; without one the runner knows that the process died. An error travels in the response
+as one line. One that is no `HarnessError` travels with its file and line, and its traceback goes to standard error, the
+cell's log.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -31,77 +33,33 @@ import numpy as np
 from harness.contracts import Decoded, Trace
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
-from harness.contracts.tasks import Measure, Setting
-from harness.errors import CellFailedError, HarnessError
+from harness.contracts.tasks import Measure
+from harness.errors import CellFailedError, HarnessError, place
 from harness.files import write_atomically
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults, salt
+from harness.measure.artifacts import CellArtifacts, SharedResults
 from harness.measure.drawing import passes
-from harness.measure.drivers import DRIVERS, SEQUENCES, Driver, Essence, context, quality
+from harness.measure.drivers import SEQUENCES, Essence
 from harness.measure.memory import peak_of, peak_resident
 from harness.measure.phases import NoPhases, PhaseTimer
+from harness.measure.prepared import PreparedCell, Request
 from harness.measure.quiet import Watch
 from harness.measure.timing import Measured, Side, measure
-from harness.plan.registry import Registry, construct
-from harness.progress import Progress
 
-Request = dict[str, Any]
 Response = dict[str, Any]
 
 
-class _Cell:
-    """A request's cell with its task prepared and its methods at hand."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.registry = Registry()
-        self.progress = Progress()
-        self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
-        self.cache = Cache(self.context.cache)
-        self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
-        self.setting: Setting = self.task.prepare(self.context, self.progress)
-        self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
-        self.salt = salt(request["device"], request["libraries"], self.driver.subject(self.setting))
-
-    def named(self, role: str) -> Any:
-        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
-        fit, a method that is fitted at random gets another seed where it has one."""
-        wanted = self.request[role]
-        target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
-        method = construct(target, params)
-        number = self.request.get("fit", 0)
-        if number and method.random_fit and "seed" in params:
-            method = construct(target, {**params, "seed": params["seed"] + number})
-        return method
-
-    def analysis(self) -> Any:
-        """The analysis that the request names."""
-        wanted = self.request["method"]
-        return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
-
-    def salt_of(self, role: str) -> dict[str, Any]:
-        """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
-        own: those of another seed, or, where the method has no seed, those of the fit's number."""
-        number, wanted = self.request.get("fit", 0), self.request[role]
-        alone = number and self.named(role).random_fit and "seed" not in wanted["params"]
-        return {**self.salt, "fit": number} if alone else self.salt
-
-    def opened(self, role: str, manifest: dict[str, Any]) -> Any:
-        """The method in this role, opened from its artifacts as a process that did not fit it would."""
-        method = self.named(role)
-        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
-        return method
-
-    def roles(self, *names: str) -> list[str]:
-        return [name for name in names if self.request.get(name)]
-
-
 def prepare(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
 
 
+def _quality(cell: PreparedCell, method: Any, shared: SharedResults) -> Any:
+    """Answers to the whole evaluation set, with the results that cells share."""
+    return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
+
+
 def fit(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
@@ -115,7 +73,7 @@ def fit(request: Request) -> Response:
     method = cell.opened("method", manifests["method"])
     shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
     cell.progress.update("quality pass", 0, None)
-    answers = quality(cell.driver, method, cell.setting, shared)
+    answers = _quality(cell, method, shared)
     essence = cell.driver.essence(answers)
     metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
     if request.get("fidelity_baseline"):
@@ -124,7 +82,7 @@ def fit(request: Request) -> Response:
 
         def exact() -> Any:
             opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
-            return cell.driver.essence(quality(cell.driver, opened, cell.setting, theirs))
+            return cell.driver.essence(_quality(cell, opened, theirs))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
         if cell.named("fidelity_baseline").random_fit:
@@ -152,7 +110,7 @@ def fit(request: Request) -> Response:
 
 
 def timed(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     driver, setting = cell.driver, cell.setting
     manifests, process, pairs = request["manifests"], request["process"], request["timing"]["pairs"]
     synchronise = _synchroniser(request["device"])
@@ -219,7 +177,7 @@ def _account(request: Request, measured: Measured, essences: dict[str, Essence],
     }
 
 
-def _expected(cell: _Cell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
+def _expected(cell: PreparedCell, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
     """The fidelity baseline's answers to the timed items: the timed ones where it is the speed baseline as well."""
     request = cell.request
     wanted = request.get("fidelity_baseline") or request.get("speed_baseline")
@@ -253,7 +211,7 @@ def _hash(essence: Essence) -> str:
 
 
 def analysis(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     run = cell.analysis()
     artifacts = CellArtifacts(cell.cache, salt=cell.salt)
     metrics: dict[str, Measure] = {}
@@ -276,7 +234,7 @@ def analysis(request: Request) -> Response:
 
 
 def compare(request: Request) -> Response:
-    cell = _Cell(request)
+    cell = PreparedCell(request)
     run: TimedAnalysis = cell.analysis()
     run.open(cell.setting, CellArtifacts(cell.cache, salt=cell.salt, **request["manifests"]))
     synchronise, watch = _synchroniser(request["device"]), Watch()
@@ -327,8 +285,8 @@ def _threads() -> dict[str, int]:
 
 
 def _die_with(runner: int) -> None:
-    """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan trains on
-    beside the run that resumes it. Elsewhere nothing is done: the orphan finishes its step."""
+    """Ask Linux to end this process when the runner dies without a word (`kill -9`), so that no orphan goes on
+    while another run resumes its cell. On other systems nothing is done: the orphan finishes its step."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
         if os.getppid() != runner:  # it died before we asked
@@ -344,6 +302,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = 0
     except HarnessError as error:
         response, code = {"error": str(error), "exit_code": error.exit_code}, error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        last = traceback.format_exception_only(error)[-1].strip()
+        response, code = {"error": f"{last} ({place(error)})", "exit_code": 1}, 1
     write_atomically(Path(response_file), json.dumps(response))
     return code
 

@@ -36,7 +36,7 @@ class Cell:
     timing: Timing
     timed: bool
     seed: int
-    published: tuple[str, str] | None = None  # row and column of the published cell beside it; None: its own labels
+    published: tuple[str, str] | None = None  # row and column of the published cell next to it; None: its own labels
 
     @property
     def name(self) -> str:
@@ -45,10 +45,10 @@ class Cell:
     @property
     def resolved(self) -> dict[str, Any]:
         """All that the recipe and the command line say of this cell, as JSON: labels, methods, task, fidelity, timing.
-        Patience (`timeout`) changes no number and is left out."""
-        said: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
-        said["timing"].pop("timeout")
-        return said
+        The `timeout` changes no number and is left out."""
+        cell: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
+        cell["timing"].pop("timeout")
+        return cell
 
     @property
     def hash(self) -> str:

@@ -1,10 +1,14 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `scale_params`, its `sweep`; of the task's parameters alike, the cell's `task` and
+`--set`, the cell's `params`, its `scale_params`, its `sweep`; likewise of the task's parameters, the cell's `task` and
 its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
 cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
 names in `same` have the value that they have in the cell.
+
+A cell that names no baseline is compared with the one that its method declares: in speed where it is timed, and in its
+answers. This baseline takes the cell's values of all parameters that both methods have. Where the method declares none,
+answers are compared with those of the speed baseline.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
 
     Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
     an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
-    (with `overrides` there may be none: nothing can be said of it then).
+    (with `overrides` there may be none: it cannot be judged then).
     """
     cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
     for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
@@ -94,22 +98,25 @@ class _Expansion:
             task = self._task(spec, of_task)
             params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
             method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
-            baselines = (spec.speed_baseline, spec.fidelity_baseline)
-            speed, fidelity = (self._baseline(reference, method, task, where) for reference in baselines)
-            fidelity = fidelity or speed  # a claim about speed needs answers to compare with
+            usual = self._usual_baseline(method) if kind == "method" else None
+            stated, timed = spec.model_fields_set, spec.timed and self._can_be_timed(kind, method)
+            against = spec.speed_baseline if "speed_baseline" in stated else usual if timed else None
+            speed = self._baseline(against, method, task, where)
+            against = spec.fidelity_baseline if "fidelity_baseline" in stated else usual
+            fidelity = self._baseline(against, method, task, where) or speed  # a claim about speed needs answers
             (row, column), published = self._labels(spec, task, method, timing, where)
             yield Cell(
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
                 fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
-                timed=spec.timed and (kind == "method" or is_timed(self.registry.resolve(kind, method.name))),
+                timed=timed,
                 seed=self.recipe.seed, published=published,
             )  # fmt: skip
 
     def _labels(
         self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The cell's row and column, and those of the published cell beside it."""
+        """The cell's row and column, and those of the published cell next to it."""
         values = {"threads": timing.threads, **task.params, **method.params}
 
         def filled(template: str, names: Mapping[str, str]) -> str:
@@ -164,6 +171,17 @@ class _Expansion:
         construct(target, checked)  # a value out of range is refused before anything runs
         return Named(name, checked)
 
+    def _can_be_timed(self, kind: Kind, method: Named) -> bool:
+        return kind == "method" or is_timed(self.registry.resolve(kind, method.name))
+
+    def _usual_baseline(self, method: Named) -> Reference | None:
+        """The baseline that a method declares, with the parameters that both have."""
+        name = self.registry.entry("method", method.name).baseline
+        if not name:
+            return None
+        both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
+        return Reference(method=name, same=sorted(both))
+
     def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:
         if reference is None:
             return None
@@ -186,9 +204,7 @@ class _Expansion:
             name = str(first["loc"][0])
             if first["type"] == "extra_forbidden":
                 raise unknown("parameter", name, Timing.model_fields, f"timing of {self.recipe.name}") from None
-            raise RequestError(
-                f"timing.{name} of {self.recipe.name}: {first['msg']} (given: {given[name]!r})"
-            ) from None
+            raise RequestError(parameters.refused(f"timing.{name} of {self.recipe.name}", error, 1)) from None
 
 
 def single(
@@ -199,10 +215,11 @@ def single(
     reason = refusal(entry, registry.entry("task", task))
     if reason:
         raise RequestError(f"{method} does not run on {task}: {reason}")
-    base = entry.baseline or None
-    cells = [CellSpec(row=method, method=method, speed_baseline=base, fidelity_baseline=base)]
-    if base:
-        cells.insert(0, CellSpec(row=base, method=base))
+    cells = [CellSpec(row=method, method=method)]
+    if entry.baseline:
+        cells.insert(
+            0, CellSpec(row=entry.baseline, method=entry.baseline, speed_baseline=None, fidelity_baseline=None)
+        )
     recipe = Recipe(
         name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
         task=TaskSpec(name=task), cells=cells,

@@ -1,7 +1,7 @@
 """Parameters of methods and tasks: read from `__init__`, validated by type, unknown keys refused with a suggestion.
 
-A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so that every parameter is
-refused in the same words. Floats are finite.
+A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so that every value is
+refused in the same words: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
 
 A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 import sys
 import types
 import typing
@@ -20,7 +21,7 @@ import yaml
 from pydantic import ConfigDict, ValidationError, create_model
 
 from harness.errors import RequestError, unknown
-from harness.plan.registry import Kind, Registry, construct
+from harness.plan.registry import Kind, Registry, construct, private
 
 
 def public(name: str) -> str:
@@ -28,19 +29,21 @@ def public(name: str) -> str:
     return name[:-1] if name.endswith("_") and keyword.iskeyword(name[:-1]) else name
 
 
-def private(name: str) -> str:
-    """`lambda` -> `lambda_`; other names unchanged."""
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
 def _callable(target: Any) -> Callable[..., Any]:
     return target.__init__ if isinstance(target, type) else target  # type: ignore[misc,no-any-return]
 
 
 def declared(target: Any) -> dict[str, inspect.Parameter]:
-    """Keyword-only parameters of a class's `__init__` or of an analysis that is a function, by public name."""
-    signature = inspect.signature(_callable(target))
-    return {public(n): p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    """Keyword-only parameters of a class's `__init__` or of an analysis that is a function, by public name.
+
+    Raises `RequestError` for a parameter that is positional, apart from `self` and an analysis's three arguments.
+    """
+    every = list(inspect.signature(_callable(target)).parameters.values())
+    for parameter in every[1 if isinstance(target, type) else 3 :]:
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            remedy = "give its dataclass kw_only=True" if _generated(target) is not object else "write `*, ` before it"
+            raise RequestError(f"parameter {parameter.name!r} of {target.__qualname__} is positional: {remedy}")
+    return {public(p.name): p for p in every if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _generated(target: Any) -> type:
@@ -65,10 +68,16 @@ def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
     return found
 
 
+def _nullable(hint: Any) -> bool:
+    """Whether null is a value of a type."""
+    parts = typing.get_args(hint)
+    return _nullable(parts[0]) if typing.get_origin(hint) is typing.Annotated else type(None) in parts
+
+
 def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """All parameters of `target` with `given` ones checked and defaults filled in, by public name.
 
-    Raises `RequestError` naming the parameter, the value and the type expected, or the nearest known name.
+    Raises `RequestError` naming the parameter, the value and what it should be, or the nearest known name.
     """
     known = declared(target)
     for name in given:
@@ -87,10 +96,38 @@ def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]
     try:
         checked = model(**{private(n): v for n, v in given.items()})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = public(str(first["loc"][0]))
-        raise RequestError(f"parameter {name!r} of {what}: {first['msg']} (given: {given.get(name)!r})") from None
+        code_name = str(error.errors()[0]["loc"][0])
+        subject = f"parameter {public(code_name)!r} of {what}"
+        raise RequestError(refused(subject, error, 1, _nullable(hints.get(code_name)))) from None
     return {public(n): getattr(checked, n) for n in fields}
+
+
+PHRASES = {
+    "greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above",
+    "less than": "below", "a valid boolean": "true or false", "a valid integer": "an integer", "a valid ": "a ",
+}  # fmt: skip
+
+
+def refused(subject: str, error: ValidationError, depth: int, nullable: bool = False) -> str:
+    """A sentence that says what the first refused value should be and what it is.
+
+    subject: what the first `depth` parts of the value's place are called. The alternatives of a union are joined by
+    "or"; nullable: null is one of them.
+    """
+    first, *others = error.errors()
+    alternatives = [first, *(other for other in others if other["loc"][:depth] == first["loc"][:depth])]
+    inner = [str(part) for part in first["loc"][depth:] if isinstance(part, int)]
+    subject = f"item {'.'.join(inner)} of {subject}" if inner else subject
+    if first["type"] == "missing":
+        return f"{subject} is missing: give it a value"
+    if not first["msg"].startswith(expected := "Input should be "):
+        return f"{subject}: {first['msg'].removeprefix('Value error, ')}"
+    wanted = [re.sub(", (got|unable) .*", "", one["msg"].removeprefix(expected)) for one in alternatives]
+    for theirs, ours in PHRASES.items():
+        wanted = [text.replace(theirs, ours) for text in wanted]
+    return (
+        f"{subject} should be {' or '.join(dict.fromkeys([*wanted, *['null'] * nullable]))} (given: {first['input']!r})"
+    )
 
 
 def instantiate(kind: Kind, name: str, given: Mapping[str, Any], registry: Registry) -> Any:

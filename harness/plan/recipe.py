@@ -8,15 +8,14 @@
       mini: {methods: {knnlm: {k: 64}}, timing: {processes: 1}}
     cells:
       - {row: LM, method: lm}
-      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}, speed_baseline: knnlm}
+      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
-Rows and columns name what ran; `published` says which cell of the paper's table stands beside it. `claims` are the
+Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
 paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.contracts.tasks import SCALES, Scale
 from harness.errors import RequestError, unknown
+from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 
 Comparison = Literal["below", "above", "at most", "at least"]
@@ -72,7 +72,7 @@ class Claim(_Strict):
     """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
     `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.measure.timing`.
+    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.measure.decision`.
     text: a sentence that stands alone, with method, setting and number. source: where the paper says it.
     """
 
@@ -112,7 +112,7 @@ class Timing(_Strict):
 
 
 class PublishedCell(_Strict):
-    """Labels of the published cell that a row stands beside; what is left out is the row's own label.
+    """Labels of the published cell next to which a row stands; what is left out is the row's own label.
 
     They may hold the same placeholders, filled by way of `published_names`, then of `names`.
     """
@@ -124,6 +124,9 @@ class PublishedCell(_Strict):
 class CellSpec(_Strict):
     """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
     or, as `task.NAME`, of the task.
+
+    speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left out: the method's declared
+    baseline (`harness.plan.expansion`); null: nothing.
 
     `row` and `column` say what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the
     cell's parameters by way of `names`.
@@ -187,8 +190,8 @@ class Recipe(_Strict):
     source: str
     published: list[str] = []
     published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
-    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand beside it
-    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be set beside its numbers
+    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand next to it
+    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be compared with its numbers
     headline: bool = False
     seed: int = 1
     task: TaskSpec
@@ -210,10 +213,13 @@ class _Loader(yaml.SafeLoader):
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
-        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [name for name, count in counts.items() if count > 1]:
-            problem = f"{twice[0]!r} is given twice, here or by a merge (<<); a merge may only add keys"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        known: dict[str, yaml.Mark] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            mark = known.setdefault(key.value, key.start_mark)
+            if mark is not key.start_mark:
+                problem = f"{key.value!r} is given twice, here or by a merge (<<); a merge may only add keys"
+                last = max(mark, key.start_mark, key=lambda one: one.line)
+                raise yaml.constructor.ConstructorError(None, None, problem, last)
 
 
 def parse(text: str, where: str) -> Recipe:
@@ -221,7 +227,9 @@ def parse(text: str, where: str) -> Recipe:
     try:
         raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise RequestError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+        mark = getattr(error, "problem_mark", None)
+        line, problem = (mark.line + 1 if mark else 1), getattr(error, "problem", None) or error
+        raise RequestError(f"{where} line {line}: {' '.join(str(problem).split())}") from None
     if not isinstance(raw, dict):
         raise RequestError(f"{where} is not a recipe: a mapping with name, task and cells is expected")
     try:
@@ -231,7 +239,7 @@ def parse(text: str, where: str) -> Recipe:
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None
-        raise RequestError(f"{where} at {place}: {first['msg']}") from None
+        raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 
 def _keys_at(location: tuple[int | str, ...]) -> list[str]:

@@ -7,8 +7,9 @@ A name is declared where it is implemented, by one decorator with literal argume
 
 The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
 distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
-executed): listing costs milliseconds and no torch. An object is imported when it is resolved. Names declared at run
-time (in a notebook, a test) register when the decorator runs.
+executed): listing costs milliseconds and no torch. The decorator may be imported under another name
+(`from harness.plan import registry`, `from harness.plan.registry import method as m`). An object is imported when it is
+resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
 
 Methods and tasks are classes. An analysis is a function of setting, artifacts and progress whose parameters are
 keyword-only, or a class with these parameters whose instances are called with the three.
@@ -31,7 +32,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from harness.contracts.analyses import is_timed
-from harness.errors import RequestError, unknown
+from harness.contracts.needs import NEEDS
+from harness.errors import RequestError, place, unknown
 
 Kind = Literal["method", "task", "analysis", "command"]
 KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")
@@ -42,7 +44,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One declared name. `needs` (methods) and `provides` (tasks) decide which pairs run."""
+    """One declared name. `needs` (methods) and `provides` (tasks) decide which pairs run; `harness.contracts.needs`
+    lists their words. Raises `RequestError` for another word, naming the nearest."""
 
     kind: Kind
     name: str
@@ -51,7 +54,16 @@ class Entry:
     contract: str = ""
     needs: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
-    baseline: str = ""  # the method that answers exactly, for a method whose contract has several
+    baseline: str = ""  # the method that gives the exact answers, with which this one is compared
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {"needs": self.needs, "provides": self.provides}
+        for argument, words in given.items():
+            if isinstance(words, str):
+                raise TypeError(f"{argument} is a tuple: ({words!r},)")
+            for word in words:
+                if word not in NEEDS:
+                    raise unknown("word", word, NEEDS, f"`{argument}` of {self.kind} {self.name}")
 
 
 _declared_at_run_time: dict[tuple[Kind, str], tuple[Entry, Any]] = {}
@@ -130,12 +142,22 @@ class Registry:
         return list(dict.fromkeys([*PACKAGES, *installed, *named]))
 
 
+def label(instance: Any) -> str:
+    """What messages call an instance: `method l2s`, or its class where that is not registered."""
+    for (kind, name), (_, target) in _declared_at_run_time.items():
+        if target is type(instance):
+            return f"{kind} {name}"
+    return type(instance).__name__
+
+
 def _imported(entry: Entry) -> Any:
     module, _, attribute = entry.target.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise RequestError(f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error}") from error
+    except Exception as error:
+        raise RequestError(
+            f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error} ({place(error)})"
+        ) from error
 
 
 def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:
@@ -152,10 +174,15 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
     return found
 
 
+def private(name: str) -> str:
+    """The name in code of a parameter: `lambda` -> `lambda_`; other names unchanged."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
     """An instance of a class, or a function with its parameters bound, from validated parameters by public name
     (`lambda` reaches the argument `lambda_`)."""
-    named = {f"{n}_" if keyword.iskeyword(n) else n: v for n, v in parameters.items()}
+    named = {private(name): value for name, value in parameters.items()}
     return target(**named) if isinstance(target, type) else partial(target, **named)
 
 
@@ -173,8 +200,10 @@ def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
 
 def _sources(package: str) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise RequestError(f"no package named {package!r} can be found")
+    if spec is None:
+        raise RequestError(f"no package named {package!r} can be found: install it, or add its parent to PYTHONPATH")
+    if not spec.submodule_search_locations:
+        raise RequestError(f"{package!r} is a single file: put {spec.origin} into a folder, the package, and name that")
     for root in spec.submodule_search_locations:
         for file in sorted(Path(root).rglob("*.py")):
             parts = file.relative_to(root).with_suffix("").parts
@@ -183,26 +212,63 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
 
 def _declarations(module: str, file: Path) -> Iterator[Entry]:
     text = file.read_text(encoding="utf-8")
-    if not any(f"@{kind}(" in text for kind in KINDS):
+    if "registry" not in text:  # nothing of `harness.plan.registry` is imported
         return
     try:
         tree = ast.parse(text, str(file))
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
-    for node in tree.body:
+    imported = _imported_names(tree)
+    for node in _statements(tree):
         if not isinstance(node, ast.ClassDef | ast.FunctionDef):
             continue
         for call in node.decorator_list:
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KINDS:
-                kind: Any = call.func.id
-                try:
-                    name = ast.literal_eval(call.args[0])
-                    if not isinstance(name, str):
-                        raise TypeError(f"{name!r} is not a name")
-                    details = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
-                    yield Entry(kind, name, f"{module}:{node.name}", **details)
-                except (ValueError, TypeError, IndexError) as error:
-                    allowed = ", ".join(list(inspect.signature(Entry).parameters)[3:])
-                    raise RequestError(
-                        f"{file}:{call.lineno}: @{kind} takes a name and literal keywords ({allowed}): {error}"
-                    ) from error
+            kind = _kind(call, imported)
+            if kind is not None:
+                yield _entry(kind, call, f"{module}:{node.name}", file)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements of a module, those under `if`, `try` and `with` too, but not those inside of functions and classes."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
+            yield from _statements(child)
+
+
+def _imported_names(tree: ast.Module) -> dict[str, str]:
+    """Name in the module -> the dotted name that was imported under it."""
+    found: dict[str, str] = {}
+    for node in _statements(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):  # `import a.b` binds `a`
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            found |= {top: top for alias in node.names if not alias.asname and (top := alias.name.partition(".")[0])}
+    return found
+
+
+def _kind(decorator: ast.expr, imported: Mapping[str, str]) -> Kind | None:
+    """What a decorator declares, or None where it is not one of this module's."""
+    if not isinstance(decorator, ast.Call):
+        return None
+    name, _, rest = ast.unparse(decorator.func).partition(".")
+    full = ".".join(filter(None, (imported.get(name, ""), rest)))
+    return next((kind for kind in KINDS if full == f"{__name__}.{kind}"), None)
+
+
+def _entry(kind: Kind, call: ast.expr, target: str, file: Path) -> Entry:
+    """The entry of a decorator, whose arguments must be literals."""
+    assert isinstance(call, ast.Call)
+    try:
+        name = ast.literal_eval(call.args[0])
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is not a name")
+        return Entry(kind, name, target, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg})
+    except RequestError as error:
+        raise RequestError(f"{file}:{call.lineno}: {error}") from error
+    except (ValueError, TypeError, IndexError) as error:
+        allowed = ", ".join(list(inspect.signature(Entry).parameters)[3:])
+        raise RequestError(
+            f"{file}:{call.lineno}: @{kind} takes a name and literal keywords ({allowed}): {error}"
+        ) from error

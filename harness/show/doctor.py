@@ -25,7 +25,7 @@ OPTIONAL = {  # import name -> what its absence means; the distribution may requ
     "mlflow": "no tracking: use --tracking none, or pip install mlflow",
 }
 _DISTRIBUTIONS = {"faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"), "mlflow": ("mlflow",)}
-ROOM = 10 * 2**30  # bytes free below which datastores of scale small may not fit
+LEAST_FREE = 10 * 2**30  # bytes free below which datastores of scale small may not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,15 @@ def _cache(folder: Path) -> Check:
     text = f"{folder}: {_bytes(_size(folder))} used, {_bytes(free)} free on its disk"
     if not os.access(place, os.W_OK):
         return Check("cache", "problem", f"{text}; not writable: set HARNESS_CACHE")
-    return Check("cache", "ok", text) if free > ROOM else Check("cache", "warn", f"{text}; little: set HARNESS_CACHE")
+    return (
+        Check("cache", "ok", text)
+        if free > LEAST_FREE
+        else Check("cache", "warn", f"{text}; little: set HARNESS_CACHE")
+    )
 
 
 def _tracking(runs: Path) -> Check:
-    from harness.show.tracking import shown_uri
+    from harness.show.mlflow_tracker import shown_uri
 
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         text = f"MLFLOW_TRACKING_URI={shown_uri(uri)}"

@@ -20,9 +20,9 @@ from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.errors import MachineError, RequestError
 from harness.files import default_cache
+from harness.measure.decision import LEAST
 from harness.measure.evidence import repeats, shape
 from harness.measure.store import RowStore
-from harness.measure.timing import LEAST
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
 from harness.show.report import claims, figure, published, render, tables
@@ -173,7 +173,7 @@ def _as_row(used: Named | None) -> Any:
 
 
 def _replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder aside and put it in the target's place, all or nothing."""
+    """Fill a temporary folder, then rename it to the target: all or nothing."""
     fresh, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
     for folder in (fresh, old):
         shutil.rmtree(folder, ignore_errors=True)

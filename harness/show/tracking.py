@@ -1,18 +1,14 @@
-"""Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
+"""Who hears of rows as they are measured: MLflow, or nobody with `--tracking none`, which imports no MLflow.
 
-Tracking stands outside the measuring: rows are on disk before they come here, and when the tracking server goes away
-in the middle, the rows it missed are listed in `unsent.jsonl` beside `rows.jsonl` and the run goes on. `send_unsent`
-sends them later. MLflow is imported when a tracker opens, and never with `--tracking none`.
+Tracking stands outside the measuring: rows are on disk before they come here.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,23 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.errors import MachineError, RequestError
-from harness.measure.store import RowStore
 from harness.plan.recipe import Recipe
+from harness.show.mlflow_tracker import MlflowTracker
 
 if TYPE_CHECKING:
     from harness.show.report.claims import Verdicts
 
 NONE = "none"
-UNSENT = "unsent.jsonl"
-_QUIET = {  # set unless the user has set them
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "GIT_PYTHON_REFRESH": "quiet",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # the default waits minutes for a server that is gone
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
-}
-_STATUS = {"ok": "FINISHED", "failed": "FAILED", "timeout": "KILLED", "killed": "KILLED"}
 
 
 class Invocation(Protocol):
@@ -67,7 +53,7 @@ class Tracker(Protocol):
 def open_tracker(uri: str | None, root: Path) -> Tracker:
     """The tracker for a URI; `none` records nothing and needs no MLflow.
 
-    uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` beside it).
+    uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` next to it).
     Raises `RequestError` when MLflow is not installed or the store does not answer, `MachineError` when `root` cannot
     be written.
     """
@@ -105,210 +91,3 @@ class NullTracker:
     def verdicts(self, verdicts: Verdicts) -> None: ...
 
     def files(self, paths: Sequence[Path]) -> None: ...
-
-
-class MlflowTracker:
-    """A tracking store that answered when it was opened."""
-
-    def __init__(self, uri: str, artifacts: Path | None = None) -> None:
-        """artifacts: folder for artifacts of new experiments; None leaves the place to the tracking server."""
-        self.uri = shown_uri(uri)
-        self._artifacts = artifacts
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
-        try:
-            from mlflow.tracking import MlflowClient
-
-            self.client: Any = MlflowClient(tracking_uri=uri)
-            self.client.search_experiments(max_results=1)
-        except Exception as error:  # of MLflow, SQLAlchemy, requests, ...: no common base
-            raise RequestError(
-                f"the tracking store {self.uri} does not answer ({_one_line(error)}): "
-                "start it, give another with --tracking URI, or use --tracking none"
-            ) from error
-
-    @contextmanager
-    def invocation(self, recipe: Recipe, scale: Scale, device: str, folder: Path) -> Iterator[Invocation]:
-        current = MlflowInvocation(self, recipe.name, recipe.title, scale, device, folder)
-        try:
-            yield current
-        except BaseException as error:
-            current.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-            raise
-        current.end("FINISHED")
-
-    def experiment(self, name: str, title: str) -> str:
-        """Id of the recipe's experiment, created or restored when there is none."""
-        found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            if found.lifecycle_stage == "deleted":
-                self.client.restore_experiment(found.experiment_id)
-            return str(found.experiment_id)
-        place = (self._artifacts / name).as_uri() if self._artifacts else None
-        return str(self.client.create_experiment(name, artifact_location=place, tags={"mlflow.note.content": title}))
-
-
-class MlflowInvocation:
-    """A parent run, and the nested runs of its cells."""
-
-    def __init__(self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str, folder: Path) -> None:
-        self._client = tracker.client
-        self._uri = tracker.uri
-        self._unsent = RowStore(folder / UNSENT)
-        self._models: dict[str, str] = {}  # hash -> id of the logged model
-        self._broken = False
-        self._failed_cells = False
-        self._experiment = self._parent = ""
-        with self._survive():
-            self._experiment = tracker.experiment(recipe, title)
-            name = f"{scale} {device} {datetime.now(UTC):%Y-%m-%d %H:%M}"
-            tags = {"recipe": recipe, "scale": scale, "device": device}
-            self._parent = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
-
-    def row(self, row: Row) -> None:
-        self._failed_cells |= row["status"] != "ok"
-        sent = False
-        if not self._broken:
-            with self._survive():
-                self._send(row)
-                sent = True
-        if not sent:
-            self._remember(row)
-
-    def finished(self, row: Row) -> None:
-        """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
-        has none of them, with the row's key."""
-        from harness.show.tracking_records import allowed
-
-        if self._broken:
-            return
-        with self._survive():
-            key = row["hashes"].get("key")
-            found = self._client.search_runs(
-                [self._experiment], filter_string=f"tags.`hash.key` = '{key}' and tags.status = 'ok'",
-                order_by=["attributes.start_time ASC"],
-            )  # fmt: skip
-            runs = ", ".join(run.info.run_id for run in found) or f"no run in this store, key {key}"
-            self._client.set_tag(self._parent, allowed(f"finished.{row['cell']}"), runs)
-
-    def verdicts(self, verdicts: Verdicts) -> None:
-        from harness.show.tracking_records import counts, judged
-
-        if self._broken or not (verdicts.claims or verdicts.targets):
-            return
-        with self._survive():
-            self._client.log_table(self._parent, judged(verdicts), "verdicts.json")
-            self._client.log_batch(self._parent, metrics=counts(verdicts, int(datetime.now(UTC).timestamp() * 1000)))
-
-    def files(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            if path.exists() and not self._broken:
-                with self._survive():
-                    self._client.log_artifact(self._parent, str(path))
-
-    def end(self, status: str) -> None:
-        if not self._broken:
-            with self._survive():
-                self._client.set_terminated(
-                    self._parent, "FAILED" if status == "FINISHED" and self._failed_cells else status
-                )
-
-    @property
-    def broken(self) -> bool:
-        """Whether the tracking store failed in the course of this invocation."""
-        return self._broken
-
-    @contextmanager
-    def _survive(self) -> Iterator[None]:
-        """Tracking never ends a run: the first failure warns, and from then on rows are only remembered."""
-        try:
-            yield
-        except Exception as error:  # whatever a database, a server or the network may raise
-            self._broken = True
-            print(
-                f"warning: tracking to {self._uri} stopped ({_one_line(error)}); rows are kept on disk and listed in "
-                f"{self._unsent.path}, `harness sync` sends them",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def _remember(self, row: Row) -> None:
-        try:
-            self._unsent.append(row)
-        except MachineError as error:  # the row itself is safe in rows.jsonl
-            print(f"warning: {error}", file=sys.stderr)
-
-    def _send(self, row: Row) -> None:
-        from harness.show.tracking_records import dataset, metrics, parameters, tags
-
-        started = datetime.fromisoformat(row["started"]) if row["started"] else datetime.now(UTC)
-        first = int(started.timestamp() * 1000)
-        run = self._client.create_run(
-            self._experiment, start_time=first, run_name=row["cell"],
-            tags={"mlflow.parentRunId": self._parent, **tags(row)},
-        ).info.run_id  # fmt: skip
-        batch, params = metrics(row, first), parameters(row)
-        for at in range(0, len(params), 100):  # limits of one request
-            self._client.log_batch(run, params=params[at : at + 100])
-        for at in range(0, len(batch), 1000):
-            self._client.log_batch(run, metrics=batch[at : at + 1000])
-        self._send_inputs(run, row, dataset(row))
-        if row["error"]:
-            self._client.log_text(run, "\n".join(row["error"].values()), "error.txt")
-        self._client.set_terminated(run, _STATUS[row["status"]], first + int((row["seconds"] or 0) * 1000))
-
-    def _send_inputs(self, run: str, row: Row, data: Any) -> None:
-        """The data set and the model that the cell read, by content hash."""
-        from mlflow.entities import LoggedModelInput
-
-        models = []
-        if digest := row["hashes"].get("model"):
-            if digest not in self._models:
-                name = str(row["facts"].get("model") or row["params"]["task"].get("model") or "model")
-                self._models[digest] = self._model(run, re.sub(r"[^\w-]+", "-", name).strip("-") or "model", digest)
-            models = [LoggedModelInput(self._models[digest])]
-        if data is not None or models:
-            self._client.log_inputs(run, datasets=[data] if data is not None else None, models=models or None)
-
-    def _model(self, run: str, name: str, digest: str) -> str:
-        """Id of the logged model with this hash, registered once per experiment."""
-        known = self._client.search_logged_models([self._experiment], filter_string=f"tags.hash = '{digest}'")
-        for model in known:
-            return str(model.model_id)
-        model = self._client.create_logged_model(self._experiment, name, source_run_id=run, tags={"hash": digest})
-        self._client.finalize_logged_model(model.model_id, "READY")
-        return str(model.model_id)
-
-
-def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
-    """Send the rows that tracking missed, of every `<runs>/<recipe>/<scale>/unsent.jsonl`, and return how many.
-
-    While a file is sent it is called `unsent.sending`, which the next call takes up should this one be killed; then
-    some rows are sent twice. Raises `RequestError` when the store fails again; a new `unsent.jsonl` has the rows left.
-    """
-    sent = 0
-    for path in sorted(runs.glob("*/*/unsent.*"), reverse=True):  # `.sending` before `.jsonl`
-        if path.suffix not in (".sending", ".jsonl"):
-            continue
-        waiting = path.replace(path.with_suffix(".sending"))
-        rows = RowStore(waiting).rows()
-        recipe, scale = path.parts[-3:-1]
-        device = (rows[0]["device"] if rows else None) or ""
-        invocation = MlflowInvocation(tracker, recipe, recipe, scale, device, path.parent)
-        for row in rows:
-            invocation.row(row)
-        invocation.end("FINISHED")
-        waiting.unlink()
-        if invocation.broken:
-            raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
-        sent += len(rows)
-    return sent
-
-
-def shown_uri(text: str) -> str:
-    """A URI, or a text with URIs in it, without user names and passwords."""
-    return re.sub(r"//[^/@\s]*@", "//***@", text)
-
-
-def _one_line(error: BaseException) -> str:
-    return shown_uri(" ".join(str(error).split()) or type(error).__name__)[:200]

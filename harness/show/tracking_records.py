@@ -1,4 +1,4 @@
-"""One row as MLflow's records. Imports MLflow; only `harness.show.tracking` imports this."""
+"""One row as MLflow's records. Imports MLflow; only `harness.show.mlflow_tracker` imports this."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, get_args
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
 from harness.contracts.rows import Row
+from harness.measure.decision import decide, of_row
 from harness.measure.environment import describe
 from harness.measure.evidence import shape
-from harness.measure.timing import decide, of_row
 from harness.show.report.claims import Outcome, Verdicts
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000

@@ -100,7 +100,7 @@ def verify(folder: Folder) -> None:
 
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
-    from harness.measure.drivers import context
+    from harness.measure.context import context
     from harness.plan.parameters import group, instantiate, parse_overrides
 
     registry = Registry()

@@ -11,11 +11,13 @@ least-squares fit of its words' log-sum-exp over training contexts. With exact f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
@@ -39,6 +41,7 @@ RIDGE = 1e-4  # of the least-squares fit, relative to the contexts' mean square
     baseline="exact",
     summary="frequent words first, tails of rare words only when needed (Grave et al., 2017)",
 )
+@dataclass(kw_only=True)
 class AdaptiveSoftmax(SoftmaxScreening):
     """Knob: `head`, the number of frequent words always scored; `tails` and `divisor` shape the rest.
 
@@ -48,12 +51,10 @@ class AdaptiveSoftmax(SoftmaxScreening):
 
     measures = COUNTERS
 
-    def __init__(self, *, head: int = 1500, tails: int = 2, divisor: int = 4, contexts: int = 20_000) -> None:
-        if min(head, tails, divisor, contexts) < 1:
-            raise RequestError(
-                f"head, tails, divisor and contexts must be at least 1, given {head}, {tails}, {divisor}, {contexts}"
-            )
-        self.head, self.tails, self.divisor, self.contexts = head, tails, divisor, contexts
+    head: Annotated[int, Field(ge=1)] = 1500
+    tails: Annotated[int, Field(ge=1)] = 2
+    divisor: Annotated[int, Field(ge=1)] = 4
+    contexts: Annotated[int, Field(ge=1)] = 20_000
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
 from harness.errors import RequestError
@@ -14,6 +15,13 @@ from methods.softmax import arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(kw_only=True)
+class Completable:
+    """The option of methods whose logits outside the candidate set may be low-rank ones; 0: such words have none."""
+
+    completion_rank: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +70,10 @@ class Completion:
         return float(completed[target] - peak - np.log(np.exp(completed - peak).sum(dtype=np.float64)))
 
 
-def checked_rank(rank: int) -> int:
-    """A completion rank, 0 for none. Raises `RequestError` for a negative one."""
-    if rank < 0:
-        raise RequestError(f"completion_rank must not be negative, given {rank}")
-    return rank
-
-
 def principal_directions(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """Right singular vectors float32 [d, d] of weight [L, d] as rows, largest singular value first.
 
-    By the eigenvectors of W^T W in float64: d is small beside L.
+    By the eigenvectors of W^T W in float64: d is small compared with L.
     """
     gram = weight.T.astype(np.float64) @ weight.astype(np.float64)
     _, vectors = np.linalg.eigh(gram)

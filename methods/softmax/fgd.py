@@ -8,17 +8,18 @@ stronger rival by far: on a PTB-Small layer with a beam of 64, precision@1 is 1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency
-from methods.softmax.completion import Completion, checked_rank
+from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_training
 
 if TYPE_CHECKING:
@@ -31,31 +32,19 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="inner products as nearest neighbours on an HNSW graph (Zhang et al., 2018)",
 )
-class Fgd(CandidateSearch):
+@dataclass(kw_only=True)
+class Fgd(Completable, CandidateSearch):
     """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability, or
     with `completion_rank` q all words have one (see `CandidateSearch.log_prob`).
 
     Graph: `links` a node (M), `ef_construction` its beam while building. Errors as for `CandidateSearch`.
     """
 
-    def __init__(
-        self,
-        *,
-        ef_search: int = 32,
-        neighbours: int = 10,
-        links: int = 32,
-        ef_construction: int = 200,
-        space: Literal["inner-product", "reduced"] = "inner-product",
-        completion_rank: int = 0,
-    ) -> None:
-        if min(ef_search, neighbours, ef_construction) < 1 or links < 2:
-            raise RequestError(
-                f"ef_search, neighbours and ef_construction must be at least 1 and links 2, given {ef_search}, "
-                f"{neighbours}, {ef_construction}, {links}"
-            )
-        self.ef_search, self.neighbours = ef_search, neighbours
-        self.links, self.ef_construction, self.space = links, ef_construction, space
-        self.completion_rank = checked_rank(completion_rank)
+    ef_search: Annotated[int, Field(ge=1)] = 32
+    neighbours: Annotated[int, Field(ge=1)] = 10
+    links: Annotated[int, Field(ge=2)] = 32
+    ef_construction: Annotated[int, Field(ge=1)] = 200
+    space: Literal["inner-product", "reduced"] = "inner-product"
 
     @property
     def random_fit(self) -> bool:

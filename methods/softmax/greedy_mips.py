@@ -6,10 +6,12 @@ on w_ij h_j, and takes the first `budget` distinct words; these are scored exact
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
 from harness.errors import RequestError
@@ -28,13 +30,11 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="candidates by the largest single products, within a budget (Yu et al., 2017)",
 )
+@dataclass(kw_only=True)
 class GreedyMips(CandidateSearch):
     """Knob: `budget`, the words scored exactly. Errors as for `CandidateSearch`; of `fit`: a budget above L."""
 
-    def __init__(self, *, budget: int = 1500) -> None:
-        if budget < 1:
-            raise RequestError(f"budget (candidates a context) must be at least 1, given {budget}")
-        self.budget = budget
+    budget: Annotated[int, Field(ge=1)] = 1500
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from harness.plan.registry import method
 from methods.softmax.clusters import spherical_kmeans
@@ -26,40 +27,21 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="learned clusters of contexts, candidate sets by knapsack (Chen et al., 2019)",
 )
-class L2S(ClusterScreen):
+@dataclass(kw_only=True)
+class L2S(Schedule, ClusterScreen):
     """Knob: `budget` (B), the mean candidates a context; `clusters` (r) trades with it. Errors as for `ClusterScreen`.
 
-    lambda, gamma: Eq. 6 and 8; the rest is the schedule of `learning.Schedule` and of the k-means start.
+    gamma: Eq. 8. The rest is the schedule of learning and its start by k-means.
     """
 
-    def __init__(
-        self,
-        *,
-        clusters: int = 100,
-        budget: float = 120,
-        lambda_: float = 0.0003,
-        gamma: float = 10.0,
-        rounds: int = 12,
-        batches: int = 200,
-        batch: int = 1024,
-        learning_rate: float = 0.005,
-        temperature: float = 1.0,
-        sharpness: float = 10.0,
-        iterations: int = 15,
-        sample: int = 100_000,
-        completion_rank: int = 0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(clusters=clusters, budget=budget, lambda_=lambda_, completion_rank=completion_rank, seed=seed)
-        self.gamma, self.iterations, self.sample = gamma, iterations, sample
-        self.schedule = Schedule(rounds, batches, batch, learning_rate, temperature, sharpness)
+    gamma: Annotated[float, Field(ge=0)] = 10.0
 
     def _key(self) -> dict[str, Any]:
-        start = {"iterations": self.iterations, "sample": self.sample}
-        return {"method": "l2s", "gamma": self.gamma, **start, **asdict(self.schedule)}
+        learning = {field.name: getattr(self, field.name) for field in fields(Schedule)}
+        return {"method": "l2s", "gamma": self.gamma, "iterations": self.iterations, "sample": self.sample, **learning}
 
     def _learn(self, contexts: NDArray[np.float32], labels: NDArray[np.int32], words: int) -> NDArray[np.float32]:
         rng = np.random.default_rng(self.seed)
         start = spherical_kmeans(contexts, self.clusters, self.iterations, self.sample, rng)
         objective = Objective(self.budget, self.lambda_, self.gamma)
-        return learn(contexts, labels, words, start, objective, self.schedule, rng)
+        return learn(contexts, labels, words, start, objective, self, rng)

@@ -8,9 +8,10 @@ positive factor on h does not change z(h), and all contexts then pull equally.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from harness.progress import Progress
 from methods.softmax.clusters import assign, unit
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 MEMORY = 0.9  # of the moving average that stands for Lbar between two knapsacks (Eq. 8 in mini-batches)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True)
 class Schedule:
     """How long and how fast to learn. `rounds` alternations of `batches` steps on `batch` contexts each."""
 
-    rounds: int = 12
-    batches: int = 200
-    batch: int = 1024
-    learning_rate: float = 0.005  # of Adam
-    temperature: float = 1.0  # T of Eq. 5
-    sharpness: float = 10.0
+    rounds: Annotated[int, Field(ge=0)] = 12
+    batches: Annotated[int, Field(ge=0)] = 200
+    batch: Annotated[int, Field(ge=1)] = 1024
+    learning_rate: Annotated[float, Field(gt=0)] = 0.005  # of Adam
+    temperature: Annotated[float, Field(gt=0)] = 1.0  # T of Eq. 5
+    sharpness: Annotated[float, Field(gt=0)] = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ table hashes with `bits` random planes; the words that share the query's bucket 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
@@ -31,13 +32,13 @@ MOST_BITS = 20  # a table holds 2^bits bucket starts
     baseline="exact",
     summary="buckets of sign random projections (Neyshabur and Srebro, 2015)",
 )
+@dataclass(kw_only=True)
 class LshMips(CandidateSearch):
     """Knobs: `bits` a table (fewer: larger buckets) and `tables`. Errors as for `CandidateSearch`."""
 
-    def __init__(self, *, bits: int = 8, tables: int = 16, seed: int = 0) -> None:
-        if not 1 <= bits <= MOST_BITS or tables < 1:
-            raise RequestError(f"bits must lie in 1..{MOST_BITS} and tables be at least 1, given {bits} and {tables}")
-        self.bits, self.tables, self.seed = bits, tables, seed
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)] = 8
+    tables: Annotated[int, Field(ge=1)] = 16
+    seed: Annotated[int, Field(ge=0)] = 0
 
     @property
     def random_fit(self) -> bool:

@@ -7,11 +7,13 @@ every level to one leaf of L / 2^depth words; with `neighbourhood` it also visit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
 from harness.errors import RequestError
@@ -32,14 +34,13 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="leaves of a principal-component tree (Bachrach et al., 2014)",
 )
+@dataclass(kw_only=True)
 class PcaMips(CandidateSearch):
     """Knobs: `depth` of the tree, `neighbourhood` (visit leaves one turn away). Errors as for `CandidateSearch`;
     of `fit`: a depth that leaves no word a leaf or is above d."""
 
-    def __init__(self, *, depth: int = 5, neighbourhood: bool = True) -> None:
-        if depth < 1:
-            raise RequestError(f"depth must be at least 1, given {depth}")
-        self.depth, self.neighbourhood = depth, neighbourhood
+    depth: Annotated[int, Field(ge=1)] = 5
+    neighbourhood: bool = True
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts

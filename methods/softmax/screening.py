@@ -24,17 +24,19 @@ when all clusters together hold fewer, all words are candidates. The union is th
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy import empty, ndarray
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer, TopK
 from harness.errors import RequestError
 from methods.softmax import arrays
 from methods.softmax.candidates import CandidateSets
-from methods.softmax.completion import Completion, checked_rank
+from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 from methods.softmax.knapsack import candidate_sets, mean_size
 from methods.softmax.labels import training_labels
@@ -47,18 +49,20 @@ FLOAT, INTEGER = np.dtype(np.float32), np.dtype(np.int64)
 CONTIGUOUS = (FLOAT.itemsize,)  # strides of a vector
 
 
-class ClusterScreen(CandidateSets):
-    """Clusters of contexts, a candidate set each, exact logits inside. A subclass says how clusters are learned."""
+@dataclass(kw_only=True)
+class ClusterScreen(Completable, CandidateSets):
+    """Clusters of contexts, a candidate set each, exact logits inside. A subclass says how clusters are learned.
 
-    def __init__(self, *, clusters: int, budget: float, lambda_: float, completion_rank: int, seed: int) -> None:
-        if clusters < 1:
-            raise RequestError(f"clusters must be at least 1, given {clusters}")
-        if not budget > 0:
-            raise RequestError(f"budget (mean candidates a context) must be above 0, given {budget}")
-        if lambda_ < 0:
-            raise RequestError(f"lambda must not be negative, given {lambda_}")
-        self.clusters, self.budget, self.lambda_, self.seed = clusters, budget, lambda_, seed
-        self.completion_rank = checked_rank(completion_rank)
+    clusters: r. budget: B, the mean candidates a context. lambda_: weighs needless candidates (Eq. 6). iterations,
+    sample: of spherical k-means, and the contexts that it sees.
+    """
+
+    clusters: Annotated[int, Field(ge=1)] = 100
+    budget: Annotated[float, Field(gt=0)] = 120
+    lambda_: Annotated[float, Field(ge=0)] = 0.0003
+    iterations: Annotated[int, Field(ge=0)] = 15
+    sample: Annotated[int, Field(ge=1)] = 100_000
+    seed: Annotated[int, Field(ge=0)] = 0
 
     @property
     def random_fit(self) -> bool:

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 class SphericalKMeans(ClusterScreen):
     """Knob: `budget`, the mean candidates a context. Errors as for `ClusterScreen`."""
 
-    def __init__(
-        self,
-        *,
-        clusters: int = 100,
-        budget: float = 120,
-        lambda_: float = 0.0003,
-        iterations: int = 15,
-        sample: int = 100_000,
-        completion_rank: int = 0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(clusters=clusters, budget=budget, lambda_=lambda_, completion_rank=completion_rank, seed=seed)
-        self.iterations, self.sample = iterations, sample
-
     def _key(self) -> dict[str, Any]:
         return {"method": "spherical-kmeans", "iterations": self.iterations, "sample": self.sample}
 

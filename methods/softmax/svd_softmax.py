@@ -8,10 +8,12 @@ multiplies it twice as fast that way round.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.errors import RequestError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="low-rank preview of all logits, exact refinement of the best (Shim et al., 2017)",
 )
+@dataclass(kw_only=True)
 class SvdSoftmax(SoftmaxScreening):
     """Knobs: `width` (w, singular directions of the preview) and `refined` (N, words scored exactly).
 
@@ -39,10 +42,8 @@ class SvdSoftmax(SoftmaxScreening):
 
     measures = COUNTERS
 
-    def __init__(self, *, width: int = 24, refined: int = 200) -> None:
-        if width < 1 or refined < 1:
-            raise RequestError(f"width and refined must be at least 1, given {width} and {refined}")
-        self.width, self.refined = width, refined
+    width: Annotated[int, Field(ge=1)] = 24
+    refined: Annotated[int, Field(ge=1)] = 200
 
     def fit(
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts

@@ -1,4 +1,4 @@
-"""What writing a datastore adds to the model's forward pass; its memory does not grow with the text."""
+"""What writing a datastore costs next to the model's forward pass, and that its memory does not grow with the text."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
 """What the harness itself costs: the time of a cell that is not the method's own, and listing."""
 
-import os
 import resource
 import subprocess
 import sys
 import time
 
 import pytest
-from rich.console import Console
 
-from harness.display import Display
-from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
+from tests.harness import running
 
 RECIPE = """
 name: toy
@@ -25,33 +22,24 @@ cells:
 """
 
 
-class Quiet:
-    def row(self, row):
-        pass
-
-    def finished(self, row):
-        pass
-
-
 def overhead(registry, folder, processes, pairs, pause):
     """Seconds of one cell: in all, in the runner (outside its worker processes), and outside everything that is the
     method's (timed samples, fitting, quality pass), so with start, imports, preparation and warm-up of each process."""
     text = RECIPE.format(processes=processes, pairs=pairs, pause=pause)
     found = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", registry)
     spent = []
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        runner = Runner(folder, "cpu", registry, display, Quiet(), fresh=True)
-        step = runner._step
+    runner = running.runner(registry, folder, fresh=True)
+    step = runner._step
 
-        def timed(*arguments, **named):
-            outcome = step(*arguments, **named)
-            spent.append(outcome.seconds)
-            return outcome
+    def timed(*arguments, **named):
+        outcome = step(*arguments, **named)
+        spent.append(outcome.seconds)
+        return outcome
 
-        runner._step = timed
-        started = time.perf_counter()
-        row = runner.run(found).rows[0]
-        cell = time.perf_counter() - started - spent[0]  # the first step prepares the task, before the cell
+    runner._step = timed
+    started = time.perf_counter()
+    row = runner.run(found).rows[0]
+    cell = time.perf_counter() - started - spent[0]  # the first step prepares the task, before the cell
     assert row["status"] == "ok", row["error"]
     # The quality pass of this method is one pause.
     own = row["metrics"]["fit_s"] + pause + sum(map(in_samples, row["timing"]["processes"]))

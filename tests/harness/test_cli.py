@@ -1,10 +1,12 @@
 """The command line as a person uses it: output, one-line errors, exit codes."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -141,11 +143,28 @@ def test_a_results_folder_that_cannot_be_written_ends_with_code_three(recipe_fil
 
 def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--set", "method.fault=bug") == 1
-    assert "ZeroDivisionError" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "ZeroDivisionError: a fault of the method (tests/toys/methods.py:" in shown
+    log = Path(re.search(r"log: (.*\.log)", shown)[1])
+    assert log.read_text().rstrip().endswith("ZeroDivisionError: a fault of the method")
 
 
 def test_required_claims_decide_the_exit_code(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--require", "claims", "--set", "method.lambda=3.0") == 1
+
+
+@pytest.mark.parametrize("command", ["list", "run", "reproduce", "keep"])
+def test_help_shows_how_to_override_and_labelled_examples_that_are_understood(capsys, command):
+    assert call(command, "--help") == 0
+    shown = capsys.readouterr().out
+    if command in ("run", "reproduce"):
+        assert re.search(r"--set +KEY=VALUE", shown)
+    examples = shown.partition("Example")[2].splitlines()[1:]
+    lines = [line.partition("#")[0].split()[1:] for line in examples[: examples.index("")]]
+    assert lines and all(line[0] == command for line in lines)
+    for line in lines:
+        if command in ("run", "reproduce") and "my-recipe.yaml" not in line:
+            assert call(*line, "--dry-run") == 0
 
 
 def test_debug_shows_the_traceback(toys):

@@ -13,18 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from harness import sources
 from harness.contracts import OutputLayer
-from harness.display import Display
 from harness.errors import RequestError
 from harness.measure import environment
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
-from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
 from harness.plan.registry import Registry
 from methods.softmax.spherical_kmeans import SphericalKMeans
+from tests.harness import running
 
 ROOT = sources.ROOT
 BORROWED = '''"""What others borrow."""
@@ -138,7 +136,7 @@ def test_what_has_no_source_or_cannot_be_parsed_is_one_line(plugin):
     with pytest.raises(RequestError, match="no source found for typed_in: put the code into a file"):
         sources.built_by(typed["build"])
     write(plugin, method="def broken(:")
-    with pytest.raises(RequestError, match=r"method\.py:1: invalid syntax.*; mend it"):
+    with pytest.raises(RequestError, match=r"method\.py:1: invalid syntax.*; fix it"):
         sources.digest("borrower.method")
 
 
@@ -295,7 +293,7 @@ def tree(tmp_path_factory):
         ("tasks/data/words.py", {"other row", CONTEXTS}),
         ("tasks/models/lstm/recurrence.py", {"other row", MODEL, CONTEXTS}),
         ("harness/training/loop.py", {"row", "other row", MODEL, CONTEXTS}),
-        ("harness/measure/drivers.py", {"row", "other row"}),
+        ("harness/measure/drivers/driver.py", {"row", "other row"}),
         ("harness/measure/artifacts.py", {"row", "other row"}),
         ("harness/display.py", set()),
         ("harness/show/report/tables.py", set()),
@@ -337,18 +335,16 @@ def test_a_row_s_resume_key_follows_its_plug_in_s_code(cache_home, tmp_path, mon
     monkeypatch.setenv("HARNESS_PLUGINS", "toys")
     registry = Registry()
     [cell] = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", registry)
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        runner = Runner(tmp_path / "run", "cpu", registry, display, sink=None)
-        env = environment.capture("cpu")
+    runner, env = running.runner(registry, tmp_path / "run"), environment.capture("cpu")
 
-        def key():
-            return runner._key(cell, {}, env)
+    def key():
+        return runner._key(cell, {}, env)
 
-        first = key()
-        for name in ("methods", "tasks"):
-            text = (toys / f"{name}.py").read_text()
-            (toys / f"{name}.py").write_text(f"# a remark\n{text}")
-            assert key() == first
-            (toys / f"{name}.py").write_text(f"{text}\nCHANGED = True\n")
-            assert key() != first
-            (toys / f"{name}.py").write_text(text)
+    first = key()
+    for name in ("methods", "tasks"):
+        text = (toys / f"{name}.py").read_text()
+        (toys / f"{name}.py").write_text(f"# a remark\n{text}")
+        assert key() == first
+        (toys / f"{name}.py").write_text(f"{text}\nCHANGED = True\n")
+        assert key() != first
+        (toys / f"{name}.py").write_text(text)

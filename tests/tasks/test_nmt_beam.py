@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from harness import sources
 from harness.contracts import TopK
 from harness.errors import RequestError
-from harness.measure.drivers import context
+from harness.measure.context import context
 from harness.plan.parameters import validate
 from harness.progress import Progress
 from tasks import nmt_beam

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness.contracts import TopK
 from harness.errors import RequestError
-from harness.measure.drivers import context
+from harness.measure.context import context
 from harness.plan.parameters import validate
 from harness.progress import Progress
 from tasks.bases.next_word import exact_log_probs
@@ -217,7 +217,7 @@ def test_preparing_again_needs_no_torch(prepare, tmp_path):
     folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
     prepare(model=str(folder))
     program = (
-        "import sys; from pathlib import Path; from harness.measure.drivers import context; "
+        "import sys; from pathlib import Path; from harness.measure.context import context; "
         "from harness.progress import Progress; from tasks.ptb_next_word import PtbNextWord; "
         f"task = PtbNextWord(**{ {**SMALL, 'model': str(folder)} }); "
         f"setting = task.prepare(context('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})), Progress(quiet=True)); "

@@ -1,4 +1,4 @@
-"""The smallest real method of each contract, and a baseline beside it."""
+"""The smallest real method of each contract, with a baseline."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from harness.show.report.selection import interval_of, value_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ACROSS = 3  # panels beside each other
+ACROSS = 3  # panels in a row
 Interval = tuple[float, float]
 
 

@@ -2,7 +2,7 @@
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
 metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
-with a decision of `harness.measure.timing` that allows it. Whatever is missing, unfinished, not finite or exploratory
+with a decision of `harness.measure.decision` that allows it. Whatever is missing, unfinished, not finite or exploratory
 leads to another verdict, with the command that would settle it.
 """
 
@@ -252,7 +252,7 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
 
 
 def _ratios(row: Row) -> dict[str, Any]:
-    """The metrics beside the speedup that follow from the row's samples."""
+    """The metrics, apart from the speedup, that follow from the row's samples."""
     return (row["timing"] or {}).get("ratios") or {}
 
 

@@ -104,9 +104,9 @@ def _disturbed(rows: Sequence[Row]) -> list[str]:
     """What disturbed the timing of which cells, one line for each distinct text."""
     cells: dict[str, list[str]] = {}
     for row in rows:
-        if said := (row["timing"] or {}).get("disturbed"):
-            cells.setdefault(said, []).append(row["cell"])
-    return [f"Disturbed: {said} ({'; '.join(names)})." for said, names in cells.items()]
+        if reason := (row["timing"] or {}).get("disturbed"):
+            cells.setdefault(reason, []).append(row["cell"])
+    return [f"Disturbed: {reason} ({'; '.join(names)})." for reason, names in cells.items()]
 
 
 def _fitted_once(rows: Sequence[Row]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The recipe's figure: measured curves with their intervals, the paper's points beside them; or stacked bars."""
+"""The recipe's figure: measured curves with their intervals, the paper's points with them; or stacked bars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "os^Dv<>P*X"
-LEGEND = 8  # curves named within the axes; more are named beside them
+LEGEND = 8  # curves named within the axes; more are named outside
 DECADES = 100  # an x axis over so large a ratio is logarithmic
 
 
@@ -76,14 +76,14 @@ def _curves(
     if not curves:
         return None
     printed = {(number.row, number.column) for number in published.numbers}
-    beside = {name: labels for name, labels in places(cells).items() if labels in printed}
-    theirs = _parts([column for _, column in beside.values()], x)
+    paired = {name: labels for name, labels in places(cells).items() if labels in printed}
+    theirs = _parts([column for _, column in paired.values()], x)
     parts = _parts([row["column"] for row in rows], x)
-    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one beside it
+    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one next to it
     for row in rows:
         name = _name(row["row"], row["column"], parts)
-        if name in curves and row["cell"] in beside:
-            measured.setdefault(_name(*beside[row["cell"]], theirs), name)
+        if name in curves and row["cell"] in paired:
+            measured.setdefault(_name(*paired[row["cell"]], theirs), name)
     axes = among(rows, x), among(rows, y)
     same_axes = comparable(axes[1], scale in recipe.data_of_paper)
     papers = published_curves(published, *axes, theirs)
@@ -119,8 +119,8 @@ def published_curves(published: Published, x: Metric, y: Metric, parts: frozense
             continue
         at = _in_label(number.column, x.name)
         if at is None:
-            beside = published.lookup(number.row, number.column, x)
-            at = beside.as_measured(x) if beside else None
+            printed_at = published.lookup(number.row, number.column, x)
+            at = printed_at.as_measured(x) if printed_at else None
         if at is not None:
             name = _name(number.row, number.column, parts)
             curves.setdefault(name, []).append(Point(at, value))
@@ -166,7 +166,7 @@ def _draw(
     recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], curves: Curves, references: dict[str, float],
     papers: Curves, measured: dict[str, str], same_axes: bool, machine: str,
 ) -> Figure:  # fmt: skip
-    """One panel; two beside each other, with values of their own, where the paper's are of other data."""
+    """One panel; two next to each other, with values of their own, where the paper's are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

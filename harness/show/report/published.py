@@ -76,7 +76,7 @@ class Published:
 
 
 def places(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
-    """A cell's name -> row and column of the published cell that it stands beside."""
+    """A cell's name -> row and column of the published cell next to which it stands."""
     return {cell.name: cell.published or (cell.row, cell.column) for cell in cells}
 
 

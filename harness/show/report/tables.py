@@ -1,4 +1,4 @@
-"""Rows, a recipe and published numbers -> one table: measured beside published, with what a reader must know of both.
+"""Rows, a recipe and published numbers -> one table: measured next to published, with what a reader must know of both.
 
 `build` makes the table as plain text cells and as records for a CSV; `harness.show.report.render` prints and writes it.
 """
@@ -68,7 +68,7 @@ def build(
 
     rows: oldest first, of any recipe, scale and machine; the newest of each cell at this scale counts. cells: what
     the recipe expands to; those without a row are shown as not run, and they say which published cell a row stands
-    beside. machine: whose rows the report is about
+    next to. machine: whose rows the report is about
     (`environment.machine_id`), by default that of the newest row; rows of other machines follow apart.
     """
     names = [cell.name for cell in cells]
@@ -106,7 +106,7 @@ class _Layout:
         self.data_of_paper = scale in recipe.data_of_paper
         good = [row for row in rows if row["status"] == "ok"]
         self.names = [name for name in recipe.metrics or _default_columns(good) if name not in COLUMNS]
-        self.numbers = (*self.names, SPEEDUP, LATENCY)  # beside which published ones may stand
+        self.numbers = (*self.names, SPEEDUP, LATENCY)  # next to which published ones may stand
         self.metrics = {name: among(good, name) for name in (*self.names, *COLUMNS)}
         self.cells: dict[tuple[str, str, str], list[Row]] = {}
         for row in good:
@@ -120,17 +120,17 @@ class _Layout:
         self.hot, self.paired, self.fitted = (
             any(row["metrics"].get(name) is not None for row in good) for name in (HOT, BASELINE_LATENCY, FIT)
         )
-        beside = places(cells)
-        self.beside = {
+        labels = places(cells)
+        self.printed = {
             (row["cell"], name): found
             for row in good
-            if row["cell"] in beside
+            if row["cell"] in labels
             if all(row["facts"].get(fact) == value for fact, value in recipe.published_where.items())
             for name in self.numbers
-            if value_of(row, name) is not None and (found := published.lookup(*beside[row["cell"]], self.metrics[name]))
+            if value_of(row, name) is not None and (found := published.lookup(*labels[row["cell"]], self.metrics[name]))
         }
-        self.with_paper = {name for _, name in self.beside}
-        self.used = list(dict.fromkeys(self.beside.values()))
+        self.with_paper = {name for _, name in self.printed}
+        self.used = list(dict.fromkeys(self.printed.values()))
         settings = {setting for row in good if (setting := self._settings(row))}
         self.one_setting = settings.pop() if len(settings) == 1 else ""
         self.header = self._header()
@@ -149,7 +149,7 @@ class _Layout:
             names += [self.metrics[BASELINE_LATENCY].label] if self.paired else []
             names += ["items"]
         names += [self.metrics[FIT].label] if self.fitted else []
-        names += [SETTING] if self.beside and not self.one_setting else []
+        names += [SETTING] if self.printed and not self.one_setting else []
         return names if len(names) > 2 else [*names, "status"]
 
     def _heading(self, name: str) -> str:
@@ -180,7 +180,7 @@ class _Layout:
             cells += [_measured(row, BASELINE_LATENCY)] if self.paired else []
             cells += [_items(row)]
         cells += [_measured(row, FIT)] if self.fitted else []
-        cells += [self._settings(row)] if self.beside and not self.one_setting else []
+        cells += [self._settings(row)] if self.printed and not self.one_setting else []
         return cells if len(cells) > 2 else [*cells, row["status"]]
 
     def blank(self, row: str, column: str, status: str) -> list[str]:
@@ -202,10 +202,10 @@ class _Layout:
         return cell or str(baseline["method"]) + (f" ({', '.join(differing[:3])})" if differing else "")
 
     def _paper(self, row: Row, name: str) -> list[str]:
-        """The published number beside a measured one, with the ratio where it means something."""
+        """The published number next to a measured one, with the ratio where it means something."""
         if name not in self.with_paper:
             return []
-        found = self.beside.get((row["cell"], name))
+        found = self.printed.get((row["cell"], name))
         if found is None:
             return [NOTHING]
         value = found.as_measured(self.metrics[name])
@@ -220,8 +220,8 @@ class _Layout:
         return measured / value if comparable(metric, self.data_of_paper) and measured is not None and value else None
 
     def _settings(self, row: Row) -> str:
-        """Table and labels of the published numbers beside a row, as far as its own labels are others."""
-        found = [n for name in self.numbers if (n := self.beside.get((row["cell"], name)))]
+        """Table and labels of the published numbers next to a row, as far as its own labels are others."""
+        found = [n for name in self.numbers if (n := self.printed.get((row["cell"], name)))]
         return "; ".join(dict.fromkeys(_where(n, row) for n in found))
 
     def unmatched(self) -> list[list[str]]:
@@ -233,7 +233,7 @@ class _Layout:
         ]
 
     def record(self, row: Row) -> dict[str, Any]:
-        """One CSV record: labels, status and every number of the row, intervals and published numbers beside them."""
+        """One CSV record: labels, status and every number of the row, intervals and published numbers next to them."""
         timing = row["timing"] or {}
         record: dict[str, Any] = {
             "recipe": row["recipe"], "scale": row["scale"], "row": row["row"], "column": row["column"],
@@ -247,7 +247,7 @@ class _Layout:
             record[name] = value
             if interval := interval_of(row, name):
                 record[f"{name}_low"], record[f"{name}_high"] = interval
-            if found := self.beside.get((row["cell"], name)):
+            if found := self.printed.get((row["cell"], name)):
                 record[f"{name}_published"] = found.as_measured(of(row, name))
                 record[f"{name}_published_setting"] = f"{found.table}: {found.row}, {found.column}"
                 record[f"{name}_ratio"] = self._ratio(row, name, found)
@@ -255,7 +255,7 @@ class _Layout:
 
 
 def _where(number: Number, row: Row) -> str:
-    """`Figure 3, WikiText-103` for `WikiText-103 / FoSS=0` beside a row `FoSS=0`."""
+    """`Figure 3, WikiText-103` for `WikiText-103 / FoSS=0` next to a row `FoSS=0`."""
     column = number.column.removesuffix(row["column"]).removesuffix(" / ")
     parts = [number.table, "" if number.row == row["row"] else number.row, column]
     return ", ".join(part for part in parts if part)

@@ -2,22 +2,19 @@
 
 import copy
 import json
-import os
 from dataclasses import asdict
 from statistics import median
 
 import pytest
-from rich.console import Console
 
 from harness.contracts.ratios import value
-from harness.display import Display
 from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.drivers import DRIVERS
-from harness.measure.runner import Runner
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.show.report.claims import verdicts
+from tests.harness import running
 
 RECIPE = """
 name: toy
@@ -37,11 +34,6 @@ claims:
 """
 
 
-class Nowhere:
-    def row(self, row):
-        pass
-
-
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """Whatever else this machine does, its load is not what these tests are about."""
@@ -53,7 +45,7 @@ def parsed(processes, params):
 
 
 def outcomes(registry, rows, scale="small", **params):
-    """What is said of each claim: the outcome and the reason."""
+    """The outcome and the reason of each claim."""
     loaded = parsed(6, params)
     judged = verdicts(loaded, scale, expansion.expand(loaded, scale, registry), rows).claims
     return [verdict.outcome for verdict in judged], [verdict.detail for verdict in judged]
@@ -62,8 +54,7 @@ def outcomes(registry, rows, scale="small", **params):
 def run(registry, folder, processes=6, scale="small", fresh=False, **params):
     """The row of one run."""
     found = expansion.expand(parsed(processes, params), scale, registry)
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        return Runner(folder, "cpu", registry, display, Nowhere(), fresh=fresh).run(found).rows[0]
+    return running.run(registry, folder, found, fresh=fresh).rows[0]
 
 
 def seconds(process, side):
@@ -100,8 +91,8 @@ def test_six_processes_of_four_pairs_support_a_claim(toys, tmp_path):
     assert outcomes(toys, [near])[0] == ["no difference shown", "does not hold", "no difference shown", "holds"]
     old = copy.deepcopy(row)
     old["timing"] = None  # measured in one process, with an interval over items
-    said, reasons = outcomes(toys, [old])
-    assert said == ["not settled"] * 4 and all("not timed" in reason for reason in reasons)
+    found, reasons = outcomes(toys, [old])
+    assert found == ["not settled"] * 4 and all("not timed" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(("scale", "decision"), [("mini", "exploratory"), ("small", "no claim")])
@@ -109,8 +100,8 @@ def test_one_process_settles_nothing(toys, tmp_path, scale, decision):
     row = run(toys, tmp_path, processes=1, scale=scale)
     assert row["timing"]["decision"] == decision and "1 process(es) x 4 pairs are too few" in row["timing"]["reason"]
     assert row["metrics"]["gain"] > 1 and "gain" not in row["intervals"]
-    said, reasons = outcomes(toys, [row], scale)
-    assert said == ["not settled"] * 4 and all(decision in reason for reason in reasons)
+    found, reasons = outcomes(toys, [row], scale)
+    assert found == ["not settled"] * 4 and all(decision in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(("cheat", "reason"), [("wrong", "timed answers' exact_match"), ("remembers", "remember")])
@@ -124,11 +115,11 @@ def test_an_edited_row_is_refused(toys, tmp_path):
     row = run(toys, tmp_path)
     file = tmp_path / "rows.jsonl"
     edits = {"gain": 1.1 * row["metrics"]["gain"], "saved_share": 0.95, "interval of gain": [1.99, 2.01]}
-    for said, new in edits.items():
+    for name, new in edits.items():
         edited = copy.deepcopy(row)
-        edited["intervals" if "interval" in said else "metrics"][said.removeprefix("interval of ")] = new
+        edited["intervals" if "interval" in name else "metrics"][name.removeprefix("interval of ")] = new
         file.write_text(json.dumps(edited) + "\n")
-        with pytest.raises(RequestError, match=rf"{said} of waiting do not follow from the row's samples"):
+        with pytest.raises(RequestError, match=rf"{name} of waiting do not follow from the row's samples"):
             RowStore(file).rows()
     edited = copy.deepcopy(row)
     edited["timing"]["processes"][0]["sums"]["ideal"] *= 10
@@ -155,8 +146,7 @@ def test_an_analysis_that_times_nothing_has_no_timing_processes(toys, tmp_path):
     loaded = parsed(6, {}).model_copy(update={"cells": [counting], "claims": []})
     found = expansion.expand(loaded, "small", toys)
     assert [cell.timed for cell in found] == [False]
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        row = Runner(tmp_path, "cpu", toys, display, Nowhere()).run(found).rows[0]
+    row = running.run(toys, tmp_path, found).rows[0]
     assert row["metrics"] == {"prompts": 12} and row["timing"] is None
 
 

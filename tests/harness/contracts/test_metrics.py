@@ -1,33 +1,26 @@
 """What a metric is follows from its declaration: from the task's or method's class through the row into the reports."""
 
 import os
-import re
 from dataclasses import asdict
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from rich.console import Console
 
 from harness.contracts.metrics import Metric, described
 from harness.contracts.ratios import value
 from harness.contracts.rows import new_row
-from harness.contracts.tasks import Measure
-from harness.display import Display
 from harness.measure import own_metrics
 from harness.measure.evidence import altered, state
 from harness.measure.own_metrics import OWN
 from harness.measure.records import qualities
-from harness.measure.runner import Runner, _headline
+from harness.measure.runner import _headline
 from harness.measure.store import RowStore, migrate
-from harness.plan import expansion, recipe, registry
+from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing
-from harness.progress import Progress
 from harness.show.report import claims, render, tables
 from harness.show.report.published import Published
 from methods.knnlm.scorer import KnnLm
+from tests.harness import running
 
 # ------------------------------------------------------------ descriptions
 
@@ -251,14 +244,6 @@ cells:
 """
 
 
-class Nowhere:
-    def row(self, row):
-        pass
-
-    def finished(self, row):
-        pass
-
-
 @pytest.fixture
 def plugged(toys, tmp_path, monkeypatch):
     """Run cells on a plug-in package whose task labels its perplexity as given; give rows, and the table over them."""
@@ -274,15 +259,14 @@ def plugged(toys, tmp_path, monkeypatch):
         loaded = recipe.parse(RECIPE.format(task=task, metrics=metrics, cells=lines), "toy.yaml")
         found = type(toys)()
         planned = expansion.expand(loaded, "mini", found)
-        with Display(Console(file=open(os.devnull, "w")), "toy", len(planned)) as display:
-            result = Runner(tmp_path / "run", "cpu", found, display, Nowhere()).run(planned)
+        result = running.run(found, tmp_path / "run", planned)
         assert [row["status"] for row in result.rows] == ["ok"] * len(planned), [row["error"] for row in result.rows]
         return result.rows, tables.build(loaded, "mini", result.rows, Published([]), cells=planned)
 
     return run
 
 
-TOLD = "  - {row: a, method: told, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}"
+TOLD = "  - {row: a, method: told}"
 
 
 def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit_shows(plugged, tmp_path):
@@ -317,26 +301,3 @@ def test_analyses_declare_as_methods_do(plugged):
     (told, plain), table = plugged("plain-text", lines, metrics="length")
     assert table.header[2] == "length of the text (tokens)"
     assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}
-
-
-def test_the_documentation_s_examples_declare_what_they_measure():
-    page = (Path(__file__).parents[3] / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
-    examples = {"__name__": "example"}
-    try:
-        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-            exec(block.replace("            ...\n", "            log_probs = []\n"), examples)
-    finally:
-        for key in [
-            k for k, (entry, _) in registry._declared_at_run_time.items() if entry.target.startswith("example:")
-        ]:
-            del registry._declared_at_run_time[key]
-    assert [metric.name for metric in examples["CacheLm"].measures] == ["counts_bytes"]
-
-    class Values:
-        values = {}  # noqa: RUF012 - as `Artifacts` has it
-
-    stream = np.asarray([1, 2, 3, 1, 2])
-    setting = SimpleNamespace(reference=[stream], evaluation=[stream[:3]])
-    found = examples["seen_tokens"](setting, Values, Progress(quiet=True))
-    assert found == {"seen_share": Measure(1.0)} and Values.values["ngrams"] == 3
-    assert {metric.name for metric in examples["seen_tokens"].measures} == {"seen_share", "ngrams"}

@@ -1,15 +1,12 @@
 """Toys that only look fast get no claim, through the whole path from recipe to row."""
 
 import json
-import os
 
 import pytest
-from rich.console import Console
 
-from harness.display import Display
-from harness.measure.runner import Runner
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
+from tests.harness import running
 
 RECIPE = """
 name: toy
@@ -24,22 +21,13 @@ cells:
 """
 
 
-class Nowhere:
-    def row(self, row):
-        pass
-
-    def finished(self, row):
-        pass
-
-
 def run(registry, folder, task, line):
     found = expansion.expand(recipe.parse(RECIPE.format(task=task, line=line), "toy.yaml"), "small", registry)
-    with Display(Console(file=open(os.devnull, "w")), "toy", 1) as display:
-        return Runner(folder, "cpu", registry, display, Nowhere()).run(found).rows[0]
+    return running.run(registry, folder, found).rows[0]
 
 
 def against(method, baseline):
-    return f"{{row: a, method: {method}, speed_baseline: {baseline}, fidelity_baseline: {baseline}}}"
+    return f"{{row: a, method: {method}, speed_baseline: {baseline}}}"
 
 
 def test_a_method_that_remembers_answers_gains_nothing_and_is_found_out(toys, tmp_path):
@@ -74,7 +62,7 @@ def test_scores_that_cannot_be_are_refused(toys, tmp_path, value):
     line = f"{{row: a, method: toy-certain, params: {{value: '{value}'}}, speed_baseline: toy-uniform}}"
     row = run(toys, tmp_path, "toy-text", line)
     assert row["status"] == "failed"
-    assert "Certain gives a log-probability" in row["error"]["message"]
+    assert "method toy-certain gives a log-probability" in row["error"]["message"]
     assert row["timing"] is None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.measure import statistics
-from harness.measure.timing import LEAST, decide
+from harness.measure.decision import LEAST, decide
 from tests.harness.measure.simulated_timing import KINDS, Machine
 
 RUNS = 300

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.contracts import Decoded, OutputLayer, TokenScores, TopK, Trace
+from harness.contracts import Decoded, OutputLayer, TokenScores, TokenScoring, TopK, Trace
 from harness.contracts.tasks import SoftmaxSetting
 from harness.errors import RequestError
 from harness.measure.drivers import DRIVERS
 from harness.measure.phases import NoPhases
+from harness.plan import registry
 
 
 def essence(contract, answers):
@@ -94,6 +95,18 @@ def test_a_method_that_skips_a_token_is_refused():
         DRIVERS["token-scoring"].answer(Short(), setting, [np.arange(5)], None)
     with pytest.raises(RequestError, match="Short answered 1 of 2 streams"):
         DRIVERS["token-scoring"].answer(Short(), setting, [np.arange(4)] * 2, None)
+
+
+def test_a_complaint_names_a_registered_method(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    @registry.method("too-short", contract="token-scoring")
+    class Short(TokenScoring):
+        def score(self, model, streams, phases, shared=None):
+            return []
+
+    with pytest.raises(RequestError, match=r"^method too-short answered 0 of 1 streams"):
+        DRIVERS["token-scoring"].answer(Short(), SimpleNamespace(model=None), [np.arange(3)], NoPhases())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The environment record names what voids a speed claim, and nothing that names the machine's owner."""
+"""The environment record names what rules out a speed claim, and nothing that names the machine's owner."""
 
 import copy
 import json

@@ -1,6 +1,7 @@
 """A step that hangs, dies or leaves children behind becomes an outcome and takes nothing with it."""
 
 import os
+import re
 import time
 
 import pytest
@@ -128,7 +129,9 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_run(step, tmp_path):
 def test_a_row_keeps_the_end_of_the_log(step):
     outcome = step("talking")
     assert (outcome.status, outcome.exit_code) == ("failed", 1)
-    assert outcome.error == "ZeroDivisionError: the last line"
+    line = STEPS.splitlines().index('    raise ZeroDivisionError("the last line")') + 1
+    assert re.fullmatch(rf"ZeroDivisionError: the last line \(\S*plugin/steps/__init__\.py:{line}\)", outcome.error)
+    assert "the beginning" in outcome.log_file.read_text()
     assert len(outcome.log) <= TAIL and "the beginning" not in outcome.log and "Traceback" in outcome.log
 
 

@@ -1,4 +1,4 @@
-"""What others do while a sample is taken is seen, and said when it matters."""
+"""What others do while a sample is taken is seen, and reported when it matters."""
 
 import subprocess
 import sys

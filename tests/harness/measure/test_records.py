@@ -1,4 +1,4 @@
-"""What the answers of the timed calls are found wanting in."""
+"""Why the answers of the timed calls are not as close as demanded."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def outputs(*sequences):
     return {"ids": np.concatenate([np.asarray(s) for s in sequences]), "offsets": np.cumsum([0, *lengths])}
 
 
-def wanting(folder, driver, demand, processes, counted=None):
+def faults(folder, driver, demand, processes, counted=None):
     files = [kept(folder, number, ours, theirs) for number, (ours, theirs) in enumerate(processes)]
     return fidelity_of_timed(driver, demand, files, [{"fidelity": one} for one in counted or [{}] * len(files)])
 
@@ -33,16 +33,16 @@ def test_a_process_that_cannot_count_its_differences_leaves_the_question_to_the_
     same, other = outputs([1, 2], [3]), outputs([7, 7], [8])
     processes = [(same, same)] + [(other, same)] * 9
     counted = [{"wide_differences": 0.0}] + [{}] * 9
-    (reason,) = wanting(tmp_path, DECODING, NO_WIDE, processes, counted)
+    (reason,) = faults(tmp_path, DECODING, NO_WIDE, processes, counted)
     assert "exact_match of 0.1 is not at least 0.98" in reason
 
 
 def test_counts_of_all_processes_are_added(tmp_path):
     same = outputs([1, 2], [3])
     counted = [{"wide_differences": 0.0}] * 9 + [{"wide_differences": 1.0}]
-    (reason,) = wanting(tmp_path, DECODING, NO_WIDE, [(same, same)] * 10, counted)
+    (reason,) = faults(tmp_path, DECODING, NO_WIDE, [(same, same)] * 10, counted)
     assert "wide_differences of 1 is not at most 0" in reason
-    assert wanting(tmp_path, DECODING, NO_WIDE, [(same, same)] * 10, [{"wide_differences": 0.0}] * 10) == []
+    assert faults(tmp_path, DECODING, NO_WIDE, [(same, same)] * 10, [{"wide_differences": 0.0}] * 10) == []
 
 
 @pytest.mark.parametrize(("missing", "fails"), [(0, False), (2, True)])
@@ -50,7 +50,7 @@ def test_a_word_without_probability_makes_the_perplexity_infinite_and_the_demand
     theirs = np.full(600, -3.0)
     ours = theirs.copy()
     ours[:missing] = -np.inf
-    found = wanting(tmp_path, SOFTMAX, None, [({"log_probs": ours}, {"log_probs": theirs})] * 3)
+    found = faults(tmp_path, SOFTMAX, None, [({"log_probs": ours}, {"log_probs": theirs})] * 3)
     assert bool(found) == fails
 
 
@@ -59,5 +59,5 @@ def test_few_tokens_of_noisy_perplexity_do_not_fail_a_bound_that_they_cannot_tel
     theirs = rng.normal(-4.5, 2.0, 768)
     near = theirs + rng.normal(0.0, 0.3, 768)
     far = theirs - 1.0
-    assert wanting(tmp_path, SCORING, None, [({"log_probs": near}, {"log_probs": theirs})]) == []
-    assert wanting(tmp_path, SCORING, None, [({"log_probs": far}, {"log_probs": theirs})])
+    assert faults(tmp_path, SCORING, None, [({"log_probs": near}, {"log_probs": theirs})]) == []
+    assert faults(tmp_path, SCORING, None, [({"log_probs": far}, {"log_probs": theirs})])

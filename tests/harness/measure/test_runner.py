@@ -9,13 +9,12 @@ import sys
 import time
 
 import pytest
-from rich.console import Console
 
-from harness.display import Display
 from harness.errors import RequestError
-from harness.measure.runner import Runner, only_run_in
+from harness.measure.runner import only_run_in
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
+from tests.harness import running
 
 RECIPE = """
 name: toy
@@ -29,25 +28,11 @@ cells:
 """
 
 
-class Heard:
-    def __init__(self):
-        self.rows = []
-        self.known = []
-
-    def row(self, row):
-        self.rows.append(row)
-
-    def finished(self, row):
-        self.known.append(row)
-
-
 def run(registry, folder, task, lines, timeout=60.0, fresh=False):
     loaded = recipe.parse(RECIPE.format(task=task, cells=lines, timeout=timeout), "toy.yaml")
     found = expansion.expand(loaded, "mini", registry)
-    heard = Heard()
-    with Display(Console(file=open(os.devnull, "w")), "toy", len(found)) as display:
-        result = Runner(folder, "cpu", registry, display, heard, fresh=fresh).run(found)
-    return result, heard
+    heard = running.Heard()
+    return running.run(registry, folder, found, heard, fresh=fresh), heard
 
 
 def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
@@ -165,15 +150,8 @@ def test_a_hanging_cell_times_out(toys, tmp_path):
 
 
 def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
-    loaded = recipe.parse(
-        RECIPE.format(task="toy-text", timeout=9, cells="  - {row: a, method: toy-uniform, task: {missing: true}}"), "t"
-    )
-    found = expansion.expand(loaded, "mini", toys)
-    with (
-        Display(Console(file=open(os.devnull, "w")), "toy", 1) as display,
-        pytest.raises(RequestError, match="no data"),
-    ):
-        Runner(tmp_path, "cpu", toys, display, Heard()).run(found)
+    with pytest.raises(RequestError, match="no data"):
+        run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform, task: {missing: true}}")
 
 
 def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path):

@@ -123,6 +123,15 @@ def test_an_edited_row_is_refused_by_name(store):
         store.rows()
 
 
+def test_a_row_s_samples_are_looked_through_once_however_often_it_is_read(store, monkeypatch):
+    checked = []
+    monkeypatch.setattr("harness.measure.store.altered", lambda row: checked.append(row["row"]) or [])
+    for name in ("LM", "kNN-LM"):
+        store.append(with_samples(row(name), 2.0))
+        assert store.rows() == store.rows()
+    assert checked == ["LM", "kNN-LM"]
+
+
 def test_a_speedup_without_samples_is_refused(store):
     store.append(row(metrics={"speedup": 9.0}, speed_baseline={"method": "lm", "params": {}}))
     with pytest.raises(RequestError, match="speedup of LM do not follow"):

@@ -6,8 +6,9 @@ import time
 import numpy as np
 import pytest
 
+from harness.measure.decision import decide, of_row
 from harness.measure.quiet import Watch
-from harness.measure.timing import MOST_TIMES, ProcessSample, Side, decide, measure, of_row, summed
+from harness.measure.timing import MOST_TIMES, ProcessSample, Side, measure, summed
 
 
 def process(ratio, pairs=4, noise=1.0, base=1e9, count=30, repeat=1.0, number=0):

@@ -97,7 +97,7 @@ def stated(spec):
 
 
 def literals(label):
-    """What a label says beside its placeholders."""
+    """What a label says apart from its placeholders."""
     return [text for text, *_ in string.Formatter().parse(label)]
 
 
@@ -151,8 +151,8 @@ def test_no_row_bears_the_name_of_a_model_that_did_not_run():
     for (name, scale), found in CELLS.items():
         for cell in found:
             model = str(cell.task.params.get("model", "")).casefold()
-            said = [p for p in papers if re.search(rf"\b{p}\b", cell.name.casefold())]
-            assert all(p in model for p in said), (name, scale, cell.name)
+            named = [p for p in papers if re.search(rf"\b{p}\b", cell.name.casefold())]
+            assert all(p in model for p in named), (name, scale, cell.name)
 
 
 def test_small_and_paper_take_ten_processes_and_three_pairs_and_mini_one_process():

@@ -1,17 +1,39 @@
 """Parameters of methods and tasks: public names, types, and the nearest name for a wrong one."""
 
+import math
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
 from harness.errors import RequestError
-from harness.plan.parameters import declared, group, instantiate, parse_overrides, private, public, validate
+from harness.plan.parameters import declared, group, instantiate, parse_overrides, public, validate
+from harness.plan.registry import private
 
 
 class Method:
-    def __init__(self, *, lambda_: float = 0.25, k: int = 8, index: Literal["flat", "ivf"] = "flat", path: str = ""):
+    def __init__(
+        self,
+        *,
+        lambda_: float = 0.25,
+        k: Annotated[int, Field(ge=1)] = 8,
+        index: Literal["flat", "ivf", "hnsw"] = "flat",
+        path: str = "",
+        flag: bool = False,
+        share: Annotated[float, Field(le=1)] | None = None,
+        layer: Annotated[int | None, Field(lt=8)] = None,
+        size: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto",
+        sizes: Annotated[list[int], Field(min_length=1)] = [1],  # noqa: B006 - never changed
+    ):
         self.weight, self.k = lambda_, k
+
+
+DEFAULTS = {
+    "lambda": 0.25, "k": 8, "index": "flat", "path": "", "flag": False, "share": None, "layer": None, "size": "auto",
+    "sizes": [1],
+}  # fmt: skip
 
 
 class Demanding:
@@ -22,11 +44,11 @@ class Demanding:
 def test_a_name_that_is_a_python_keyword_loses_its_underscore_and_gets_it_back():
     assert [public(name) for name in ("lambda_", "k", "k_", "_")] == ["lambda", "k", "k_", "_"]
     assert [private(name) for name in ("lambda", "k")] == ["lambda_", "k"]
-    assert list(declared(Method)) == ["lambda", "k", "index", "path"]
+    assert list(declared(Method)) == list(DEFAULTS)
 
 
 def test_defaults_fill_what_was_not_given():
-    assert validate(Method, {"lambda": 0.5}, "method m") == {"lambda": 0.5, "k": 8, "index": "flat", "path": ""}
+    assert validate(Method, {"lambda": 0.5}, "method m") == DEFAULTS | {"lambda": 0.5}
 
 
 def test_functions_are_read_like_classes():
@@ -80,7 +102,7 @@ def test_only_the_types_of_parameters_are_read(tmp_path, monkeypatch, name):
     target = getattr(checked_only, name)
     assert validate(target, {"k": 2}, "method m")["k"] == 2
     for parameter in declared(target):
-        with pytest.raises(RequestError, match=f"parameter '{parameter}' of method m: .*integer"):
+        with pytest.raises(RequestError, match=f"parameter '{parameter}' of method m .*integer"):
             validate(target, {parameter: "2"}, "method m")
 
 
@@ -102,20 +124,44 @@ def test_a_written_init_has_the_say_over_inherited_annotations():
     [
         ({"lamda": 1.0}, "unknown parameter 'lamda' in method m: did you mean 'lambda'"),
         ({"lambda_": 1.0}, "unknown parameter 'lambda_' in method m: did you mean 'lambda'"),
-        ({"lambda": "high"}, r"parameter 'lambda' of method m: .*number.*given: 'high'"),
-        ({"k": 1.5}, "parameter 'k' of method m: .*integer"),
-        ({"index": "pq"}, "parameter 'index' of method m: .*'flat' or 'ivf'"),
-        ({"path": None}, "parameter 'path' of method m: .*string"),
+        ({"lambda": "high"}, "parameter 'lambda' of method m should be a number (given: 'high')"),
+        ({"lambda": math.nan}, "parameter 'lambda' of method m should be a finite number (given: nan)"),
+        ({"k": 1.5}, "parameter 'k' of method m should be an integer (given: 1.5)"),
+        ({"k": 0}, "parameter 'k' of method m should be at least 1 (given: 0)"),
+        ({"index": "pq"}, "parameter 'index' of method m should be 'flat', 'ivf' or 'hnsw' (given: 'pq')"),
+        ({"path": None}, "parameter 'path' of method m should be a string (given: None)"),
+        ({"flag": 1}, "parameter 'flag' of method m should be true or false (given: 1)"),
+        ({"share": 1.5}, "parameter 'share' of method m should be at most 1 or null (given: 1.5)"),
+        ({"share": "x"}, "parameter 'share' of method m should be a number or null (given: 'x')"),
+        ({"size": 0}, "parameter 'size' of method m should be above 0 or 'auto' (given: 0)"),
+        ({"layer": 9}, "parameter 'layer' of method m should be below 8 or null (given: 9)"),
+        ({"sizes": [1, "a"]}, "item 1 of parameter 'sizes' of method m should be an integer (given: 'a')"),
+        ({"sizes": []}, "parameter 'sizes' of method m: List should have at least 1 item after validation, not 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_public_name(given, message):
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
         validate(Method, given, "method m")
+
+
+def test_a_positional_parameter_is_refused_with_the_remedy():
+    class Positional:
+        def __init__(self, k: int = 3) -> None: ...
+
+    @dataclass
+    class Fields:
+        k: int = 3
+
+    def analysis(setting, artifacts, progress, n: int = 2): ...
+
+    for target, remedy in ((Positional, "write `*, ` before it"), (Fields, "kw_only=True"), (analysis, "write `*, `")):
+        with pytest.raises(RequestError, match=f"parameter '[kn]' of .* is positional: .*{re.escape(remedy)}"):
+            validate(target, {}, "method m")
 
 
 def test_an_integer_is_a_number_and_a_missing_value_is_named():
     assert validate(Method, {"lambda": 1}, "method m")["lambda"] == 1.0
-    with pytest.raises(RequestError, match="parameter 'model' of method d: Field required"):
+    with pytest.raises(RequestError, match="parameter 'model' of method d is missing: give it a value"):
         validate(Demanding, {}, "method d")
 
 

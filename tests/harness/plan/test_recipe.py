@@ -130,8 +130,9 @@ def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toy
 
 def test_yaml_in_which_one_key_replaces_another_is_refused():
     merged = TEXT.replace("  - {row: uniform,", "  - &first {row: uniform,") + "  - {<<: *first, row: again}\n"
-    for text in (merged, TEXT + "title: another\n"):
-        with pytest.raises(RequestError, match="is given twice, here or by a merge"):
+    both = merged.replace("{<<: *first, row: again}", "{<<: [*first, {row: again}]}")
+    for text, line in ((merged, 17), (both, 17), (TEXT + "title: another\n", 17)):
+        with pytest.raises(RequestError, match=rf"toy\.yaml line {line}: '(row|title)' is given twice, here or by a"):
             recipe.parse(text, "toy.yaml")
     added = recipe.parse(merged.replace("row: again", "column: again"), "toy.yaml")
     assert (added.cells[-1].row, added.cells[-1].column) == ("uniform", "again")
@@ -154,7 +155,11 @@ def test_two_cells_with_the_same_labels_are_refused(toys):
         ("toy-unigram\n    sweep", "toy-unigrm\n    sweep", "unknown method 'toy-unigrm'.*did you mean 'toy-unigram'"),
         ("name: toy-text", "name: toy-txt", "unknown task 'toy-txt'.*did you mean 'toy-text'"),
         ("pause: [0, 0.5]", "paus: [0, 0.5]", "unknown parameter 'paus'.*did you mean 'pause'"),
-        ("pause: [0, 0.5]", "pause: [0, fast]", "parameter 'pause' of method toy-unigram: .*number.*'fast'"),
+        (
+            "pause: [0, 0.5]",
+            "pause: [0, fast]",
+            "parameter 'pause' of method toy-unigram should be a number .given: 'fast'",
+        ),
         ("tokens: 1000", "tokens: many", "parameter 'tokens' of task toy-text"),
         ("method: toy-uniform}", "method: toy-greedy}", "toy-greedy is a sequence-decoding method"),
         ("  - {row: uniform, method: toy-uniform}", "  - {row: uniform}", "give either `method` or `analysis`"),
@@ -172,8 +177,10 @@ def test_mistakes_name_their_place(toys, old, new, message):
     [
         ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
         ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
-        ("processes: 2", "processes: 0", "toy"),
-        ("paper: none", "paper: [", "is not YAML"),
+        ("processes: 2", "processes: 0", r"timing\.processes of toy should be at least 1 \(given: 0\)"),
+        ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),
+        ("title: a toy\n", "", r"toy\.yaml at title is missing: give it a value"),
+        ("paper: none", "paper: [", r"toy\.yaml line \d: expected"),
     ],
 )
 def test_a_broken_file_names_file_and_key(toys, old, new, message):
@@ -222,6 +229,44 @@ def test_a_sweep_reaches_the_task_and_a_baseline_takes_over_what_it_says_it_shar
     assert [cell.task.params["tokens"] for cell in found] == [100, 200, 100, 200]
     assert [cell.speed_baseline.params["fault"] for cell in found] == ["none", "none", "error", "error"]
     assert {cell.speed_baseline.params["pause"] for cell in found} == {0.1}
+
+
+BASELINES = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+cells:
+  - {row: the exact one, method: toy-uniform}
+  - {row: usual, method: toy-unigram}
+  - {row: outputs only, method: toy-unigram, timed: false}
+  - {row: other speed, method: toy-unigram, speed_baseline: {method: toy-unigram, params: {pause: 1}}}
+  - {row: alone, method: toy-unigram, speed_baseline: null, fidelity_baseline: null}
+  - {row: of an exact one, method: toy-uniform, speed_baseline: toy-unigram}
+  - {row: a question, analysis: toy-counting}
+"""
+
+
+def test_a_cell_that_names_no_baseline_has_the_one_that_its_method_declares(toys):
+    found = expansion.expand(recipe.parse(BASELINES, "toy.yaml"), "mini", toys)
+    baselines = {cell.row: tuple(b and b.name for b in (cell.speed_baseline, cell.fidelity_baseline)) for cell in found}
+    assert baselines == {
+        "the exact one": (None, None),
+        "usual": ("toy-uniform", "toy-uniform"),
+        "outputs only": (None, "toy-uniform"),
+        "other speed": ("toy-unigram", "toy-uniform"),
+        "alone": (None, None),
+        "of an exact one": ("toy-unigram", "toy-unigram"),  # it declares none: answers are compared with those timed
+        "a question": (None, None),
+    }
+
+
+def test_a_declared_baseline_takes_over_the_parameters_that_both_have(toys):
+    cells = "  - {row: a, method: transformers-beam, params: {beam: 3}}\n"
+    head = BASELINES.partition("  - ")[0].replace("toy-text", "conll-gec")
+    (cell,) = expansion.expand(recipe.parse(head + cells, "toy.yaml"), "mini", toys)
+    assert cell.speed_baseline.name == "beam" and cell.speed_baseline.params["beam"] == 3
 
 
 def test_overrides_do_not_reach_a_swept_parameter_of_the_task(toys):

@@ -54,17 +54,25 @@ def package(tmp_path, monkeypatch):
     return write
 
 
-METHOD = '@method("{}", contract="token-scoring")\nclass M: ...\n'
+IMPORT = "from harness.plan.registry import method\n"
+METHOD = IMPORT + '@method("{}", contract="token-scoring")\nclass M: ...\n'
 FAULTS = [
     ({"a": METHOD.format("same"), "b": METHOD.format("same")}, r"two objects are called method 'same': \w+\.a:M and"),
     ({"a": METHOD.format("lm")}, r"two objects are called method 'lm': methods\.\S+ and \w+\.a:M; rename one"),
-    ({"a": 'NAME = "x"\n@method(NAME, contract="c")\nclass M: ...\n'}, r"a\.py:2: @method takes a name and literal"),
-    ({"a": '@method(3, contract="c")\nclass M: ...\n'}, r"a\.py:1: @method takes .*: 3 is not a name"),
-    ({"a": METHOD.format("x") + "def broken(:\n"}, r"a\.py:3: invalid syntax"),
+    ({"a": IMPORT + 'NAME = "x"\n@method(NAME)\nclass M: ...\n'}, r"a\.py:3: @method takes a name and literal"),
+    ({"a": IMPORT + "@method(3)\nclass M: ...\n"}, r"a\.py:2: @method takes .*: 3 is not a name"),
+    ({"a": METHOD.format("x") + "def broken(:\n"}, r"a\.py:4: invalid syntax"),
+    (
+        {"a": IMPORT + '@method("x", needs=("reference text",))\nclass M: ...\n'},
+        r"a\.py:2: unknown word 'reference text' in `needs` of method x: did you mean 'reference-text'\?",
+    ),
+    ({"a": IMPORT + '@method("x", needs=("causal"))\nclass M: ...\n'}, r"a\.py:2: .*needs is a tuple: \('causal',\)"),
 ]
 
 
-@pytest.mark.parametrize(("modules", "fault"), FAULTS, ids=["twice", "taken", "computed", "number", "syntax"])
+@pytest.mark.parametrize(
+    ("modules", "fault"), FAULTS, ids=["twice", "taken", "computed", "number", "syntax", "word", "string"]
+)
 def test_a_plug_in_with_a_fault_is_left_out_with_a_warning(package, monkeypatch, modules, fault):
     faulty = package("faulty", good=METHOD.format("of-the-faulty"), **modules)
     sound = package("sound", good=METHOD.format("of-the-sound"))
@@ -75,11 +83,53 @@ def test_a_plug_in_with_a_fault_is_left_out_with_a_warning(package, monkeypatch,
     assert not {"of-the-faulty", "same", "x"} & set(names)
 
 
-@pytest.mark.parametrize(("modules", "fault"), FAULTS[::2], ids=["twice", "computed", "syntax"])
+@pytest.mark.parametrize(("modules", "fault"), FAULTS[:5:2], ids=["twice", "computed", "syntax"])
 def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch, modules, fault):
     monkeypatch.setattr(registry, "PACKAGES", (package("builtin", **modules),))
     with pytest.raises(RequestError, match=fault):
         Registry().entries  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from harness.plan import registry\n@registry.method({})\nclass M(TokenScoring): ...",
+        "from harness.plan.registry import method as m\n@m({})\nclass M(TokenScoring): ...",
+        "import harness.plan.registry\n@harness.plan.registry.method({})\nclass M(TokenScoring): ...",
+        "import harness.plan.registry as names\n@names.method({})\nclass M(TokenScoring): ...",
+        "try:\n    import nowhere\nexcept ImportError:\n    from harness.plan.registry import method\n"
+        "    @method({})\n    class M(TokenScoring): ...",
+    ],
+    ids=["module", "alias", "dotted", "module-alias", "in-a-try"],
+)
+def test_a_decorator_is_found_under_whatever_name_it_was_imported(package, monkeypatch, text):
+    head = "from harness.contracts import TokenScoring\n"
+    monkeypatch.setenv("HARNESS_PLUGINS", package("renamed", a=head + text.format('"mine", contract="token-scoring"')))
+    assert Registry().entries["method", "mine"].target == "renamed.a:M"
+
+
+def test_a_decorator_of_another_library_is_left_alone(package, monkeypatch):
+    text = 'from another import method  # of no registry\n@method("theirs", contract="token-scoring")\nclass M: ...\n'
+    monkeypatch.setenv("HARNESS_PLUGINS", package("other", a=text))
+    assert "theirs" not in Registry().names("method")
+
+
+def test_a_plug_in_that_is_no_package_or_not_there_says_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / "alone.py").write_text(METHOD.format("x"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, hint in (("alone", r"'alone' is a single file: put .*alone\.py into a folder"), ("absent", "PYTHONPATH")):
+        monkeypatch.setenv("HARNESS_PLUGINS", name)
+        with pytest.warns(UserWarning, match=hint):
+            Registry().entries  # noqa: B018
+
+
+@pytest.mark.parametrize("fault", ["undefined_name", "import nowhere_at_all", "def broken(:"])
+def test_a_module_that_cannot_be_imported_is_named_with_the_line(package, monkeypatch, fault):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+    name = package("unsound", a="import unsound.b\n" + METHOD.format("unsound"), b=f"\n{fault}\n")
+    monkeypatch.setenv("HARNESS_PLUGINS", name)
+    with pytest.raises(RequestError, match=r"method 'unsound' cannot be imported from unsound\.a: .*b\.py:2"):
+        Registry().resolve("method", "unsound")
 
 
 def test_a_name_declared_at_run_time_counts():

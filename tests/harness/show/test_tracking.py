@@ -14,8 +14,9 @@ from harness.errors import RequestError
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
+from harness.show.mlflow_tracker import MlflowTracker, send_unsent
 from harness.show.report.claims import Verdict, Verdicts
-from harness.show.tracking import MlflowTracker, NullTracker, open_tracker, send_unsent
+from harness.show.tracking import NullTracker, open_tracker
 from tests.harness.rows import with_samples
 
 ENVIRONMENT = environment.capture()

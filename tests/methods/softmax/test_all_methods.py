@@ -6,6 +6,7 @@ import pytest
 from harness.contracts import OutputLayer
 from harness.errors import RequestError
 from harness.measure.artifacts import CellArtifacts
+from harness.plan.parameters import instantiate, validate
 from harness.plan.registry import Registry
 
 from .conftest import EXACT, RIVALS, brute_force, fitted, precision
@@ -112,8 +113,8 @@ def test_no_probability_is_given_for_a_context_that_is_not_finite(name, world, a
 @pytest.mark.parametrize("name", ["l2s", "fgd"])
 def test_a_completion_rank_that_cannot_be_is_refused(name, world, artifacts):
     target = Registry().resolve("method", name)
-    with pytest.raises(RequestError, match="completion_rank must not be negative"):
-        target(completion_rank=-1)
+    with pytest.raises(RequestError, match=rf"'completion_rank' of method {name} should be at least 0 \(given: -1\)"):
+        validate(target, {"completion_rank": -1}, f"method {name}")
     with pytest.raises(RequestError, match="completion_rank 33 is above the layer's dimension 32"):
         method = target(**SMALL.get(name, {}), completion_rank=33)
         method.fit(world.layer, world.contexts, world.targets, artifacts)
@@ -211,30 +212,35 @@ def test_broken_training_material_is_refused_in_one_line(name, world, artifacts)
 KNOBS_THAT_CANNOT_BE = [
     ("l2s", {"clusters": 3001}, "needs at least 3001 training contexts other than zero, given 3000"),
     ("spherical-kmeans", {"clusters": 3001}, "needs at least 3001 training contexts other than zero, given 3000"),
-    ("l2s", {"budget": 0}, "budget .* must be above 0"),
-    ("spherical-kmeans", {"budget": 0}, "budget .* must be above 0"),
+    ("l2s", {"budget": 0}, "'budget' of method l2s should be above 0"),
+    ("l2s", {"clusters": 0}, "'clusters' of method l2s should be at least 1"),
+    ("l2s", {"lambda": -1}, "'lambda' of method l2s should be at least 0"),
+    ("l2s", {"completion_rank": 33}, "above the layer's dimension 32"),
+    ("spherical-kmeans", {"budget": 0}, "'budget' of method spherical-kmeans should be above 0"),
     ("l2s", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
     ("spherical-kmeans", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
-    ("greedy-mips", {"budget": 0}, "budget .* must be at least 1"),
+    ("greedy-mips", {"budget": 0}, "should be at least 1"),
     ("greedy-mips", {"budget": 501}, "budget 501 is above the vocabulary's 500 words"),
-    ("svd-softmax", {"width": 0}, "width and refined must be at least 1"),
-    ("svd-softmax", {"refined": 0}, "width and refined must be at least 1"),
+    ("svd-softmax", {"width": 0}, "should be at least 1"),
+    ("svd-softmax", {"refined": 0}, "should be at least 1"),
     ("svd-softmax", {"width": 33}, "width 33 is above the layer's dimension 32"),
-    ("adaptive-softmax", {"head": 0}, "head, .* must be at least 1"),
+    ("adaptive-softmax", {"head": 0}, "should be at least 1"),
     ("adaptive-softmax", {"head": 500}, "exceed 500 words"),
-    ("fgd", {"ef_search": 0}, "must be at least 1"),
-    ("fgd", {"neighbours": 0}, "must be at least 1"),
-    ("pca-mips", {"depth": 0}, "depth must be at least 1"),
+    ("fgd", {"ef_search": 0}, "should be at least 1"),
+    ("fgd", {"neighbours": 0}, "should be at least 1"),
+    ("fgd", {"links": 1}, "should be at least 2"),
+    ("pca-mips", {"depth": 0}, "should be at least 1"),
     ("pca-mips", {"depth": 40}, "depth 40 is too deep for 500 words"),
-    ("lsh-mips", {"bits": 0}, "bits must lie in"),
-    ("lsh-mips", {"tables": 0}, "tables be at least 1"),
+    ("lsh-mips", {"bits": 0}, "should be at least 1"),
+    ("lsh-mips", {"bits": 21}, "should be at most 20"),
+    ("lsh-mips", {"tables": 0}, "should be at least 1"),
 ]
 
 
 @pytest.mark.parametrize(("name", "parameters", "message"), KNOBS_THAT_CANNOT_BE)
 def test_a_knob_that_is_nothing_or_more_than_there_is_is_refused(name, parameters, message, world, artifacts):
     with pytest.raises(RequestError, match=message):
-        method = Registry().resolve("method", name)(**parameters)
+        method = instantiate("method", name, parameters, Registry())
         method.fit(world.layer, world.contexts, world.targets, artifacts)
 
 

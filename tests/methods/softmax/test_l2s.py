@@ -205,22 +205,6 @@ def test_completion_gives_every_word_a_probability(world, artifacts):
     assert full.log_prob(context, outside) == pytest.approx(exact.log_prob(context, outside), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"budget": 0}, "budget .* must be above 0"),
-        ({"budget": 501}, "above the vocabulary's 500 words"),
-        ({"clusters": 0}, "clusters must be at least 1"),
-        ({"clusters": 4000}, "needs at least 4000 training contexts other than zero, given 3000"),
-        ({"lambda_": -1}, "lambda must not be negative"),
-        ({"completion_rank": 33}, "above the layer's dimension 32"),
-    ],
-)
-def test_parameters_that_cannot_be_met_are_refused(world, artifacts, parameters, message):
-    with pytest.raises(RequestError, match=message):
-        L2S(**{"budget": 30, **parameters}).fit(world.layer, world.contexts, world.targets, artifacts)
-
-
 def test_zero_contexts_are_left_out_of_learning(world, tmp_path):
     padded = make_world()
     padded.contexts = np.concatenate([world.contexts, np.zeros((50, 32), np.float32)])

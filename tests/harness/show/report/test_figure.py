@@ -39,7 +39,7 @@ def curves():
 
 
 def planned(rows):
-    """The rows' cells, which stand beside the paper's of the same label without what is in parentheses."""
+    """The rows' cells, which stand next to the paper's of the same label without what is in parentheses."""
     return [
         Cell(
             recipe="demo", row=r["row"], column=r["column"], scale="small", kind="pair", method=Named("m"),

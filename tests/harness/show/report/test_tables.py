@@ -1,4 +1,4 @@
-"""The table says what was measured, beside what was published, and what went wrong."""
+"""The table says what was measured, next to what was published, and what went wrong."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ CELLS = [("LM", ""), ("kNN-LM", "FoSS=0"), ("kNN-LM", "FoSS=0.5"), ("RetoMaton",
 
 
 def planned(labels=CELLS):
-    """Cells of these labels; those whose column says FoSS stand beside the paper's of WikiText-103."""
+    """Cells of these labels; those whose column says FoSS stand next to the paper's of WikiText-103."""
     return [
         Cell(
             recipe="demo", row=row, column=column, scale="small", kind="pair",
@@ -145,7 +145,7 @@ def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
     assert facts[-1] == "large: test perplexity 104.2."
     assert "corpus wikitext-2, validation perplexity by epoch 200.0 150.0." in facts[-3]  # on which all agree
     assert not any("test perplexity" in fact for fact in build([*small, *large]).facts[:-2])
-    assert "test perplexity 97.9" in build(small).facts[-1]  # one model: said once, for all
+    assert "test perplexity 97.9" in build(small).facts[-1]  # one model: printed once, for all
     mixed = build([of(("LM", "small"), "a", 97.9), of(("kNN-LM", "small"), "b", 104.2)]).facts
     assert mixed[-2].startswith("LM / small: ") and mixed[-1].startswith("kNN-LM / small: ")
 

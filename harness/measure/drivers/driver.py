@@ -1,0 +1,125 @@
+"""What every driver does: fit a method, ask it, compare its answers with its baseline's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from harness.contracts import Artifacts, Phases, Shared
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LONGEST_SERIES = 1000  # points of a series that goes along tokens or steps; one value per item is never thinned
+Essence = dict[str, "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A fidelity that is demanded: `metric` is at most, or at least, `bound`."""
+
+    metric: str
+    is_: Literal["at most", "at least"]
+    bound: float
+
+
+class Driver(ABC):
+    """One contract's way from a method and a setting to answers and fidelity.
+
+    demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
+    counts. ratios: further metrics of the timed calls. consecutive: a timed pass holds neighbours of the pool, because
+    in use they follow each other.
+    """
+
+    demands: ClassVar[tuple[Demand, ...]]
+    ratios: ClassVar[Mapping[str, Ratio]] = {}
+    consecutive: ClassVar[bool] = False
+
+    @abstractmethod
+    def subject(self, setting: Any) -> Any:
+        """The model or layer that `open` gets."""
+
+    @abstractmethod
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        """Fit a method on the setting's training material. needs: what the method's decorator names."""
+
+    @abstractmethod
+    def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
+        """Sound answers to items, those of `setting.evaluation` in the quality pass.
+
+        Raises `RequestError` naming the method where an answer cannot be: a wrong count, a number that is not finite, a
+        probability above 1, an id outside the vocabulary.
+        """
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        """What each timed call gets, for these numbers of `setting.timed`."""
+        return [[setting.timed[i]] for i in items.tolist()]
+
+    def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
+        """The call that is timed, of one input: the work of the quality pass."""
+        return lambda items: self.answer(method, setting, items, phases)
+
+    def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
+        """The timed calls' answers to these items as `answer` gives them, and as sound."""
+        return [answer for call in calls for answer in call]
+
+    @abstractmethod
+    def essence(self, answers: Any) -> Essence:
+        """What fidelity needs of the answers."""
+
+    @abstractmethod
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        """The essence of the answers of several processes, in order."""
+
+    @abstractmethod
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        """How close the method's answers are to the baseline's."""
+
+    def differences(
+        self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
+    ) -> dict[str, Measure]:
+        """What the answers to these items that differ from the baseline's are, where the method can tell: counts."""
+        return {}
+
+    def counters(self, answers: Any) -> dict[str, float]:
+        """Totals of the answers' deterministic counters."""
+        return {}
+
+    def costs(self, method: Any, setting: Any) -> dict[str, float]:
+        """The fitted method's own counters, of the call that is timed."""
+        return dict(method.counters())
+
+    def timing_counters(self, answers: Any) -> dict[str, float]:
+        """Totals of the counters that depend on timing by design; they never gate."""
+        return {}
+
+    def series(self, answers: Any) -> dict[str, list[float]]:
+        """Figures of each item, or along the items, by name."""
+        return {}
+
+
+def batches(items: Any, size: int) -> list[Any]:
+    """Items, `size` at a time."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def thinned(values: list[float]) -> list[float]:
+    """A long series as the means of equal stretches."""
+    if len(values) <= LONGEST_SERIES:
+        return values
+    return [float(part.mean()) for part in np.array_split(np.asarray(values), LONGEST_SERIES)]
+
+
+def sums(counters: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Sums of counters, by name."""
+    totals: dict[str, float] = {}
+    for one in counters:
+        for name, value in one.items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals

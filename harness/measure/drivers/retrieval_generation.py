@@ -1,0 +1,31 @@
+"""How retrieval generation is driven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from harness.contracts import Artifacts, Decoded, Phases, Shared
+from harness.contracts.ratios import Ratio
+from harness.measure.drivers.sequence_decoding import DecodingDriver
+from harness.measure.refusals import possible
+
+
+class RetrievalDriver(DecodingDriver):
+    """As for sequence decoding, one prompt at a time. `baseline_retrieval_share`: of the time of the speed baseline's
+    calls, what retrieval took with the encoding of queries."""
+
+    ratios: ClassVar[Mapping[str, Ratio]] = {
+        "baseline_retrieval_share": Ratio(
+            {"speed_baseline.retrieve": 1, "speed_baseline.encode": 1}, per={"baseline": 1}
+        )
+    }
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        method.fit(setting.model, setting.knowledge, setting.validation, artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[Decoded]:
+        generate, model, limit = method.generate, setting.model, setting.limit
+        return [possible(method, setting, generate(model, prompt, limit, phases)) for prompt in items]

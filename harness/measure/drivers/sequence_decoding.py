@@ -1,0 +1,112 @@
+"""How sequence decoding is driven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, Decoded, Phases, Shared
+from harness.contracts.answers import NEAR_TIE
+from harness.contracts.tasks import Measure
+from harness.errors import RequestError
+from harness.measure import statistics
+from harness.measure.drivers.driver import Demand, Driver, Essence, batches, sums, thinned
+from harness.measure.refusals import counted, possible
+from harness.plan.registry import label
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class DecodingDriver(Driver):
+    """Share of outputs that equal the baseline's token for token; sources are decoded in the setting's batches."""
+
+    demands = (Demand("exact_match", "at least", 0.98),)
+
+    def subject(self, setting: Any) -> Any:
+        return setting.model
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        asked = {"reference-text": setting.reference, "training-pairs": setting.training}
+        given = {need: make() for need, make in asked.items() if need in needs and make is not None}
+        if missing := [need for need in asked if need in needs and need not in given]:
+            raise RequestError(f"{label(method)} needs {' and '.join(missing)}, which the task's setting does not hold")
+        method.fit(setting.model, given.get("reference-text", ()), given.get("training-pairs", ()), artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[Decoded]:
+        return [d for batch in batches(items, setting.batch) for d in self._batch(method, setting, batch, phases)]
+
+    def _batch(self, method: Any, setting: Any, batch: Any, phases: Phases) -> list[Decoded]:
+        answers: list[Decoded] = method.decode(setting.model, batch, setting.limit, phases)
+        counted(method, len(answers), len(batch), "sources")
+        return [possible(method, setting, answer) for answer in answers]
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        return batches([setting.timed[i] for i in items.tolist()], getattr(setting, "batch", 1))
+
+    def essence(self, answers: Sequence[Decoded]) -> Essence:
+        ids = [np.asarray(a.ids, np.int64) for a in answers]
+        flat = np.concatenate(ids) if ids else np.empty(0, np.int64)
+        return {"ids": flat, "offsets": np.cumsum([0, *map(len, ids)])}
+
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        lengths = np.concatenate([np.diff(part["offsets"]) for part in parts])
+        return {"ids": np.concatenate([part["ids"] for part in parts]), "offsets": np.cumsum([0, *lengths])}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        same = np.asarray([np.array_equal(a, b) for a, b in zip(_split(method), _split(baseline), strict=True)], float)
+        low, high = statistics.share_interval(same) or (None, None)
+        return {"exact_match": Measure(float(same.mean()), low, high)}
+
+    def differences(
+        self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
+    ) -> dict[str, Measure]:
+        """`differing` outputs, the `widest_gap` of logits at which one begins to differ, and `wide_differences`: those
+        that no near tie explains. Exact counts, so their intervals are points."""
+        gaps = []
+        for source, output, expected in zip(items, _split(ours), _split(theirs), strict=True):
+            if not np.array_equal(output, expected):
+                gap = method.gap(setting.model, source, output.tolist(), expected.tolist())
+                if gap is None:
+                    return {}
+                gaps.append(gap)
+        found = {
+            "differing": float(len(gaps)),
+            "widest_gap": max(gaps, default=0.0),
+            "wide_differences": float(sum(gap > NEAR_TIE for gap in gaps)),
+        }
+        return {name: Measure(value, value, value) for name, value in found.items()}
+
+    def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
+        totals = sums([a.trace.counters for a in answers])
+        tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)
+        if drafted := _drafted(answers):
+            totals["drafted"] = sum(drafted)
+        totals.update(tokens=tokens, iterations=iterations)
+        if iterations:
+            totals["accepted_tokens"] = tokens / iterations
+        return totals
+
+    def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
+        return sums([a.trace.timing_counters for a in answers])
+
+    def series(self, answers: Sequence[Decoded]) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for a in answers for name in a.trace.series)
+        along = {name: thinned([v for a in answers for v in a.trace.series.get(name, ())]) for name in names}
+        if drafted := _drafted(answers):
+            along["drafted"] = thinned(drafted)
+        items = {"tokens": [len(a.ids) for a in answers], "iterations": [a.trace.iterations for a in answers]}
+        return {**{name: [float(v) for v in values] for name, values in items.items()}, **along}
+
+
+def _split(essence: Essence) -> list[NDArray[Any]]:
+    return np.split(essence["ids"], essence["offsets"][1:-1])
+
+
+def _drafted(answers: Sequence[Decoded]) -> list[float]:
+    """Tokens drafted in each iteration of each output (0: an ordinary step)."""
+    return [float(len(draft)) for a in answers for draft in a.trace.drafts]

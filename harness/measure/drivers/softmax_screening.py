@@ -1,0 +1,121 @@
+"""How softmax screening is driven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, Phases, Shared, TopK
+from harness.contracts.tasks import Measure
+from harness.errors import RequestError
+from harness.measure import statistics
+from harness.measure.drivers.driver import Demand, Driver, Essence, batches
+from harness.measure.refusals import counted, probable
+from harness.plan.registry import label
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
+
+
+class SoftmaxDriver(Driver):
+    """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts; a word that
+    the method gives twice counts once. Where the probability of given words is timed, `perplexity_ratio`: the method's
+    perplexity of these words over the exact one.
+    """
+
+    demands = (Demand("precision_at_1", "at least", 0.95), Demand("perplexity_ratio", "at most", 1.1))
+    consecutive = True
+
+    def subject(self, setting: Any) -> Any:
+        return setting.layer
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
+
+    def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
+        ask = self._topk(method, setting)
+        size = setting.batch
+        calls = [ask(context) for context in items] if size == 1 else [ask(part) for part in batches(items, size)]
+        return self._sound(method, setting, len(items), calls)
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        contexts = np.array(setting.timed[items])
+        if setting.timed_targets is not None:
+            return list(zip(contexts, setting.timed_targets[items].tolist(), strict=True))
+        return list(contexts) if setting.batch == 1 else batches(contexts, setting.batch)
+
+    def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
+        """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
+        if setting.timed_targets is not None:
+            log_prob = method.log_prob
+            return lambda pair: log_prob(*pair)
+        return self._topk(method, setting)
+
+    def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
+        if setting.timed_targets is not None:
+            probable(method, np.asarray(calls, np.float64), impossible=True)
+            return list(calls)
+        return self._sound(method, setting, len(items), calls)
+
+    def _topk(self, method: Any, setting: Any) -> Callable[[Any], TopK]:
+        k, topk = setting.k, method.topk if setting.batch == 1 else method.topk_many
+        return lambda contexts: topk(contexts, k)
+
+    def _sound(self, method: Any, setting: Any, items: int, calls: Sequence[TopK]) -> list[TopK]:
+        """One answer for each context, looked over together."""
+        single = setting.batch == 1
+        for one in calls:
+            counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
+            if np.shape(one.logits) != np.shape(one.ids):
+                raise RequestError(f"{label(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
+        ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
+        logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
+        counted(method, ids.shape[0], items, "contexts")
+        if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
+            raise RequestError(f"{label(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
+        if not np.isfinite(logits).all():
+            raise RequestError(f"{label(method)} gives a logit that is not finite")
+        if single:
+            return list(calls)
+        rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
+        return [TopK(i, logit, float(total)) for part in rows for i, logit, total in part]
+
+    def costs(self, method: Any, setting: Any) -> dict[str, float]:
+        """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`."""
+        counters: dict[str, float] = method.counters()
+        plain = {name: value for name, value in counters.items() if not name.startswith(PROBABILITY)}
+        if setting.timed_targets is None:
+            return plain
+        return plain | {n.removeprefix(PROBABILITY): v for n, v in counters.items() if n not in plain}
+
+    def essence(self, answers: Sequence[TopK] | Sequence[float]) -> Essence:
+        if isinstance(answers[0], TopK):
+            return {"ids": np.stack([a.ids for a in answers])}  # type: ignore[union-attr]
+        return {"log_probs": np.asarray(answers, np.float64)}
+
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        if "log_probs" in method:
+            columns = [method["log_probs"], baseline["log_probs"]]
+            finite = all(np.isfinite(column).all() for column in columns)  # a word may have no probability at all
+            block = min(256, max(1, len(columns[0]) // 20))
+            interval = (
+                statistics.block_bootstrap(columns, lambda ours, theirs: np.exp(theirs - ours), block)
+                if finite
+                else None
+            )
+            value = float(np.exp(columns[1].mean() - columns[0].mean()))
+            return {"perplexity_ratio": Measure(value, *(interval or (None, None)))}
+        ours, theirs = method["ids"], baseline["ids"]
+        result = {}
+        for k in sorted({1, ours.shape[1]}):
+            found = (theirs[:, :k, None] == ours[:, None, :k]).any(axis=2).mean(axis=1)
+            low, high = statistics.share_interval(found) or (None, None)
+            result[f"precision_at_{k}"] = Measure(float(found.mean()), low, high)
+        return result

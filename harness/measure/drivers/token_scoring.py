@@ -1,0 +1,66 @@
+"""How token scoring is driven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts, Phases, Shared, TokenScores
+from harness.contracts.tasks import Measure
+from harness.measure import statistics
+from harness.measure.drivers.driver import Demand, Driver, Essence, sums, thinned
+from harness.measure.refusals import counted, probable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class TokenScoringDriver(Driver):
+    """Perplexity difference in perplexity points, method minus baseline, on the same tokens. One call scores all
+    streams of a timed pass, so that a method's batches are as full as in use."""
+
+    demands = (Demand("perplexity_difference", "at most", 0.5),)
+
+    def subject(self, setting: Any) -> Any:
+        return setting.model
+
+    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
+        method.fit(setting.model, setting.reference, setting.validation, artifacts)
+
+    def answer(
+        self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
+    ) -> list[TokenScores]:
+        answers: list[TokenScores] = method.score(setting.model, items, phases, shared)
+        counted(method, len(answers), len(items), "streams")
+        for scores, stream in zip(answers, items, strict=True):
+            counted(method, len(scores.log_probs), len(stream) - 1, "tokens of a stream")
+            probable(method, scores.log_probs)
+        return answers
+
+    def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
+        return [[setting.timed[i] for i in items.tolist()]]
+
+    def essence(self, answers: Sequence[TokenScores]) -> Essence:
+        return {"log_probs": np.concatenate([a.log_probs for a in answers])}
+
+    def joined(self, parts: Sequence[Essence]) -> Essence:
+        return {"log_probs": np.concatenate([part["log_probs"] for part in parts])}
+
+    def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
+        ours, theirs = method["log_probs"], baseline["log_probs"]
+        block = min(256, max(1, len(ours) // 20))  # the timed calls score few tokens
+        interval = statistics.block_bootstrap([ours, theirs], lambda a, b: np.exp(-a) - np.exp(-b), block)
+        low, high = interval or (None, None)
+        return {"perplexity_difference": Measure(float(np.exp(-ours.mean()) - np.exp(-theirs.mean())), low, high)}
+
+    def counters(self, answers: Sequence[TokenScores]) -> dict[str, float]:
+        totals = sums([a.counters for a in answers])
+        if totals.get("tokens") and "searches" in totals:
+            totals["foss"] = 1 - totals["searches"] / totals["tokens"]
+        return totals
+
+    def series(self, answers: Sequence[TokenScores]) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for a in answers for name in a.series)
+        return {name: thinned([float(v) for a in answers for v in a.series.get(name, ())]) for name in names}

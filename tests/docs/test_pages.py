@@ -1,0 +1,119 @@
+"""What the pages say is true: their examples run, their commands parse, their paths exist, their lists are whole."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.contracts.needs import NEEDS
+from harness.plan import expansion, recipe
+from harness.plan.registry import PLUGINS, Registry
+from tests.harness import running
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "adding-a-method.md").read_text()
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+HEAD = "name: toy\ntitle: a toy\npaper: none\nsource: none\n"
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the guide in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.M | re.S)
+
+
+@pytest.fixture
+def example(toys, tmp_path, monkeypatch):
+    """A registry that sees the guide's Python examples, as a plug-in package without `__init__.py`."""
+    (tmp_path / "plugin" / "my_package").mkdir(parents=True)
+    (tmp_path / "plugin" / "my_package" / "examples.py").write_text("\n\n".join(blocks("python")))
+    monkeypatch.setenv("HARNESS_PLUGINS", "toys,my_package")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'plugin'}:{ROOT / 'tests'}:{ROOT}")
+    monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
+    return Registry()
+
+
+@pytest.mark.parametrize(
+    ("task", "cell", "measured", "described"),
+    [
+        ("toy-layer", "method: frequent-words, params: {words: 50}", {"precision_at_1", "speedup"}, {"rows_bytes"}),
+        ("toy-text", "analysis: seen-tokens, params: {n: 3}", {"seen_share"}, {"seen_share", "ngrams"}),
+        ("toy-text", "analysis: longest-streams", {"tokens"}, set()),
+    ],
+)
+def test_the_examples_run(example, tmp_path, task, cell, measured, described):
+    text = f"{HEAD}task: {{name: {task}}}\ntiming: {{processes: 1, pairs: 2}}\ncells:\n  - {{row: a, {cell}}}\n"
+    cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", example)
+    (row,) = running.run(example, tmp_path / "run", cells).rows
+    assert row["status"] == "ok", row["error"]
+    assert measured <= row["metrics"].keys()
+    assert described == row["described"].keys()
+
+
+def test_the_recipe_of_the_guide_expands_at_every_scale():
+    (text,) = blocks("yaml")
+    loaded = recipe.parse(f"{HEAD}task: {{name: qa-latency}}\n{text}", "toy.yaml")
+    assert [len(expansion.expand(loaded, scale, Registry())) for scale in ("mini", "small", "paper")] == [5, 5, 9]
+
+
+def test_the_entry_point_of_the_guide_is_the_one_that_is_read():
+    (text,) = blocks("toml")
+    assert list(tomllib.loads(text)["project"]["entry-points"]) == [PLUGINS]
+
+
+def test_the_guide_lists_the_words_of_needs():
+    assert re.findall(r"^  \| `([\w-]+)` \|", GUIDE, re.M) == sorted(NEEDS)
+
+
+def commands() -> list[str]:
+    """Arguments of all `./reproduce.sh`, `harness reproduce` and `harness run` on the pages, in lines and in blocks."""
+    found = set()
+    for text in PAGES.values():
+        parts = re.split(r"^```.*\n", text, flags=re.M)  # prose, block, prose, ...
+        lines = [line for block in parts[1::2] for line in block.splitlines()]
+        inline = [" ".join(code.split()) for prose in parts[::2] for code in re.findall(r"`([^`]+)`", prose)]
+        for line in (*lines, *inline):
+            called = re.search(r"(?:\./reproduce\.sh|harness reproduce|harness run) ([a-z][^#/]*)", line)
+            if called and not called[1].startswith(("test", "path")):
+                found.add(called[1].strip())
+    return sorted(found)
+
+
+@pytest.mark.parametrize("arguments", commands())
+def test_the_commands_of_the_pages_are_understood(example, capsys, arguments):
+    given = shlex.split(arguments)
+    command = "run" if given[0] in example.names("method") else "reproduce"
+    with pytest.raises(SystemExit) as ended:
+        main([command, *given, "--dry-run"])
+    assert not ended.value.code, capsys.readouterr().err
+
+
+def named_paths() -> list[str]:
+    """The paths of the annotated tree."""
+    paths: list[str] = []
+    above: list[str] = []
+    for line in PAGES["structure.md"].split("```")[1].strip().splitlines():
+        name = line.split()[0].rstrip("/")
+        above = [*above[: (len(line) - len(line.lstrip())) // 2], name]
+        paths.append("/".join(above))
+    return paths
+
+
+def test_every_path_of_the_annotated_tree_exists_and_every_line_says_something():
+    assert [path for path in named_paths() if not (ROOT / path).exists()] == []
+
+
+def test_the_annotated_tree_names_every_module_of_the_harness_every_family_and_every_task():
+    named = set(named_paths())
+    whole = {path for path in named if not any(other.startswith(f"{path}/") for other in named)}  # with what is in it
+    modules = [*(ROOT / "harness").rglob("*.py"), *(ROOT / "tasks").glob("*.py"), *(ROOT / "methods").glob("*/")]
+    registered = {entry.target.partition(":")[0].replace(".", "/") + ".py" for entry in Registry().entries.values()}
+    for path in (module.relative_to(ROOT) for module in modules):
+        if "__" in path.name or (path.parts[0] == "tasks" and str(path) not in registered):
+            continue
+        places = {str(path), *map(str, path.parents), str(path.with_suffix(""))}
+        assert str(path) in named or whole & places, f"{path} stands nowhere in docs/structure.md"

@@ -1,0 +1,41 @@
+"""Cells of tests, run through the runner's own processes without a display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.contracts.rows import Row
+from harness.display import Display
+from harness.measure.runner import Result, Runner
+from harness.plan.cell import Cell
+from harness.plan.registry import Registry
+
+
+class Heard:
+    """Remembers the rows that a run reports: those measured, and those found finished."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.known: list[Row] = []
+
+    def row(self, row: Row) -> None:
+        self.rows.append(row)
+
+    def finished(self, row: Row) -> None:
+        self.known.append(row)
+
+
+def runner(registry: Registry, folder: Path, heard: Heard | None = None, **options: Any) -> Runner:
+    """A runner that prints nothing."""
+    display = Display(Console(file=io.StringIO()), "toy", 1)
+    return Runner(folder, "cpu", registry, display, heard or Heard(), **options)
+
+
+def run(registry: Registry, folder: Path, cells: Sequence[Cell], heard: Heard | None = None, **options: Any) -> Result:
+    """The rows of these cells and the exit code."""
+    return runner(registry, folder, heard, **options).run(cells)
