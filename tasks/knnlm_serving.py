@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     provides=("causal", "reference-text"),
     summary="Prompts of held-out text continued by kNN-LM, one at a time",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class KnnLmServing(ServingTask):
     """Parameters: those of `ServingTask`, and dataset: of the source. Prompts are `prompt_tokens` tokens of the test
     split. The train split is the reference text, after it those of the data sets `more` (several separated by `+`; not

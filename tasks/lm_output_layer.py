@@ -6,8 +6,7 @@ Contexts are the last hidden states of the model's windows over training and tes
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,14 +17,17 @@ from harness.contracts.tasks import Context, Scale, SoftmaxSetting
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.text import Source, Split, split_hash
-from harness.text.kinds import Kind, open_source
+from harness.text.kinds import open_source
+from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.next_word import LanguageModelTask
-from tasks.bases.parameters import Positive, Precision
-from tasks.models.layer import write_layer
-from tasks.models.lm.place import place_of
+from tasks.bases.parameters import Positive
+from tasks.models.contexts import write_contexts, write_layer
 from tasks.models.pretrained.checkpoints import locate, tokenizer_hash, weights_hash
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tasks.data.streams import Streams
     from tasks.models.pretrained.language import CausalLM
 
 PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full context, and many places are sampled
@@ -37,14 +39,12 @@ PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full c
     summary="output layer of any causal language model: hub id, model folder, or trained here",
 )
 @dataclass(kw_only=True, eq=False)
-class LmOutputLayer(LanguageModelTask):
-    """source, dataset: `embedded`, a `folder` under HARNESS_DATA, or a `hub` id with an optional config after a colon.
+class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
+    """Parameters: those of `SlidingWindowOptions` and of `LanguageModelTask`.
 
-    model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
-    null for the model's own length (at most 1024) and half of it. dtype: in which the model runs; the layer and the
-    contexts are float32 whatever it is, and a layer without bias gets one of zeros. contexts, evaluation: tokens of
-    seeded pieces of the train and the test split. Between two calls in use the model, without its output layer, reads a
-    token of the test text (`batch` of them in as many texts). The rest: see `LanguageModelTask`.
+    Layer and contexts are float32 whatever the dtype, and a layer without bias gets one of zeros. contexts, evaluation:
+    tokens of seeded pieces of the train and the test split. Between two calls in use the model, without its output
+    layer, reads a token of the test text (`batch` of them in as many texts).
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -53,12 +53,6 @@ class LmOutputLayer(LanguageModelTask):
         "paper": {"source": "hub", "dataset": "Salesforce/wikitext:wikitext-103-raw-v1", "model": "gpt2"},
     }
 
-    source: Kind = "embedded"
-    dataset: str = ""
-    model: str = "train:mini"
-    window: Positive | None = None
-    stride: Positive | None = None
-    dtype: Precision = "float32"
     contexts: Positive = 200_000
 
     def prepare(self, context: Context, progress: Any) -> SoftmaxSetting:
@@ -66,8 +60,8 @@ class LmOutputLayer(LanguageModelTask):
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
-        # a model to train is looked for first, which imports torch even where the cache has it
-        place, name = place_of(self.model, source, cache, device=context.device, progress=progress)
+        # for a model trained here this imports torch, even where the cache has the model
+        place, name = self.place(source, context, cache, progress)
         folder = locate(place)
         key = {
             "splits": splits, "weights": weights_hash(folder, cache), "tokenizer": tokenizer_hash(folder),
@@ -76,23 +70,15 @@ class LmOutputLayer(LanguageModelTask):
             "evaluation": self.evaluation, "seed": self.seed,
         }  # fmt: skip
 
-        def load() -> CausalLM:
-            from tasks.models.pretrained.language import CausalLM
-
-            return CausalLM.load(
-                place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
-                name=name,
-            )  # fmt: skip
-
         def build(target: Path) -> None:
-            self._write(target, load(), source, cache, progress)
+            self._write(target, self.load(place, name, context, cache), source, cache, progress)
 
         arrays = cache.build("output-layer-contexts", key, build)
 
         def between() -> Callable[[], object]:
             from tasks.models.steps import transformer_steps
 
-            model = load()
+            model = self.load(place, name, context, cache)
             ids = np.concatenate([[model.start_id], np.load(arrays / "test_targets.npy")])
             return transformer_steps(model, ids, self.batch)
 
@@ -100,36 +86,37 @@ class LmOutputLayer(LanguageModelTask):
         return self.setting(arrays, source.name, hashes, between)
 
     def _write(self, folder: Path, model: CausalLM, source: Source, cache: Cache, progress: Any) -> None:
-        """Contexts and next tokens of both splits, and the layer. facts.json: sizes, and the model's perplexity (per
-        token) on the test positions."""
+        """Contexts and next tokens of both splits, and the layer. `test_perplexity` is per token."""
         from tasks.data.streams import Selection, streams
 
-        written = {}
-        parts: tuple[tuple[str, Split, int], ...] = (("", "train", self.contexts), ("test_", "test", self.evaluation))
-        for prefix, split, tokens in parts:
-            piece = PIECE_WINDOWS * model.window
-            text = streams(source, split, model, Selection(tokens=tokens, piece=piece, seed=self.seed), cache, progress)
-            shape = (text.tokens, model.key_dimension("last_hidden"))
-            contexts = np.lib.format.open_memmap(folder / f"{prefix}contexts.npy", "w+", np.float32, shape)
-            targets, log_probs = np.empty(text.tokens, np.int64), np.empty(text.tokens)
+        log_probs: list[NDArray[np.float32]] = []  # of the test text
+
+        def states(text: Streams, split: Split) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.int64]]]:
             row = 0
             for stream in text:
                 for block in model.encode(stream, key="last_hidden"):
-                    here = slice(row, row + len(block.targets))
                     assert block.keys is not None  # asked for
-                    contexts[here], targets[here] = block.keys.cpu().numpy(), block.targets.cpu().numpy()
+                    rows = slice(row, row + len(block.targets))
+                    yield rows, block.keys.cpu().numpy(), block.targets.cpu().numpy()
                     if split == "test":
-                        log_probs[here] = block.log_prob.cpu().numpy()
-                    row = here.stop
+                        log_probs.append(block.log_prob.cpu().numpy())
+                    row = rows.stop
                 progress.update(f"hidden states of the {split} text", row, text.tokens, "tokens")
-            contexts.flush()
-            np.save(folder / f"{prefix}targets.npy", targets)
-            written[split] = log_probs
-        head: Any = model.module.get_output_embeddings()
-        write_layer(folder, head)
-        facts = {
-            "model": model.name, "words": head.weight.shape[0], "dimension": head.weight.shape[1],
-            "window": model.window, "stride": model.stride, "training_contexts": len(written["train"]),
-            "test_perplexity": float(np.exp(-written["test"].mean())), "model_hash": model.hash,
-        }  # fmt: skip
-        (folder / "facts.json").write_text(json.dumps(facts))
+
+        sizes = {}
+        parts: tuple[tuple[str, Split, int], ...] = (("", "train", self.contexts), ("test_", "test", self.evaluation))
+        for prefix, split, tokens in parts:
+            chosen = Selection(tokens=tokens, piece=PIECE_WINDOWS * model.window, seed=self.seed)
+            text = streams(source, split, model, chosen, cache, progress)
+            sizes[split] = text.tokens
+            write_contexts(folder, prefix, (text.tokens, model.key_dimension("last_hidden")), states(text, split))
+        write_layer(
+            folder,
+            model.module.get_output_embeddings(),
+            model=model.name,
+            window=model.window,
+            stride=model.stride,
+            training_contexts=sizes["train"],
+            test_perplexity=float(np.exp(-np.concatenate(log_probs).mean(dtype=np.float64))),
+            model_hash=model.hash,
+        )

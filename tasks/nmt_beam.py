@@ -37,6 +37,7 @@ from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sentences import Vocabulary, types_of
 from tasks.metrics.accuracy import MEASURES
 from tasks.models.beam_search import Clock, Hypothesis, Search
+from tasks.models.contexts import read_contexts
 from tasks.models.pretrained.checkpoints import check_weights
 from tasks.models.records import as_facts
 from tasks.models.trained import identity
@@ -127,7 +128,7 @@ class NmtBeam(NextWordTask):
             return self._translator(parallel, context, cache, progress)
 
         contexts = self._contexts(parallel, hashes, translator, context, cache, progress)
-        arrays, facts = self.opened(contexts)
+        arrays, facts = read_contexts(contexts)
         model_hash = facts.pop("model_hash")
 
         def same_translator() -> Path:
@@ -160,7 +161,7 @@ class NmtBeam(NextWordTask):
                 "test_set": self.test if self.source != "generated" else "test",
                 "evaluated": len(common["evaluation"]),
                 "beam": self.search.beam,
-                "longest": self.search.limit,  # words a sentence; a counter is called `limit`
+                "longest": self.search.limit,  # words a sentence
                 "length_penalty": self.search.length_penalty,
                 "bleu_signature": signature(),
                 **facts,
@@ -242,9 +243,9 @@ class NmtBeam(NextWordTask):
         }  # fmt: skip
 
         def build(folder: Path) -> None:
-            from tasks.models.translator.arrays import write_contexts
+            from tasks.models.translator.arrays import write_states
 
-            write_contexts(folder, translator(), parallel, self.contexts, cache, context.device, progress)
+            write_states(folder, translator(), parallel, self.contexts, cache, context.device, progress)
 
         return cache.build("translation-contexts", key, build)
 

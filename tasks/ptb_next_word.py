@@ -5,14 +5,12 @@ Contexts are the LSTM's top hidden states: of training text to learn from, of te
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
@@ -23,7 +21,7 @@ from harness.text import SPLITS, Source, Split, split_hash
 from harness.text.kinds import Kind, open_source
 from tasks.bases.next_word import LanguageModelTask
 from tasks.data.words import encoded_split, vocabulary
-from tasks.models.layer import write_layer
+from tasks.models.contexts import write_contexts, write_layer
 from tasks.models.lstm.sizes import SIZES
 from tasks.models.pretrained.checkpoints import check_weights, weights_hash
 from tasks.models.records import training_record
@@ -78,8 +76,7 @@ class PtbNextWord(LanguageModelTask):
             model, types = load_lstm(trained, context.device)
             return lstm_steps(model, encoded_split(source, "test", types, tokenised, cache), self.batch)
 
-        hashes = {"data": splits["test"], "training_data": splits["train"]}
-        setting = self.setting(folder, label, hashes, between)
+        setting = self.setting(folder, label, {"data": splits["test"], "training_data": splits["train"]}, between)
         return setting
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:
@@ -150,18 +147,14 @@ def write_arrays(
                 f"the {'test' if prefix else 'train'} split of {source.name} has {len(ids)} words, fewer than the "
                 f"{2 * streams} needed; give more text"
             )
-        shape = (rows, model.output.in_features)
-        states = np.lib.format.open_memmap(folder / f"{prefix}contexts.npy", "w+", np.float32, shape)
         stage = f"hidden states of the {'test' if prefix else 'training'} text"
-        np.save(folder / f"{prefix}targets.npy", hidden_states(model, ids, streams, states, progress, stage))
-        states.flush()
-    write_layer(folder, model.output)
-    facts = {
-        "words": len(types),
-        "dimension": model.output.in_features,
-        "training_contexts": (len(train) // TRAINING_STREAMS - 1) * TRAINING_STREAMS,
-        "test_perplexity": math.exp(mean_loss(model, test, 1)),
-        "training": training_record(model_folder),
-        "model_hash": weights_hash(model_folder, cache),
-    }
-    (folder / "facts.json").write_text(json.dumps(facts))
+        states = hidden_states(model, ids, streams, progress, stage)
+        write_contexts(folder, prefix, (rows, model.output.in_features), states)
+    write_layer(
+        folder,
+        model.output,
+        training_contexts=(len(train) // TRAINING_STREAMS - 1) * TRAINING_STREAMS,
+        test_perplexity=math.exp(mean_loss(model, test, 1)),
+        training=training_record(model_folder),
+        model_hash=weights_hash(model_folder, cache),
+    )

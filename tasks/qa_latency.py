@@ -31,7 +31,7 @@ FORM = "Question: {}?\nAnswer:"
     provides=("causal", "passages"),
     summary="Questions answered by a causal LM with retrieved passages, one at a time",
 )
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class QaLatency(ServingTask):
     """Parameters: those of `ServingTask`; prompts are questions.
 

@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
-from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from harness.text.kinds import Kind, open_source
-from tasks.bases.parameters import Positive, Precision
+from harness.text.kinds import open_source
+from tasks.bases.language_model import SlidingWindowOptions
+from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
 from tasks.data.streams import Selection, streams
 from tasks.metrics.perplexity import perplexity
-from tasks.models.lm.place import place_of
 
 
 @task(
@@ -27,19 +26,16 @@ from tasks.models.lm.place import place_of
     provides=("reference-text",),
     summary="Perplexity of held-out text by a sliding window, per token and per word",
 )
-@dataclass(frozen=True, kw_only=True)
-class WikitextPerplexity(Task):
+@dataclass(kw_only=True, eq=False)
+class WikitextPerplexity(SlidingWindowOptions, Task):
     """Held-out perplexity; the train split is the reference text, one stream a document.
 
-    source, dataset: `embedded`, a `folder` under HARNESS_DATA, or a `hub` id with an optional config after a colon.
-    model: `train:mini`, `train:small` (trained on the train split here), a hub id or a folder. window, stride: tokens,
-    null for the model's own length (at most 1024) and half of it. dtype: of the weights.
-    *_tokens: null for all. Evaluation and validation are seeded pieces of `piece_windows` windows, cut at word
-    boundaries; the reference text is whole documents. What is timed are pieces of at most `timed_piece` tokens of the
-    test split, each a stream of its own, drawn by the seed of the run; a timed pass scores about `timed_tokens` of them
-    together (at least one piece), and there are enough for `tasks.bases.pool.PASSES` passes where the split has them.
-    A piece of one window is read once, where the evaluation's windows overlap: the LM takes a smaller share of the
-    timed passes than of the evaluation.
+    Parameters: those of `SlidingWindowOptions`, and *_tokens: how much of each split, null for all. Evaluation and
+    validation are seeded pieces of `piece_windows` windows, cut at word boundaries; the reference text is whole
+    documents. Timed are pieces of at most `timed_piece` tokens of the test split, each a stream of its own, drawn by
+    the seed of the run; a timed pass scores about `timed_tokens` tokens (at least one piece), and there are enough for
+    `tasks.bases.pool.PASSES` passes where the split has them. A timed piece of one window is read once, but the
+    evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -69,12 +65,6 @@ class WikitextPerplexity(Task):
         },
     }
 
-    source: Kind = "embedded"
-    dataset: str = ""
-    model: str = "train:mini"
-    window: Positive | None = None
-    stride: Positive | None = None
-    dtype: Precision = "float32"
     evaluation_tokens: Positive | None = 20480
     validation_tokens: Positive | None = 4096
     reference_tokens: Positive | None = None
@@ -82,21 +72,11 @@ class WikitextPerplexity(Task):
     timed_tokens: Positive = 512
     timed_piece: Positive = 64
 
-    def __post_init__(self) -> None:
-        if self.window is not None and self.stride is not None and self.stride > self.window:
-            raise RequestError(f"stride={self.stride} exceeds window={self.window}; tokens would be left out")
-
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
-        from tasks.models.pretrained.language import CausalLM
-
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
-        place, name = place_of(self.model, source, cache, device=context.device, progress=progress)
-        model = CausalLM.load(
-            place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
-            name=name,
-        )  # fmt: skip
+        model = self.load(*self.place(source, context, cache, progress), context, cache)
         piece = self.piece_windows * model.window
         seed = context.seed
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)

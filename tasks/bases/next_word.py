@@ -1,12 +1,11 @@
 """Next words by a model's output layer: what all softmax-screening tasks have in common.
 
-A prepared setting is a folder of arrays in the cache (`ARRAYS` and `facts.json`), and opening it needs no torch. How it
-came about, and how the model that it belongs to is found again, is up to the task.
+A prepared setting is a folder of arrays in the cache (`tasks.models.contexts`), which is opened without torch. How it
+is made, and how its model is found again, is up to the task.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +21,13 @@ from harness.measure import statistics
 from harness.progress import Progress
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.metrics.accuracy import MEASURES, accuracy
+from tasks.models.contexts import read_contexts
 from tasks.models.records import as_facts, validation_curve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TOGETHER = 256  # contexts of one product
-# contexts float32 [n, d], targets int64 [n] of the training text; the same of the test text; the layer float32
-ARRAYS = ("contexts", "targets", "test_contexts", "test_targets", "weight", "bias")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,11 +40,6 @@ class NextWordTask(Task):
     timed: Positive = 2000
     k: Positive = 5
     seed: NotNegative = 0
-
-    def opened(self, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays and facts of a prepared folder."""
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
-        return arrays, json.loads((folder / "facts.json").read_text())
 
     def common(self, arrays: dict[str, NDArray[Any]], timed: NDArray[np.float32]) -> dict[str, Any]:
         """Fields of a `SoftmaxSetting` that all tasks fill in the same way. timed: all contexts that may be timed."""
@@ -77,8 +70,8 @@ class NextWordTask(Task):
 class LanguageModelTask(NextWordTask):
     """Next words of a text by a language model. Parameters: those of `NextWordTask`, batch: contexts asked at a time,
     and perplexity: ask the method for the probability of every true next word as well, and time that instead of the
-    top-k (L2S, Table 5); it goes with a batch of 1 only. Timed contexts are taken from all test contexts, which stand
-    in the order of the text, for contexts of one text follow each other in use too.
+    top-k (L2S, Table 5); it goes with a batch of 1 only. Timed contexts are taken from all test contexts, in the
+    order of the text, because contexts of one text follow each other in use too.
     """
 
     measures = (
@@ -102,7 +95,7 @@ class LanguageModelTask(NextWordTask):
     ) -> SoftmaxSetting:
         """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content;
         between: opens the model, as `SoftmaxSetting` has it."""
-        arrays, facts = self.opened(folder)
+        arrays, facts = read_contexts(folder)
         common = self.common(arrays, np.asarray(arrays["test_contexts"]))
         return SoftmaxSetting(
             **common,

@@ -16,10 +16,9 @@ from harness.measure.artifacts import Cache
 from harness.measure.statistics import block_bootstrap, mean_interval
 from harness.progress import Progress
 from harness.text import Source
-from harness.text.kinds import Kind
-from tasks.bases.parameters import Positive, Precision
+from tasks.bases.language_model import LanguageModelOptions
+from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
-from tasks.models.lm.place import place_of
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator
@@ -41,22 +40,15 @@ MEASURES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServingTask(Task):
-    """Parameters of all such tasks. source: `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
-    (`tasks.models.lm.sizes`), a hub id or a folder; window: in tokens, null for its own; dtype: of its weights.
-
-    `evaluation` prompts are drawn by the run's seed, one request each, with outputs of at most `limit` tokens. `timed`:
-    prompts of one timed pass, taken from those evaluated and, where they are fewer than `tasks.bases.pool.enough`, from
-    the ones drawn after them.
+@dataclass(kw_only=True, eq=False)
+class ServingTask(LanguageModelOptions, Task):
+    """Parameters of all such tasks: those of `LanguageModelOptions`, and evaluation: prompts drawn by the run's seed,
+    one request each. limit: tokens of the longest output. timed: prompts of one timed pass, taken from those evaluated
+    and, where they are fewer than `tasks.bases.pool.enough`, from the ones drawn after them.
     """
 
     measures = MEASURES
 
-    source: Kind = "embedded"
-    model: str = "train:mini"
-    window: Positive | None = None
-    dtype: Precision = "float32"
     evaluation: Positive = 100
     timed: Positive = 4
     limit: Positive = 128
@@ -71,7 +63,7 @@ class ServingTask(Task):
         for an encoder-decoder."""
         from tasks.models.pretrained.generation import TextGenerator
 
-        place, name = place_of(self.model, training, cache, device=context.device, progress=progress)
+        place, name = self.place(training, context, cache, progress)
         model = TextGenerator.load(
             place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
         )

@@ -7,7 +7,7 @@ the curve). Weights of the output layer and hidden states are all that a softmax
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,20 +129,22 @@ def side_by_side(ids: NDArray[Any], streams: int) -> torch.Tensor:
 
 @torch.no_grad()
 def hidden_states(
-    model: WordLSTM, ids: NDArray[Any], streams: int, out: NDArray[np.float32], progress: Progress, stage: str
-) -> NDArray[np.int64]:
-    """Read ids [T] as `streams` pieces and write the top hidden states into `out` float32 [streams * n, d], stream
-    after stream, n = T // streams - 1. Returns int64 [streams * n], the word that follows each of them."""
+    model: WordLSTM, ids: NDArray[Any], streams: int, progress: Progress, stage: str
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]]:
+    """Top hidden states of ids [T] read as `streams` pieces of n + 1 = T // streams words.
+
+    Yields (rows int64 [streams, t], states float32 [streams, t, d], the words int64 [streams, t] that follow); the rows
+    number all streams * n states piece after piece.
+    """
     columns = side_by_side(ids, streams).to(model.output.weight.device)
     n = len(columns) - 1
-    by_stream = out.reshape(streams, n, -1)
     state: State | None = None
     for start in range(0, n, _CHUNK):
-        hidden, state = model(columns[start : min(start + _CHUNK, n)], state)
-        by_stream[:, start : start + len(hidden)] = hidden.transpose(0, 1).float().cpu().numpy()
-        progress.update(stage, (start + len(hidden)) * streams, n * streams, "words")
-    targets: NDArray[np.int64] = columns[1:].T.reshape(-1).cpu().numpy()
-    return targets
+        stop = min(start + _CHUNK, n)
+        hidden, state = model(columns[start:stop], state)
+        rows = n * np.arange(streams)[:, None] + np.arange(start, stop)
+        yield rows, hidden.transpose(0, 1).float().cpu().numpy(), columns[start + 1 : stop + 1].T.cpu().numpy()
+        progress.update(stage, stop * streams, n * streams, "words")
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ Folders in the cache that the processes which time a method open without torch.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from harness.progress import Progress
 from tasks.data.parallel import Pair, ParallelSource
 from tasks.data.sentences import Vocabulary
 from tasks.models.beam_search import Search
-from tasks.models.layer import write_layer
+from tasks.models.contexts import write_contexts, write_layer
 from tasks.models.pretrained.checkpoints import weights_hash
 from tasks.models.records import training_record
 from tasks.models.translator.decoding import full_softmax, translate
@@ -34,7 +33,7 @@ def encoded(pairs: Sequence[Pair], left: Vocabulary, right: Vocabulary) -> list[
     return [(left.ids(source), right.ids(target)) for source, target in pairs]
 
 
-def write_contexts(
+def write_states(
     folder: Path, model_folder: Path, parallel: ParallelSource, contexts: int, cache: Cache, device: str, progress: Any
 ) -> None:
     """Teacher-forced decoder states (contexts float32 [n, d]) and the words that follow them, of the training pairs
@@ -45,26 +44,19 @@ def write_contexts(
     train = _leading(encoded(parallel.pairs("train"), left, right), contexts)
     for prefix, pairs, text in (("", train, "training"), ("test_", test, "test")):
         ends = np.cumsum([len(target) + 1 for _, target in pairs])
-        shape = (int(ends[-1]), model.output.in_features)
-        states = np.lib.format.open_memmap(folder / f"{prefix}contexts.npy", "w+", np.float32, shape)
-        targets = np.empty(len(states), np.int64)
-        for position, found, words in decoder_states(model, pairs, progress, f"decoder states of the {text} pairs"):
-            rows = slice(ends[position] - len(words), ends[position])
-            states[rows], targets[rows] = found, words
-        states.flush()
-        np.save(folder / f"{prefix}targets.npy", targets)
-    write_layer(folder, model.output)
-    facts = {
-        "source_types": len(left),
-        "words": len(right),  # the size of the softmax layer
-        "dimension": model.output.in_features,
-        "training_contexts": int(sum(len(target) + 1 for _, target in train)),
-        "test_sentences": len(test),
-        "test_perplexity": math.exp(mean_loss(model, test)),
-        "training": training_record(model_folder),
-        "model_hash": weights_hash(model_folder, cache),
-    }
-    (folder / "facts.json").write_text(json.dumps(facts))
+        found = decoder_states(model, pairs, progress, f"decoder states of the {text} pairs")
+        blocks = ((slice(ends[n] - len(words), ends[n]), states, words) for n, states, words in found)
+        write_contexts(folder, prefix, (int(ends[-1]), model.output.in_features), blocks)
+    write_layer(
+        folder,
+        model.output,
+        source_types=len(left),
+        training_contexts=int(sum(len(target) + 1 for _, target in train)),
+        test_sentences=len(test),
+        test_perplexity=math.exp(mean_loss(model, test)),
+        training=training_record(model_folder),
+        model_hash=weights_hash(model_folder, cache),
+    )
 
 
 def translations(model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any) -> list[str]:

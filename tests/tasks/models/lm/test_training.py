@@ -15,10 +15,10 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, Split
 from tasks.models.lm import training
-from tasks.models.lm.place import place_of
-from tasks.models.lm.sizes import Size
+from tasks.models.lm.sizes import SIZES, Size
 from tasks.models.lm.training import trained_model, trained_tokenizer, training_windows
 from tasks.models.pretrained.language import CausalLM
+from tasks.models.trained import size_to_train
 
 TINY = Size(vocabulary=280, layers=1, width=16, window=16, batch=4, steps=60, learning_rate=1e-2)
 QUIET = Progress(quiet=True)
@@ -124,9 +124,9 @@ def test_training_windows_depend_on_seed_and_step_alone_and_cover_an_epoch() -> 
         training_windows(np.arange(20), window=10, batch=4, seed=0)
 
 
-def test_an_unknown_size_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_size_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match=r"did you mean 'train:mini'"):
-        place_of("train:miny", Counting(), Cache(tmp_path), device="cpu", progress=QUIET)
+        size_to_train("train:miny", SIZES)
 
 
 def test_too_little_text_is_named_with_the_size(tmp_path: Path) -> None:

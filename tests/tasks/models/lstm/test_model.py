@@ -34,10 +34,18 @@ def model():
     return lstm.WordLSTM(20, width=16, layers=2, dropout=0.1).eval()
 
 
+def read(model, ids, streams):
+    """Hidden states and the words that follow, in the order of their rows."""
+    blocks = list(lstm.hidden_states(model, ids, streams, Progress(quiet=True), "reading"))
+    rows, states, targets = (np.concatenate([block[part] for block in blocks], axis=1) for part in range(3))
+    order = np.argsort(rows, axis=None)
+    np.testing.assert_array_equal(rows.ravel()[order], np.arange(rows.size))
+    return states.reshape(-1, 16)[order], targets.ravel()[order]
+
+
 def test_hidden_states_of_streams_are_those_of_reading_each_piece_alone(model):
     ids = text(903)
-    states = np.empty((900, 16), np.float32)
-    targets = lstm.hidden_states(model, ids, 3, states, Progress(quiet=True), "reading")
+    states, targets = read(model, ids, 3)
     for piece in range(3):
         words = torch.from_numpy(ids[piece * 301 : (piece + 1) * 301].astype(np.int64))
         with torch.no_grad():
@@ -48,8 +56,7 @@ def test_hidden_states_of_streams_are_those_of_reading_each_piece_alone(model):
 
 def test_mean_loss_is_that_of_the_output_layer_on_the_hidden_states(model):
     ids = text(501)
-    states = np.empty((500, 16), np.float32)
-    targets = lstm.hidden_states(model, ids, 1, states, Progress(quiet=True), "reading")
+    states, targets = read(model, ids, 1)
     logits = states @ model.output.weight.detach().numpy().T + model.output.bias.detach().numpy()
     expected = np.mean(np.logaddexp.reduce(logits, axis=1) - logits[np.arange(500), targets])
     assert lstm.mean_loss(model, ids, 1) == pytest.approx(expected, abs=1e-4)

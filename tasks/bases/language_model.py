@@ -1,0 +1,66 @@
+"""Options of tasks over a causal language model: which model, from which text, and how it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.contracts.tasks import Context
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from harness.text import Source
+from harness.text.kinds import Kind
+from tasks.bases.parameters import Positive, Precision
+from tasks.models.lm.sizes import SIZES
+from tasks.models.trained import TRAIN, size_to_train
+
+if TYPE_CHECKING:
+    from tasks.models.pretrained.language import CausalLM
+
+
+@dataclass(kw_only=True, eq=False)
+class LanguageModelOptions:
+    """source: of text, `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
+    (`tasks.models.lm.sizes`), a hub id or a folder. window: in tokens, null for the model's own. dtype: of its weights.
+    """
+
+    source: Kind = "embedded"
+    model: str = "train:mini"
+    window: Positive | None = None
+    dtype: Precision = "float32"
+
+    def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+        """Folder or hub id of the model, and its name in rows. A size is trained on the train split of `training`
+        unless the cache has it. Raises `RequestError` for an unknown size, missing text or too little of it."""
+        size = size_to_train(self.model, SIZES)
+        if size is None:
+            return self.model, self.model
+        from tasks.models.lm.training import trained_model
+
+        name = self.model.removeprefix(TRAIN)
+        folder = trained_model(name, size, training, cache, device=context.device, progress=progress)
+        return str(folder), f"{self.model} on {training.name}"
+
+
+@dataclass(kw_only=True, eq=False)
+class SlidingWindowOptions(LanguageModelOptions):
+    """Options of `LanguageModelOptions`; dataset: a folder's name, or a hub id with an optional config after a colon;
+    stride: tokens between the beginnings of two windows. The model's own window counts as 1024 tokens at most, and
+    null as a stride is half of the window."""
+
+    dataset: str = ""
+    stride: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.stride is not None and self.stride > self.window:
+            raise RequestError(f"stride={self.stride} exceeds window={self.window}; tokens would be left out")
+
+    def load(self, place: str, name: str, context: Context, cache: Cache) -> CausalLM:
+        """The model in a folder or of a hub id. Raises `RequestError` and `MachineError` as `CausalLM.load` does."""
+        from tasks.models.pretrained.language import CausalLM
+
+        return CausalLM.load(
+            place, device=context.device, window=self.window, stride=self.stride, dtype=self.dtype, cache=cache,
+            name=name,
+        )  # fmt: skip
