@@ -9,7 +9,6 @@ from typing import Any
 
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure
-from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
@@ -44,10 +43,7 @@ class ConllGec(EditingTask):
             gold = [item for item, _ in corrupted(GrammarText(), "test", self.seed, Progress(quiet=True))]
             label = "generated sentences"
         else:
-            file = find_file(TESTS.get(self.test, self.test), context.data)
-            gold = m2.read(file)
-            if not gold:
-                raise RequestError(f"{file} holds no sentence: give an M2 file with S lines")
+            gold = m2.read(find_file(TESTS.get(self.test, self.test), context.data))
             label = {"conll13": "CoNLL-2013", "conll14": "CoNLL-2014"}.get(self.test, Path(self.test).name)
         return Items([list(item.source) for item in gold], list(gold), label)
 

@@ -13,7 +13,7 @@ from harness.plan.registry import task
 from harness.progress import Progress
 from harness.text.kinds import open_source
 from tasks.bases.parameters import Positive
-from tasks.bases.serving import ServingTask, drawn
+from tasks.bases.serving import ServingTask
 from tasks.data.streams import Selection, joined, streams
 
 if TYPE_CHECKING:
@@ -73,20 +73,13 @@ class KnnLmServing(ServingTask):
         reference = joined([streams(one, "train", reader, every, cache, progress) for one in texts])
         tuning = Selection(tokens=self.validation_tokens, piece=reader.window, seed=seed)
         validation = streams(source, "validation", reader, tuning, cache, progress)
-        # all of it, so that the prompts to evaluate are the same however many there are to time
-        held_out = streams(source, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)
-        long_enough = [stream for stream in held_out if len(stream) >= self.prompt_tokens]
-        prompts = [stream[: self.prompt_tokens].tolist() for stream in drawn(long_enough, self.to_draw, seed)]
-        if not prompts:
-            raise RequestError(
-                f"no piece of the test split of {source.name} has prompt_tokens={self.prompt_tokens}; lower them"
-            )
+        prompts, held_out = self.continued(source, model, self.prompt_tokens, context, cache, progress)
         return self.setting(
             model,
             prompts,
             knowledge=reference,
             validation=validation,
-            hashes={"data": reference.hash, "validation": validation.hash, "evaluation": held_out.hash},
+            hashes={"data": reference.hash, "validation": validation.hash, "evaluation": held_out},
             facts={
                 "data": " + ".join(one.name for one in texts),
                 "reference": reference.facts(),

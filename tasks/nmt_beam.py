@@ -23,17 +23,16 @@ from pydantic import Field
 from harness.contracts import SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, SoftmaxSetting
-from harness.errors import RequestError
 from harness.measure import statistics
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
 from harness.text import SPLITS, Split
 from tasks.bases.next_word import NextWordTask
+from tasks.bases.parallel import ParallelOptions
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.parallel import ParallelSource, pairs_hash
-from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sentences import Vocabulary, types_of
 from tasks.metrics.accuracy import MEASURES
 from tasks.models.beam_search import Clock, Hypothesis, Search
@@ -65,15 +64,14 @@ class TranslationSetting(SoftmaxSetting):
     summary="translation by beam search with an LSTM translator, BLEU under each softmax",
 )
 @dataclass(kw_only=True, eq=False)
-class NmtBeam(NextWordTask):
-    """Parameters: those of `NextWordTask`, and model: a size of `tasks.models.translator.sizes` to train here, or the
-    folder of a trained one.
+class NmtBeam(ParallelOptions, NextWordTask):
+    """Parameters: those of `NextWordTask` and of `ParallelOptions`, and model: a size of
+    `tasks.models.translator.sizes` to train here, or the folder of a trained one.
 
-    source, dataset, languages, test: see `tasks.data.parallel_kinds`; test is the name of the test set. vocabulary:
-    most frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence), length_penalty:
-    see `tasks.models.beam_search`. Contexts are states of the decoder; those of a timed pass are taken from the first
-    `timed` x `PASSES` that a search visits from a sentence drawn with `seed` on. k is at least `beam` (a search itself
-    asks for `beam`). shown: how many translations are worked examples.
+    vocabulary: most frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence),
+    length_penalty: see `tasks.models.beam_search`. Contexts are states of the decoder; those of a timed pass are taken
+    from the first `timed` x `PASSES` that a search visits from a sentence drawn with `seed` on. k is at least `beam` (a
+    search itself asks for `beam`). shown: how many translations are worked examples.
     """
 
     measures = (
@@ -97,10 +95,6 @@ class NmtBeam(NextWordTask):
         },
     }
 
-    source: ParallelKind = "folder"
-    dataset: str = "multi30k"
-    languages: str = "de-en"
-    test: str = "test_2016_flickr"
     model: str = "nmt-500"
     vocabulary: Annotated[int, Field(ge=3)] = 50_000
     beam: Positive = 5
@@ -109,9 +103,7 @@ class NmtBeam(NextWordTask):
     shown: NotNegative = 6
 
     def __post_init__(self) -> None:
-        self.left, dash, self.right = self.languages.partition("-")
-        if not (self.left and dash and self.right):
-            raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {self.languages!r}")
+        super().__post_init__()
         self.search = Search(beam=self.beam, limit=self.limit, length_penalty=self.length_penalty)
         self.k = max(self.k, self.beam)
         self._translations: list[str] = []  # of the last `evaluate`, for `examples`
@@ -121,7 +113,7 @@ class NmtBeam(NextWordTask):
         from tasks.metrics.bleu import signature
 
         cache = Cache(context.cache)
-        parallel = open_parallel(self.source, self.dataset, self.left, self.right, context.data, self.test)
+        parallel = self.parallel(context)
         hashes = {split: pairs_hash(parallel, split, cache) for split in SPLITS}
 
         def translator() -> Path:

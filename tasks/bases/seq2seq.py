@@ -80,6 +80,18 @@ class Seq2SeqTask(Task):
         """A source as the model reads it."""
         return str(source)
 
+    def encoded(self, items: Items) -> list[list[int]]:
+        """Ids of the sources. Raises `RequestError` for one that the model has no positions for; a task whose sources
+        may be cut does so here."""
+        encoded = self.generator.encode([self.source_text(source) for source in items.sources])
+        for number, ids in enumerate(encoded):
+            if len(ids) > self.generator.window:
+                raise RequestError(
+                    f"sentence {number} of {items.label} has {len(ids)} ids and {self.model} takes "
+                    f"{self.generator.window}: leave it out, or take a model with more positions"
+                )
+        return encoded
+
     def parsed(self, text: str) -> Any:
         """A text that the model wrote, as the score reads it."""
         return text
@@ -107,8 +119,7 @@ class Seq2SeqTask(Task):
         size = size_to_train(self.model, SIZES)
         folder = str(self.trained(size, context, cache, progress)) if size else self.model
         self.generator = TextGenerator.load(folder, device=context.device, cache=cache, name=self.model)
-        encoded = self.generator.encode([self.source_text(source) for source in items.sources])
-        self._check_lengths(encoded, items.label)
+        encoded = self.encoded(items)
         numbers = self.candidates(items, encoded, cache, progress)
         drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
         numbers = np.sort(drawn)
@@ -158,15 +169,6 @@ class Seq2SeqTask(Task):
     def readable(self) -> list[int]:
         """Numbers of the items whose sources have the length of a sentence that is read at a glance."""
         return [n for n, source in enumerate(self.chosen.sources) if len(self.source_text(source).split()) in _READABLE]
-
-    def _check_lengths(self, encoded: Sequence[Sequence[int]], label: str) -> None:
-        """Refuse sources that the model has no positions for."""
-        for number, ids in enumerate(encoded):
-            if len(ids) > self.generator.window:
-                raise RequestError(
-                    f"sentence {number} of {label} has {len(ids)} ids and {self.model} takes "
-                    f"{self.generator.window}: leave it out, or take a model with more positions"
-                )
 
 
 def marked_blocks(generator: TextGenerator, answer: Decoded) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from harness.text import Source
 from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
+from tasks.data.streams import Selection, streams
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator
+    from tasks.models.pretrained.language import CausalLM
 
 T = TypeVar("T")
 
@@ -70,6 +72,22 @@ class ServingTask(LanguageModelOptions, Task):
         if model.kind != "causal":
             raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
         return model
+
+    def continued(
+        self, held_out: Source, model: TextGenerator, tokens: int, context: Context, cache: Cache, progress: Progress
+    ) -> tuple[list[list[int]], str]:
+        """Prompts of so many tokens from the test split of a text, and the hash of the text that they are drawn from.
+
+        Raises `RequestError` when the text is too short.
+        """
+        reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
+        # all of it, so that the prompts to evaluate are the same however many there are to time
+        pieces = streams(held_out, "test", reader, Selection(piece=2 * tokens), cache, progress)
+        long_enough = [piece for piece in pieces if len(piece) >= tokens]
+        prompts = [piece[:tokens].tolist() for piece in drawn(long_enough, self.to_draw, context.seed)]
+        if not prompts:
+            raise RequestError(f"no piece of the test split of {held_out.name} has prompt_tokens={tokens}; lower it")
+        return prompts, pieces.hash
 
     def check_window(self, longest: int, window: int) -> None:
         """Raises `RequestError` where a prompt of `longest` tokens and an output of `limit` do not fit the model's

@@ -1,16 +1,15 @@
-"""Pairs to train grammatical error correctors on: clean text with synthetic errors made in it (IAD, section 4.1.1).
+"""Clean text with synthetic errors made in it, to train grammatical error correctors on (IAD, section 4.1.1).
 
-Pairs are (corrupted, clean) sentences, tokenised as CoNLL-2013/14 and JFLEG are and written with blanks between tokens;
-their ids come from a shared subword vocabulary. Nothing keeps test sentences out of the clean text. In the sample of
-Wikipedia that scale `small` trains on there is, letter by letter, no source of CoNLL-2013, CoNLL-2014 or JFLEG, and
-two of the 359 sources of ASSET and TurkCorpus, which were taken from Wikipedia; their simplifications are not in it.
+Sentences are tokenised as CoNLL-2013/14 and JFLEG are. Nothing keeps test sentences out of the clean text. In the
+sample of Wikipedia that scale `small` trains on there is, letter by letter, no source of CoNLL-2013, CoNLL-2014 or
+JFLEG, and two of the 359 sources of ASSET and TurkCorpus, which were taken from Wikipedia; their simplifications are
+not in it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,11 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.sources import built_by
 from harness.text import SPLITS, Source, Split, split_hash
-from harness.training.pairs import Pairs
 from tasks.data.corruption import ErrorModel, Lexicon, annotate, sentences
 from tasks.data.corruption.errors import default_model
 from tasks.data.corruption.grammar import clean_sentences
 from tasks.metrics.m2 import Annotated
 from tasks.metrics.m2_lattice import Gold
-from tasks.models.pretrained.checkpoints import tokenizer_hash
 
 _HELD_OUT = 2000  # sentences
 _GENERATED: Mapping[Split, int] = {"train": 20_000, "validation": 500, "test": 300}
@@ -81,38 +78,6 @@ class ArticleText(CleanText):
             documents = progress.track(self.source.documents(split), "splitting text into sentences", unit="documents")
             self._splits[split] = [tokens for document in documents for tokens in sentences(document)]
         return self._splits[split]
-
-
-def correction_pairs(
-    clean: CleanText, split: Split, tokenizer_folder: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
-) -> Pairs:
-    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones).
-
-    content: what determines the sentences, JSON-able, with the `seed` of their errors.
-    """
-
-    def build(folder: Path) -> None:
-        texts = [
-            (" ".join(item.source), " ".join(tokens))
-            for item, tokens in corrupted(clean, split, int(content["seed"]), progress)
-        ]
-        Pairs.write(folder, encoded_pairs(texts, tokenizer_folder, progress))
-
-    key = {**content, "split": split, "tokenizer": tokenizer_hash(tokenizer_folder)}
-    return Pairs.open(cache.build("correction-pairs", key, build))
-
-
-def encoded_pairs(
-    texts: list[tuple[str, str]], tokenizer_folder: Path, progress: Progress
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Ids of pairs of texts, end tokens included."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    for start in range(0, len(texts), 10_000):
-        sources, targets = zip(*texts[start : start + 10_000], strict=True)
-        yield from zip(tokenizer(list(sources))["input_ids"], tokenizer(list(targets))["input_ids"], strict=True)
-        progress.update("tokenizing", min(start + 10_000, len(texts)), len(texts), "pairs")
 
 
 def corrupted(

@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.training.pairs import Pairs
-from tasks.data.correction import encoded_pairs
 from tasks.data.corruption import tokens
 from tasks.data.files import aligned_lines, find_file
 
@@ -80,18 +76,3 @@ def simplified(sentence: Sentence) -> Sentence:
 def generated(sentences: Sequence[Sentence]) -> list[list[Sentence]]:
     """Per sentence, the source, the simplification, and a second reference that only replaces words."""
     return [[s, simplified(s), [_PLAIN.get(word, word) for word in s]] for s in sentences]
-
-
-def simplification_pairs(
-    texts: list[list[Sentence]], part: str, tokenizer: Path, content: dict[str, str], cache: Cache, progress: Progress
-) -> Pairs:
-    """Ids of a source and each of its references, for all texts of a part.
-
-    content: what determines the texts of both parts and the tokenizer, JSON-able.
-    """
-
-    def build(folder: Path) -> None:
-        lines = [(" ".join(source), " ".join(one)) for source, *several in texts for one in several]
-        Pairs.write(folder, encoded_pairs(lines, tokenizer, progress))
-
-    return Pairs.open(cache.build("simplification-pairs", {**content, "part": part}, build))

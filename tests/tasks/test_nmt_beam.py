@@ -15,9 +15,9 @@ from harness.errors import RequestError
 from harness.measure.context import context
 from harness.plan.parameters import validate
 from harness.progress import Progress
-from tasks import nmt_beam
 from tasks.bases.pool import PASSES
 from tasks.data.invented_language import InventedLanguage
+from tasks.data.sentences import Vocabulary
 from tasks.models.translator import arrays
 from tasks.models.translator import model as translator
 from tasks.models.translator.sizes import SIZES, Size
@@ -53,7 +53,7 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         sizes = {"train": 300, "validation": 20, "test": 30}
         patch.setitem(SIZES, "tiny", TINY)
-        patch.setattr(nmt_beam, "open_parallel", lambda *_: InventedLanguage(0, sizes))
+        patch.setattr(NmtBeam, "parallel", lambda *_: InventedLanguage(0, sizes))
         yield tmp_path_factory.mktemp("cache")
 
 
@@ -133,7 +133,7 @@ def test_timed_contexts_are_those_the_exact_search_asks_for_in_its_order(prepare
     _, setting = prepare(beam=beam, timed=40)
     model, types, _ = translator.load_translator(setting.translator())
     first = int(np.random.default_rng(0).integers(30))
-    start = translator.teacher_forced([nmt_beam.Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
+    start = translator.teacher_forced([Vocabulary(types).ids(setting.sources[first])], [[]], "cpu")
     np.testing.assert_allclose(setting.timed[0], model(*start[:2])[0, 0].detach().numpy(), atol=1e-6)
     assert setting.sample == 40
     assert setting.k == 5
@@ -154,7 +154,7 @@ def test_between_two_calls_the_translator_says_the_exact_translations_word_by_wo
     _, setting = prepare()
     monkeypatch.setattr(translator, "load_translator", load)
     model, *types = load(setting.translator())
-    left, right = map(nmt_beam.Vocabulary, types)
+    left, right = map(Vocabulary, types)
     pairs = [(left.ids(s), right.ids(t)) for s, t in zip(setting.sources[:3], setting.exact[:3], strict=True)]
     expected = {place: found for place, found, _ in translator.decoder_states(model, pairs, Progress(), "")}
     step = setting.between()

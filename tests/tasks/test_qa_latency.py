@@ -190,7 +190,7 @@ def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
         (tmp_path / "short").mkdir()
         for split in ("train", "valid", "test"):
             (tmp_path / "short" / f"{split}.jsonl").write_text('{"text": "a b"}\n')
-        with pytest.raises(RequestError, match="prompt_tokens=12; lower them"):
+        with pytest.raises(RequestError, match="prompt_tokens=12; lower it"):
             knnlm(root, dataset="short").prepare(empty, QUIET)
 
 

@@ -5,18 +5,21 @@ A simplifier goes on from a corrector, which has learned to repeat what is right
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import RequestError
 from harness.files import digest
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
-from tasks.data.correction import CleanText, correction_pairs
-from tasks.data.simplification import Sentence, simplification_pairs
+from harness.text import Split
+from harness.training.pairs import Pairs
+from tasks.data.correction import CleanText, corrupted
+from tasks.data.simplification import Sentence
 from tasks.models.pretrained.checkpoints import tokenizer_hash
+from tasks.models.seq2seq.pairs import encoded_pairs
 from tasks.models.seq2seq.subwords import trained_subwords
 from tasks.models.seq2seq.training import trained_encoder_decoder
 
@@ -39,11 +42,29 @@ def trained_corrector(
 
     tokenizer = trained_subwords(lines, content, size.vocabulary, cache)
     content |= {"vocabulary": size.vocabulary, "seed": seed}
-    training = correction_pairs(clean, "train", tokenizer, content, cache, progress)
-    held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
+    training, held_out = (
+        correction_pairs(clean, split, tokenizer, content, cache, progress) for split in ("train", "validation")
+    )
     return trained_encoder_decoder(
         size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
     )
+
+
+def correction_pairs(
+    clean: CleanText, split: Split, tokenizer: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
+) -> Pairs:
+    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones). The tokens of a sentence are
+    written with blanks between them.
+
+    content: what determines the sentences, JSON-able, with the `seed` of their errors.
+    """
+
+    def texts() -> list[tuple[str, str]]:
+        items = corrupted(clean, split, int(content["seed"]), progress)
+        return [(" ".join(item.source), " ".join(tokens)) for item, tokens in items]
+
+    key = {**content, "split": split, "tokenizer": tokenizer_hash(tokenizer)}
+    return encoded_pairs("correction-pairs", key, texts, tokenizer, cache, progress)
 
 
 def trained_simplifier(
@@ -65,15 +86,18 @@ def trained_simplifier(
         "validation": [text for texts in corpora for text in texts[:_HELD_OUT]],
         "train": [text for texts in corpora for text in texts[_HELD_OUT:]],
     }
-    pairs = {
-        name: simplification_pairs(part, name, corrector, content, cache, progress) for name, part in parts.items()
-    }
+
+    def pairs(part: str) -> Pairs:
+        def texts() -> list[tuple[str, str]]:
+            return [(" ".join(source), " ".join(one)) for source, *several in parts[part] for one in several]
+
+        return encoded_pairs("simplification-pairs", {**content, "part": part}, texts, corrector, cache, progress)
 
     shorter = replace(
         size, steps=max(1, size.steps // _SHORTER), warmup=max(1, size.warmup // _SHORTER),
         learning_rate=size.learning_rate / 4, dropout=0.1,
     )  # fmt: skip
     return trained_encoder_decoder(
-        shorter, pairs["train"], pairs["validation"], corrector, cache,
+        shorter, pairs("train"), pairs("validation"), corrector, cache,
         start=corrector, device=device, seed=seed, progress=progress,
     )  # fmt: skip

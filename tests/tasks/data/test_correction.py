@@ -11,11 +11,11 @@ from harness import sources
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source
-from tasks.data.correction import ArticleText, GrammarText, correction_pairs, corrupted
+from tasks.data.correction import ArticleText, GrammarText, corrupted
 from tasks.metrics import m2
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.greedy import greedy_outputs
-from tasks.models.seq2seq.editors import trained_corrector
+from tasks.models.seq2seq.editors import correction_pairs, trained_corrector
 from tasks.models.seq2seq.sizes import SIZES
 
 QUIET = Progress(quiet=True)

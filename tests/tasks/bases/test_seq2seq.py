@@ -1,0 +1,63 @@
+"""The base of tasks that write a text from a source, on a task of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from harness.contracts import Decoded, Trace
+from harness.contracts.tasks import Context, Measure
+from harness.errors import RequestError
+from harness.progress import Progress
+from tasks.bases.seq2seq import Items, Seq2SeqTask
+
+QUIET = Progress(quiet=True)
+TEXTS = ["The old house near the river .", "She reads . " * 60, "He writes two letters every day ."]
+
+
+@dataclass(kw_only=True, eq=False)
+class Titles(Seq2SeqTask):
+    """A title for each text; long texts are cut where `cut` says so."""
+
+    cut: bool = False
+
+    def items(self, context, cache, progress):
+        return Items(TEXTS, ["House", "Books", "Letters"], "titles")
+
+    def trained(self, size, context, cache, progress):
+        raise RequestError("there is nothing to train on")
+
+    def encoded(self, items):
+        if not self.cut:
+            return super().encoded(items)
+        return [ids[: self.generator.window] for ids in self.generator.encode(items.sources)]
+
+    def score(self, items, outputs):
+        return {"right": Measure(sum(text == title for text, title in zip(outputs, items.gold, strict=True)))}
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(scale="mini", device="cpu", seed=1, data=(), cache=tmp_path)
+
+
+def test_a_source_too_long_for_the_model_is_named_unless_the_task_cuts_it(copier_folder, context):
+    with pytest.raises(RequestError, match=r"sentence 1 of titles has \d+ ids and .* takes 128"):
+        Titles(model=str(copier_folder)).prepare(context, QUIET)
+    setting = Titles(model=str(copier_folder), cut=True).prepare(context, QUIET)
+    assert max(map(len, setting.evaluation)) == setting.facts["source_ids"]["longest"] == 128
+
+
+def test_outputs_are_scored_as_text_against_the_items_that_were_drawn(copier_folder, context):
+    task = Titles(model=str(copier_folder), cut=True, evaluation=2, shown=1)
+    setting = task.prepare(context, QUIET)
+    assert len(setting.evaluation) == len(task.chosen.gold) == 2
+    written = [Decoded(ids, Trace(iterations=1)) for ids in task.generator.encode(task.chosen.gold)]
+    assert task.metrics(setting, written)["right"].value == 2
+    assert task.metrics(setting, written[::-1])["right"].value == 0
+
+
+def test_a_size_is_trained_by_the_task(context):
+    with pytest.raises(RequestError, match="nothing to train on"):
+        Titles(model="train:mini").prepare(context, QUIET)
