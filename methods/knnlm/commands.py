@@ -19,7 +19,7 @@ SEED = 1  # what recipes use unless they say otherwise, so that a run finds the 
 Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
 
 
-@command("datastore", summary="build, describe and check the datastores that kNN-LM and its kin search")
+@command("datastore", summary="build, describe and check the datastores that kNN-LM searches")
 def datastore() -> typer.Typer:
     """The sub-commands, ready to be mounted."""
     purpose = "Build, describe and check datastores (keys, values, streams)."
@@ -36,22 +36,22 @@ def build(
     scale: Annotated[str, typer.Option(help="mini, small or paper.")] = "mini",
     key: Annotated[str, typer.Option(help=f"What is stored: {', '.join(get_args(KeyKind))}.")] = "last_ffn_input",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Of the task's choice of text; recipes use 1.")] = SEED,
+    seed: Annotated[int, typer.Option(help="Chooses the task's text; recipes use 1.")] = SEED,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the task, e.g. task.model=gpt2. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override task.NAME. Repeatable.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write instead of the cache.")] = None,
 ) -> None:
     """Build the datastore of a task's reference text and print its folder.
 
-    Interrupted, it goes on where it stopped when the same command is given again. In the cache (the default), a later
-    run of the same task at the same scale, seed and task parameters finds it.
+    Text and model are the task's. An interrupted build goes on where it stopped when the same command is given again.
+    Without --output the datastore is in the cache, where a run of the same task at the same scale, seed and task
+    parameters finds it.
 
+    \b
     Examples:
-
-    harness datastore build --scale mini
-
-    harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
+      harness datastore build --scale mini
+      harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
     """
     from harness.measure import environment
     from harness.measure.artifacts import Cache, CellArtifacts, salt
@@ -80,7 +80,9 @@ def build(
 def info(folder: Folder, as_json: AsJson = False) -> None:
     """Say what a datastore was built from and how large it is.
 
-    Example: harness datastore info stores/gpt2 --json
+    \b
+    Example:
+      harness datastore info stores/gpt2 --json
     """
     _print(_described(folder), as_json)
 
@@ -88,7 +90,9 @@ def info(folder: Folder, as_json: AsJson = False) -> None:
 def verify(folder: Folder) -> None:
     """Read all of a datastore and compare it with its checksums; exit code 2 when it is damaged.
 
-    Example: harness datastore verify stores/gpt2
+    \b
+    Example:
+      harness datastore verify stores/gpt2
     """
     from harness.progress import Progress
     from methods.knnlm.datastore import Datastore
@@ -130,7 +134,7 @@ def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
                     partial.mkdir(parents=True, exist_ok=True)
                     fill(partial)
                     partial.rename(output)
-                lock.unlink(missing_ok=True)  # whoever still waits for it finds the output
+                lock.unlink(missing_ok=True)  # a build that waits for the lock finds the output
         Datastore.open(output, identity)
         return output
     except OSError as error:

@@ -24,7 +24,6 @@ from .conftest import save_gpt2, store_of, text
 class TwoPhrases(Task):
     """A text of phrases and a random model."""
 
-    contract = "token-scoring"
     scale_defaults = {"mini": {"length": 50}}  # noqa: RUF012
 
     def __init__(self, *, length: int = 10, model: str = "") -> None:
@@ -76,6 +75,15 @@ def test_build_then_info_then_verify(gpt2, cache, capsys):
     values.write_bytes(values.read_bytes()[:-1] + b"\x7f")
     assert harness("verify", folder) == 2
     assert "values.npy: its content changed since it was built" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["build", "info", "verify"])
+def test_help_shows_how_to_override_and_labelled_examples(capsys, command):
+    assert harness(command, "--help") == 0
+    shown = capsys.readouterr().out
+    assert ("--set KEY=VALUE" in shown) == (command == "build")
+    label, example = (line.strip() for line in shown.partition("Example")[2].splitlines()[:2])
+    assert label in (":", "s:") and example.startswith(f"harness datastore {command}")
 
 
 def test_build_writes_where_it_is_told_and_refuses_to_replace_another(gpt2, tmp_path, capsys):
