@@ -1,8 +1,9 @@
 """Translation by beam search over a screened softmax: the setting of L2S's Tables 2 and 6.
 
 Contexts are the attentional states of an LSTM translator: teacher-forced over training pairs to learn from and over
-test pairs to evaluate precision on; timed are those that the exact beam search visits, one after another, for that is
-what a softmax is asked for in use. BLEU is that of a beam search over the whole test set with the method as softmax.
+test pairs to evaluate precision on. The timed contexts are those that the exact beam search visits, in its order: that
+is what a softmax is asked about in use. BLEU is that of a beam search over the whole test set with the method's
+softmax.
 
 Two things differ between the timed pass and a search: it asks for max(k, beam) words, a search for `beam` of them; and
 between every two calls the translator makes a step for all places of the beam, where a search makes one for as many

@@ -20,7 +20,7 @@ def articles(lines: Iterable[str]) -> list[str]:
         and (number == 0 or not trimmed[number - 1])
         and (number + 1 == len(trimmed) or not trimmed[number + 1])
     ]
-    bounds = [0, *starts[1:], len(trimmed)]  # what stands before the first title belongs to the first article
+    bounds = [0, *starts[1:], len(trimmed)]  # text before the first title belongs to the first article
     texts = ("".join(f"{line}\n" for line in trimmed[a:b]) for a, b in pairwise(bounds))
     return [text for text in texts if text.strip()]
 

@@ -81,7 +81,7 @@ def gather(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def unique(documents: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Drop paragraphs that an earlier document has (no test paragraph stands in train), then short documents."""
+    """Drop paragraphs that an earlier document has (none of test is then in train), then short documents."""
     seen: set[str] = set()
     for name, text in documents:
         paragraphs = [part.strip("\n").rstrip() for part in text.expandtabs().split("\n\n")]

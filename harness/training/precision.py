@@ -1,4 +1,4 @@
-"""In which precision training is fast on a device."""
+"""The precision in which training is fast on a device."""
 
 from __future__ import annotations
 

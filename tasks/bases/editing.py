@@ -99,7 +99,7 @@ class EditingTask(Seq2SeqTask):
         outputs = greedy_outputs(self.generator, encoded, self.limit, cache, progress)
         ratios = edit_ratios(items.sources, [self.parsed(self.generator.decode(ids)) for ids in outputs])
         numbers = np.flatnonzero((ratios >= low) & (ratios < high))
-        if not len(numbers):  # the model's doing: this cell has no result, others have
+        if not len(numbers):  # it depends on the model: this cell has no result, others have one
             raise CellFailedError(
                 f"no sentence of {items.label} has an edit ratio in [{low:g}, {high:g}) under {self.model} "
                 f"(they lie between {ratios.min():.2f} and {ratios.max():.2f}); give other bounds"

@@ -151,7 +151,7 @@ class Seq2SeqTask(Task):
         return self.score(self.chosen, self.outputs(answers))
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
-        """Worked examples; tokens accepted together stand in brackets, those of an ordinary step do not."""
+        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not."""
         outputs = self.outputs(answers)
         return [
             {

@@ -91,7 +91,7 @@ class ServingTask(LanguageModelOptions, Task):
 
     def check_window(self, longest: int, window: int) -> None:
         """Raises `RequestError` where a prompt of `longest` tokens and an output of `limit` do not fit the model's
-        window: no method could serve it, and building an index for it would be in vain."""
+        window: no method could serve it. Asked before an index is built."""
         if longest + self.limit > window:
             raise RequestError(
                 f"a prompt of {longest} tokens and limit={self.limit} exceed the model's window of {window}; shorten "
@@ -143,9 +143,8 @@ def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
     encoding of queries), `output_tokens`, `searches`, `rollbacks`. Ratios of sums over requests: `retrieval_share` of
     the seconds, `sequential_share` of steps taken without speculation, `mean_stride` of all decisions (0 for a step
     without speculation), `speculation_accuracy`: matched of those verified up to the first mismatch.
-    `right_without_retrieval`, where a method counts its `unaided` tokens: the share of output tokens that are the most
-    probable one of the LM alone behind the same context (the prompt and the output before them). So often a guess that
-    looks nothing up would be right.
+    `right_without_retrieval`, where a method counts its `unaided` tokens: the share of output tokens that are the LM's
+    own most probable ones after the prompt and the output before them: how often a guess without retrieval is right.
     """
     warm = answers[1:] or answers
     generation, retrieval = (_counted(warm, name) for name in ("generation_s", "retrieval_s"))

@@ -38,7 +38,7 @@ class CleanText(ABC):
 
     @abstractmethod
     def identity(self, cache: Cache) -> dict[str, Any]:
-        """What tells the text from every other, JSON-able."""
+        """What identifies the text, JSON-able."""
 
     @abstractmethod
     def sentences(self, split: Split, progress: Progress) -> list[list[str]]:

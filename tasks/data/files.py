@@ -18,7 +18,7 @@ def find_file(name: str, roots: Sequence[Path]) -> Path:
     itself = Path(name).expanduser()
     if itself.is_file():
         return itself
-    return find(f"file {name}", [name], roots, is_it=Path.is_file, folder=f"{Path(name).parent}/")
+    return find(f"file {name}", [name], roots, accepts=Path.is_file, folder=f"{Path(name).parent}/")
 
 
 def aligned_lines(files: Sequence[Path]) -> list[list[str]]:

@@ -48,7 +48,7 @@ class ParallelFolder(ParallelSource):
             "test": (test,),
         }
         self.path = find(
-            f"parallel data set {dataset!r}", [dataset], roots, is_it=lambda path: bool(dataset) and path.is_dir(),
+            f"parallel data set {dataset!r}", [dataset], roots, accepts=lambda path: bool(dataset) and path.is_dir(),
             folder=f"{dataset or 'it'}/", otherwise=", or use --set task.source=generated",
         )  # fmt: skip
 

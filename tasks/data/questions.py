@@ -25,7 +25,7 @@ def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
     files, identity, split, column = SETS[name]
     if hub:
         return _unique(_from_hub(identity, split, column))
-    return _unique(_from_file(find(f"questions {name!r}", files, roots, is_it=Path.is_file, folder=files[0])))
+    return _unique(_from_file(find(f"questions {name!r}", files, roots, accepts=Path.is_file, folder=files[0])))
 
 
 def _from_file(path: Path) -> list[str]:

@@ -15,8 +15,8 @@ MARKS = ("</s>", "<unk>")
 END, UNKNOWN = range(len(MARKS))  # ids; the decoder starts from the end mark as well
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:-\w+)*-?|(?<=\w)['’]\w+|[^\w\s]")
-_CLOSING = frozenset(".,;:!?)]}%…”»'’")  # stand close to the word before them
-_OPENING = frozenset("([{#$€£„«")  # stand close to the word after them
+_CLOSING = frozenset(".,;:!?)]}%…”»'’")  # no blank between them and the word before
+_OPENING = frozenset("([{#$€£„«")  # no blank between them and the word after
 
 
 def tokenised(sentence: str) -> list[str]:

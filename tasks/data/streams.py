@@ -109,7 +109,7 @@ def streams(
 ) -> Streams:
     """The selected streams of a split, tokenized once per text, tokenizer and selection.
 
-    Raises `RequestError` when the selection is empty. The streams stand in the order of the split.
+    Raises `RequestError` when the selection is empty. The streams are in the order of the split.
     """
     key = {
         "text": split_hash(source, split, cache),

@@ -54,7 +54,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 
 
 def signature() -> str:
-    """What has to stand next to a BLEU score that is compared: sacrebleu's signature for one reference."""
+    """What a BLEU score is quoted with so that it can be compared: sacrebleu's signature for one reference."""
     return _signature(BLEU(), 1)
 
 

@@ -82,21 +82,6 @@ def parse(lines: Iterable[str], name: str = "M2") -> Iterable[Annotated]:
             raise RequestError(f"{name}, line {number}: {error}; found {line[:80]!r}") from None
 
 
-def write(sentences: Iterable[Annotated], kind: str = "Edit") -> str:
-    """The text of an M2 file; every edit gets the type `kind`."""
-    blocks = []
-    for sentence in sentences:
-        lines = [f"S {' '.join(sentence.source)}"]
-        for annotator, edits in sentence.annotators.items():
-            if not edits:
-                lines.append(f"A -1 -1|||noop|||{NOTHING}|||REQUIRED|||{NOTHING}|||{annotator}")
-            for edit in edits:
-                words = "||".join(" ".join(correction) or NOTHING for correction in edit.corrections)
-                lines.append(f"A {edit.start} {edit.end}|||{kind}|||{words}|||REQUIRED|||{NOTHING}|||{annotator}")
-        blocks.append("\n".join(lines) + "\n")
-    return "\n".join(blocks)
-
-
 def counts(
     hypotheses: Sequence[Sequence[str]],
     gold: Sequence[Annotated],

@@ -4,8 +4,8 @@ Every step each live hypothesis asks the softmax for its best `beam` words; a wo
 the log-normaliser of the answer, that is the log-softmax over the method's candidate set, and a word outside of it has
 probability 0 (Chen et al., 2019, section 4). Of all continuations of a sentence the best are kept, as many as the beam
 has places. An end mark among them closes its hypothesis and takes the place away, so that a beam of 1 is greedy
-decoding; the search of a sentence ends when no place is left or at the limit, where open hypotheses are taken as they
-stand. The answer is the hypothesis with the highest log-probability / length ** length_penalty (end mark counted),
+decoding; the search of a sentence ends when no place is left or at the limit, where open hypotheses count as they
+are. The answer is the hypothesis with the highest log-probability / length ** length_penalty (end mark counted),
 and the first found of equal ones.
 """
 
@@ -27,8 +27,8 @@ Softmax = Callable[["NDArray[np.float32]", int], TopK]  # (context [d], k) -> to
 
 
 class Decoder(Protocol):
-    """A model that continues sentences by one word at a time. A state is its own affair; it holds one row for every
-    hypothesis."""
+    """A model that continues sentences by one word at a time. A state holds one row for every hypothesis; only the
+    decoder looks into it."""
 
     def start(self, sources: Sequence[Sequence[int]]) -> Any:
         """State with one row for each source, no word decoded yet."""
@@ -91,7 +91,7 @@ class _Sentence:
                 self.closed.append(Hypothesis(words, -negative, ended=True))
             else:
                 onward.append((Hypothesis((*words, word), -negative), place))
-        if not found:  # nothing has a probability: what stands is all there is
+        if not found:  # no continuation has a probability: the live hypotheses are the result
             self.closed += [hypothesis for hypothesis, _ in self.live]
         return onward
 
@@ -133,7 +133,7 @@ def beam_search(
 
 
 def _advance(sentences: Sequence[_Sentence], answers: Sequence[TopK], beam: int, end: int) -> None:
-    """Hand every sentence its answers, which stand in the order of the live hypotheses."""
+    """Give every sentence its answers, which come in the order of the live hypotheses."""
     first = 0
     for sentence in sentences:
         count = len(sentence.live)

@@ -31,22 +31,15 @@ class Correction(NamedTuple):
     words: tuple[str, ...]
 
 
-def corrupt(
-    tokens: list[str], rng: np.random.Generator, model: ErrorModel | None = None, rate: float = 1.0
-) -> list[str]:
-    """The tokens with errors in them (a new list); at `rate` 1 about one token in ten is hit, and a fifth of
-    long sentences stay clean.
-
-    `model` holds the rules and the lexicon of the text at hand (`ErrorModel(Lexicon.of(sentences))`); without one the
-    closed word lists serve. The same generator state gives the same errors.
-    """
-    return annotate(tokens, rng, model, rate)[0]
-
-
 def annotate(
     tokens: list[str], rng: np.random.Generator, model: ErrorModel | None = None, rate: float = 1.0
 ) -> tuple[list[str], list[Correction]]:
-    """As `corrupt`, with the corrections in order of position."""
+    """The tokens with errors in them (a new list), and the corrections in order of position. At `rate` 1 about one
+    token in ten is wrong, and a fifth of long sentences stay clean.
+
+    `model` holds the rules and the lexicon of the text (`ErrorModel(Lexicon.of(sentences))`), by default those of the
+    closed word lists. The same generator state gives the same errors.
+    """
     model = default_model() if model is None else model
     draws = rng.random(len(tokens)).tolist()
     scale = rate * rng.standard_gamma(SHAPE) / SHAPE if rate > 0 else 0.0
@@ -93,7 +86,7 @@ def default_model() -> ErrorModel:
 
 
 def _apply(rule: Rule, word: str, following: str, previous: str, rng: np.random.Generator) -> tuple[list[str], int]:
-    """The tokens that come of a rule, and how many clean tokens they stand for (0: the rule does not fit here)."""
+    """The tokens that a rule makes, and how many clean tokens they replace (0: the rule does not fit here)."""
     if rule.after is not None and previous not in rule.after:
         return [], 0
     if not rule.words or not rule.words[0].startswith("*"):

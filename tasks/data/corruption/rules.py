@@ -22,7 +22,7 @@ _STRAY = ("about", "of", "to", "for", "in", "on", "with")
 
 class Rule(NamedTuple):
     """One way to corrupt a word. `words` take its place (empty: the word is dropped); `*spelling` misspells it, `*swap`
-    exchanges it with the next. `after`: words one of which must stand before it."""
+    exchanges it with the next. `after`: words one of which must come before it."""
 
     kind: str
     rate: float

@@ -1,6 +1,6 @@
 """Running text to sentences and tokens in the style of the Penn Treebank, as CoNLL-2013/14 and JFLEG are tokenised.
 
-Punctuation stands alone, contractions are cut before the apostrophe (`do n't`, `it 's`, `dogs '`), hyphenated words
+Each mark is a token, contractions are cut before the apostrophe (`do n't`, `it 's`, `dogs '`), hyphenated words
 and numbers such as `1,000.5` stay whole, quotes are the straight `"`. A full stop is a token of its own at the end of
 a sentence only (`U.S.` and `Mr.` keep theirs).
 """

@@ -1,5 +1,5 @@
-"""Sizes of language models and how each is trained. No training module imports this table: another size voids no model
-that was trained."""
+"""Sizes of language models and how each is trained. No training module imports this table, so that a new size does not
+invalidate models that were trained."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def check_weights(folder: Path, expected: str, contexts: Path, cache: Cache) -> 
 
 
 def content(folder: Path, cache: Cache) -> dict[str, str]:
-    """What tells the folder of a model trained here from every other one: hashes of its weights, and of the JSON files
-    next to them (size, vocabulary, training)."""
+    """What identifies a model trained here: hashes of its weights and of the JSON files next to them (size, vocabulary,
+    training)."""
     return {"weights": weights_hash(folder, cache), "files": _content_hash(sorted(folder.glob("*.json")))}
 
 

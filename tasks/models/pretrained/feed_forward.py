@@ -90,7 +90,7 @@ def _holds_feed_forward(module: nn.Module) -> bool:
 
 
 def _holds_experts(module: nn.Module) -> bool:
-    """Whether the weights of all experts lie stacked in parameters of the module's own, [experts, inputs, outputs] or
+    """Whether the weights of all experts are stacked in parameters of the module itself, [experts, inputs, outputs] or
     [experts, outputs, inputs] per projection, as transformers 5 keeps them. A convolution has one such parameter."""
     stacked = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim == 3]
     return len(stacked) > 1 and len({len(parameter) for parameter in stacked}) == 1

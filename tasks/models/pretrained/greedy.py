@@ -19,7 +19,7 @@ _BATCH = 32
 def greedy_outputs(
     generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int, cache: Cache, progress: Any
 ) -> list[list[int]]:
-    """Ids of the model's output for each source, at most `limit` of them and no more than its window has room for.
+    """Ids of the model's output for each source, at most `limit` of them and no more than its window allows.
 
     As the decoding methods understand greedy search: of the model's generation configuration only suppressed tokens
     count. Sources must fit the window.
@@ -32,9 +32,9 @@ def greedy_outputs(
     def build(folder: Path) -> None:
         outputs: list[list[int]] = [[] for _ in sources]
         done = 0
-        for numbers, room in _batches(generator, sources, limit):
-            if room > 0:
-                made = generate(generator, [sources[number] for number in numbers], room, num_beams=1)
+        for numbers, new in _batches(generator, sources, limit):
+            if new > 0:
+                made = generate(generator, [sources[number] for number in numbers], new, num_beams=1)
                 for number, ids in zip(numbers, made, strict=True):
                     outputs[number] = ids
             done += len(numbers)
@@ -49,13 +49,13 @@ def greedy_outputs(
 def _batches(
     generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int
 ) -> Iterator[tuple[list[int], int]]:  # fmt: skip
-    """Numbers of sources of about the same length that have the same room to grow, and that room."""
+    """Numbers of sources of about the same length with the same largest number of new tokens, and that number."""
 
-    def room(number: int) -> int:
+    def new_tokens(number: int) -> int:
         return maximum_new_tokens(generator, sources[number], limit)
 
-    order = sorted(range(len(sources)), key=lambda number: (room(number), len(sources[number])))
-    for space, group in groupby(order, room):
+    order = sorted(range(len(sources)), key=lambda number: (new_tokens(number), len(sources[number])))
+    for new, group in groupby(order, new_tokens):
         numbers = list(group)
         for start in range(0, len(numbers), _BATCH):
-            yield numbers[start : start + _BATCH], space
+            yield numbers[start : start + _BATCH], new

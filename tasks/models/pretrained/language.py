@@ -260,8 +260,8 @@ class _Block(EncodedBlock):
 
 
 def _settings(config: Any) -> str:
-    """What config.json says of the model (activation, heads, rope, norms, scaling), defaults filled in; not where it
-    lies, who wrote it, or in which precision it was stored."""
+    """What config.json says of the model (activation, heads, rope, norms, scaling), defaults filled in; not its
+    path, its author, or the precision in which it was stored."""
     left_out = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
     stated = {name: value for name, value in config.to_dict().items() if name not in left_out}
     return json.dumps(stated, sort_keys=True, default=str)

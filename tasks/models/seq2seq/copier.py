@@ -4,8 +4,8 @@ From random weights a small Transformer takes millions of tokens to find out tha
 repeats the source. The mechanism it finds is known (Olsson et al., 2022, In-context Learning and Induction Heads), so
 it is written into the first layers here: the encoder notes at every position which token came before, the decoder
 looks for the source position whose predecessor is its own last token and nearest to its own place, and passes the
-token there on. Everything stays trainable, and random weights lie underneath. It is a short cut of this bench that the
-papers do not take; recipes whose model began this way say so.
+token there on. Everything stays trainable, and the other weights are random. The papers do not take this short cut;
+recipes whose model began this way say so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sizes of encoder-decoder Transformers and their training; no torch here, for a task names a model by its size."""
+"""Sizes of encoder-decoder Transformers and how each is trained. No torch here: a dry run reads this table."""
 
 from __future__ import annotations
 

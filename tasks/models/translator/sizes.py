@@ -1,5 +1,4 @@
-"""Sizes of LSTM translators and how each is trained; no torch here, for a task names a model by the content of its
-size."""
+"""Sizes of LSTM translators and how each is trained. No torch here: a task reads the size for the keys of its cache."""
 
 from __future__ import annotations
 

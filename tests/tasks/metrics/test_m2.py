@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
-from tasks.metrics.m2 import Annotated, counts, main, measures, parse, read, score, write
+from tasks.metrics.m2 import Annotated, counts, main, measures, parse, read, score
 from tasks.metrics.m2_lattice import Gold, Lattice
 
 A_TO_H = tuple("abcdefgh")
@@ -132,14 +132,17 @@ def test_a_long_sentence_with_nothing_in_common_is_scored_in_time():
     assert [edit[:2] for edit in Lattice(source, hypothesis).best_edits([])] == [(0, 60)]
 
 
-def test_files_are_read_as_written(tmp_path):
-    sentences = [
+def test_a_file_is_read_with_all_annotators_and_their_alternatives(tmp_path):
+    file = tmp_path / "gold.m2"
+    file.write_text(
+        "S a b\nA 0 1|||Edit|||x||y z||-NONE-|||REQUIRED|||-NONE-|||0\n"
+        "A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||2\n\n"
+        "S c\nA 1 1|||Edit|||.|||REQUIRED|||-NONE-|||0\n"
+    )
+    assert read(file) == [
         Annotated(("a", "b"), {0: [gold(0, 1, "x", "y z", "")], 2: []}),
         Annotated(("c",), {0: [gold(1, 1, ".")]}),
     ]
-    file = tmp_path / "gold.m2"
-    file.write_text(write(sentences))
-    assert read(file) == sentences
     assert list(parse(["S a", "", "", "S b"])) == [Annotated(("a",)), Annotated(("b",))]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.data.corruption import ErrorModel, Lexicon, annotate, corrupt
+from tasks.data.corruption import ErrorModel, Lexicon, annotate
 from tasks.data.corruption.errors import misspelt
 from tasks.data.corruption.grammar import clean_sentences
 from tasks.metrics.m2 import Annotated, counts, score
@@ -50,9 +50,9 @@ def test_the_clean_sentence_scores_full_marks_against_the_corrections():
 
 
 def test_the_same_seed_gives_the_same_errors_and_rate_none_gives_none():
-    first, second = ([corrupt(s, np.random.default_rng(5)) for s in SENTENCES[:50]] for _ in range(2))
+    first, second = ([annotate(s, np.random.default_rng(5)) for s in SENTENCES[:50]] for _ in range(2))
     assert first == second
-    assert corrupt(SENTENCES[0], np.random.default_rng(5), rate=0.0) == SENTENCES[0]
+    assert annotate(SENTENCES[0], np.random.default_rng(5), rate=0.0) == (SENTENCES[0], [])
 
 
 def test_errors_are_as_dense_as_in_learner_text_and_some_sentences_have_none():
