@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
 from harness.measure.phases import NoPhases, PhaseTimer
-from harness.plan.parameters import validate
 from methods.knnlm.lm import Lm
 from methods.knnlm.positions import full_batches, read, read_shared, searched
 from methods.knnlm.scorer import KnnLm
@@ -369,20 +368,6 @@ def test_opening_with_another_model_is_refused(fitted, artifacts, other_model):
 def test_tuning_without_validation_text_is_refused(model, artifacts):
     with pytest.raises(RequestError, match="no validation text to tune"):
         KnnLm(k=4).fit(model, REFERENCE, [], artifacts)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("k", 0), ("foss", 1.5), ("foss", np.nan), ("lambda", -0.1), ("lambda", np.nan), ("temperature", np.nan),
-        ("temperature", np.inf), ("temperature", 0.0), ("memory_gb", np.nan), ("memory_gb", -1.0), ("batch", 0),
-        ("links", 1),  # faiss would end the process
-        ("seed", 2**31 - 1), ("seed", -1),
-    ],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of method knnlm: .* \(given: {value}\)"):
-        validate(KnnLm, {name: value}, "method knnlm")
 
 
 def test_positions_carry_entropy_and_the_largest_log_probability_when_asked(model, tmp_path):

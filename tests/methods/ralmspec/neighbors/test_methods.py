@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from harness.measure.artifacts import CellArtifacts
 from harness.measure.phases import NoPhases
-from harness.plan.parameters import validate
 from methods.knnlm.mixture import knn_distribution
 from methods.knnlm.search import DatastoreSearch
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture, Neighbors
@@ -236,16 +235,6 @@ def test_the_best_token_is_that_of_the_full_mixture(seed, k, lambda_):
     mixed = lambda_ * knn + (1 - lambda_) * np.exp(log_lm)
     best = Mixture(values, lambda_, 0.7).best(log_lm, int(log_lm.argmax()), found)
     assert mixed[best] == pytest.approx(mixed.max())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("lambda", np.nan), ("temperature", np.inf), ("links", 1), ("ef", 0), ("memory_gb", np.nan), ("stride", -1),
-     ("window", 0), ("gamma_max", np.nan), ("following", -1), ("searches", 0), ("nearest", 0)],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of a method: .* \(given: {value}\)"):
-        validate(KnnSpeculative, {name: value}, "a method")
 
 
 def test_the_datastore_options_reach_knnlm(artifacts_root):
