@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
 from harness.measure.phases import NoPhases, PhaseTimer
+from methods.knnlm import base
 from methods.knnlm.lm import Lm
 from methods.knnlm.positions import full_batches, read, read_shared, searched
 from methods.knnlm.scorer import KnnLm
@@ -154,16 +155,15 @@ def test_a_live_pass_searches_only_what_foss_leaves(model, fitted):
     assert sum(a.counters["tokens"] for a in answers) == 143
 
 
-def test_tuned_weights_are_kept_and_reused(model, fitted, artifacts):
+def test_tuned_weights_are_kept_and_reused(model, fitted, artifacts, monkeypatch):
     method = fitted(k=16)
     assert artifacts.values["validation_perplexity"] <= artifacts.values["validation_lm_perplexity"]
     figures = method.counters()
     assert 0 < figures["lambda"] < 1 and figures["temperature"] > 0
     assert figures["entries"] == 267 and figures["datastore_bytes"] > 267 * 36
     other = CellArtifacts(artifacts.cache)
-    again = KnnLm(k=16, foss=0.5)
-    again._tune = None  # fitting must not search the validation text again
-    again.fit(model, REFERENCE, VALIDATION, other)
+    monkeypatch.setattr(base, "_tuned", None)  # fitting must not search the validation text again
+    KnnLm(k=16, foss=0.5).fit(model, REFERENCE, VALIDATION, other)
     assert other.values == artifacts.values
 
 
