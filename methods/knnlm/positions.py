@@ -110,7 +110,7 @@ def full_batches(
 
 
 def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
-    """Where each stream's predicted tokens lie when those of all streams stand in a row."""
+    """(low, high) of each stream's predicted tokens in an array of those of all streams."""
     edges = np.cumsum([0, *(max(len(stream) - 1, 0) for stream in streams)]).tolist()
     return list(pairwise(edges))
 
