@@ -14,7 +14,7 @@ class ReadSequence(Sequence[T]):
 
     @abstractmethod
     def item(self, number: int) -> T:
-        """The item of a number from 0 to the length, less 1."""
+        """The item at `number`, from 0 to len - 1."""
 
     @overload
     def __getitem__(self, index: int) -> T: ...

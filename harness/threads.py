@@ -1,4 +1,4 @@
-"""One thread for whatever is compared with a pass that is timed on one."""
+"""A context in which compiled libraries use one thread, for comparisons with a pass that is timed on one."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -75,6 +76,7 @@ class InputGuided(Drafter):
 @method(
     "iad", contract="sequence-decoding", baseline="greedy", summary="drafts copied from the source, verified at once"
 )
+@dataclass(kw_only=True)
 class Iad(DraftingDecoder):
     """Output = greedy decoding's, in fewer iterations where the output resembles the source.
 
@@ -90,9 +92,10 @@ class Iad(DraftingDecoder):
     runs at the speed of greedy decoding but for its first batch.
     """
 
-    def __init__(self, *, block: Annotated[int, Field(ge=0)] | None = None, realign: bool = False) -> None:
-        self.block, self.realign = block, realign
-        self._trusted = True
+    block: Annotated[int, Field(ge=0)] | None = None
+    realign: bool = False
+
+    _trusted = True
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases

@@ -17,7 +17,7 @@ from methods.decoding.session import Session
 WORST = -1.0e9  # the score of a beam that does not exist
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True)
 class BeamOptions:
     """The `beam` best prefixes are kept; a finished one scores log P / (its length) ** length_penalty.
 
@@ -106,7 +106,7 @@ def _search(session: Session, searches: list[Search], beam: int) -> None:
         # in float32 as `transformers` does, so that ties fall the same way
         chances = torch.log_softmax(logits.float(), -1).view(len(searches), -1, logits.shape[1])
         scores = torch.tensor([[score for score, _ in s.running] for s in searches], device=logits.device)
-        totals = (chances + scores[:, :, None]).flatten(1)  # in the first step one row stands for all beams
+        totals = (chances + scores[:, :, None]).flatten(1)  # in the first step all beams are one row
         best, places = totals.topk(min(searches[0].width, totals.shape[1]))
         vocabulary = logits.shape[1]
         order: list[int] = []

@@ -193,7 +193,7 @@ class GenericSession(Session):
 
 
 def _padded(tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:
-    """Where the tokens of each row lie, and their ids, int64 [rows, longest] with zeros behind."""
+    """The layout of the rows, and their ids int64 [rows, longest], filled up with zeros."""
     rows = Ragged([len(row) for row in tokens], device)
     return rows, torch.tensor([[*row, *[0] * (rows.longest - len(row))] for row in tokens], device=device)
 

@@ -1,7 +1,7 @@
 """The layers of the post-norm encoder-decoder Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
 
 They read the weights of the Marian and BART classes of `transformers`, which are the tested reference. What is left out
-is what decoding does not need: dropout, masks made anew in every layer, module hooks, output records.
+is what decoding does not need: dropout, masks made in every layer, module hooks, output records.
 """
 
 from __future__ import annotations

@@ -115,14 +115,14 @@ class TransformersBeam(BeamOptions, Peer):
     baseline="greedy",
     summary="`generate` of transformers with prompt lookup",
 )
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True)
 class TransformersPromptLookup(Peer):
     """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time.
 
     It searches the decoder's input: for a causal model the prompt and what was generated, for an encoder-decoder model
-    only what was generated, never the source. There it drafts nothing of what the source shares with the output, and a
-    comparison with input-guided drafts shows what searching the source is worth; like is compared with like on causal
-    models whose prompt holds the source.
+    only what was generated, never the source. There it cannot draft what the output shares with the source, and a
+    comparison with input-guided drafts shows what searching the source is worth. On causal models, whose prompt holds
+    the source, both search the same text.
     """
 
     tokens: Annotated[int, Field(ge=1)] = 10
@@ -137,7 +137,7 @@ class TransformersPromptLookup(Peer):
     ) -> list[list[int]]:
         try:
             return super()._generate(model, sources, limit, accepted)
-        except IndexError as error:  # its drafts heed neither the limit nor the model's positions
+        except IndexError as error:  # its drafts ignore the limit and the model's window
             raise RequestError(
                 f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "
                 f"give a smaller limit or fewer `tokens` (now {self.tokens})"

@@ -10,7 +10,7 @@ import torch
 
 
 class Ragged:
-    """Where the tokens of each row lie when the rows stand one behind the other.
+    """The layout of rows that are packed one after the other.
 
     counts: tokens per row. row, slot: int64 [N], the row of each token and its place in it.
     """
@@ -23,7 +23,7 @@ class Ragged:
 
     @classmethod
     def packed(cls, tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:
-        """Where the tokens of each row lie, and their ids one row behind the other, int64 [N]."""
+        """The layout of these rows, and their ids int64 [N], one row after the other."""
         ids = torch.tensor([token for row in tokens for token in row], dtype=torch.int64, device=device)
         return cls([len(row) for row in tokens], device), ids
 

@@ -99,7 +99,7 @@ class TransformerSession(Session):
             written = live[:, :, start:total].unbind(0)
             self._clean = max(self._clean, total)
         else:
-            place = rows_start(self.lengths, rows, engine.device)
+            place = _positions(self.lengths, rows, engine.device)
             x = engine.embedding.scattered(ids, place)
             mask = self._scattered_mask(rows, total)
             if total > self._clean:  # cells that a shorter row has not written are read, weighted zero: no NaN there
@@ -204,8 +204,8 @@ class TransformerSession(Session):
         return mask.masked_fill_(blocked, float("-inf"))[:, None]
 
 
-def rows_start(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
-    """Position of each token, int64 [N]: behind what its row holds."""
+def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
+    """Position of each token, int64 [N], behind the `lengths` that the rows hold."""
     return torch.tensor(
         [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
         device=device,

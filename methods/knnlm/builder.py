@@ -130,7 +130,7 @@ def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
 
 
 def _resume(folder: Path, identity: Mapping[str, Any], shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> _Done:
-    """Cut the files back to the last checkpoint of the same datastore, or start them anew."""
+    """Cut the files back to the last checkpoint of the same datastore, or start over."""
     try:
         state = json.loads((folder / CHECKPOINT).read_text())
         done = _Done(**state["done"]) if state["identity"] == dict(identity) else _Done()

@@ -19,7 +19,7 @@ SEED = 1  # what recipes use unless they say otherwise, so that a run finds the 
 Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
 
 
-@command("datastore", summary="build, describe and check the datastores that kNN-LM searches")
+@command("datastore", summary="build, describe and check the datastores that kNN-LM and related methods search")
 def datastore() -> typer.Typer:
     """The sub-commands, ready to be mounted."""
     purpose = "Build, describe and check datastores (keys, values, streams)."
@@ -134,7 +134,7 @@ def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
                     partial.mkdir(parents=True, exist_ok=True)
                     fill(partial)
                     partial.rename(output)
-                lock.unlink(missing_ok=True)  # a build that waits for the lock finds the output
+                lock.unlink(missing_ok=True)  # a process that still waits for it finds the output
         Datastore.open(output, identity)
         return output
     except OSError as error:

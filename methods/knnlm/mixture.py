@@ -55,9 +55,11 @@ def knn_distribution(
     return flat.reshape(n, vocabulary_size)
 
 
-def interpolate(log_lm: NDArray[np.floating], log_knn_: NDArray[np.floating], lambda_: float) -> NDArray[np.float64]:
-    """log(lambda p_kNN + (1 - lambda) p_LM), elementwise (Eq. 3); log p_LM where log p_kNN is NaN (no entries). Never
-    above 0, which sums of rounded weights may exceed by a little."""
+def interpolate(
+    log_lm: NDArray[np.floating], log_knn_: NDArray[np.floating], lambda_: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """log(lambda p_kNN + (1 - lambda) p_LM), elementwise (Eq. 3), lambda one for all or one each; log p_LM where
+    log p_kNN is NaN (no entries). Never above 0, which sums of rounded weights may exceed by a little."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mixed = np.logaddexp(np.log(lambda_) + log_knn_, np.log1p(-lambda_) + log_lm)
     return np.minimum(np.where(np.isnan(log_knn_), np.asarray(log_lm, np.float64), mixed), 0.0)

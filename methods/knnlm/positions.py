@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
 
 STATISTICS = ("max_log_prob", "entropy")
 
@@ -78,7 +77,9 @@ def read_shared(
             name: np.concatenate([none, *(getattr(block, name) for block in blocks)]) for name, none in empty.items()
         }
 
-    wanted = {"model": model.hash, "key": key, "text": corpus_hash(streams), "statistics": statistics}
+    wanted: dict[str, Any] = {"model": model.hash, "key": key, "text": corpus_hash(streams)}
+    if statistics:
+        wanted["statistics"] = True
     arrays = shared.arrays("positions", wanted, compute)
     return [
         Positions(start=0, targets=stream[1:], **{name: arrays[name][low:high] for name in empty})
@@ -109,7 +110,7 @@ def full_batches(
 
 
 def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
-    """Where each stream's predicted tokens lie when those of all streams stand in a row."""
+    """(low, high) of each stream's predicted tokens in an array of those of all streams."""
     edges = np.cumsum([0, *(max(len(stream) - 1, 0) for stream in streams)]).tolist()
     return list(pairwise(edges))
 

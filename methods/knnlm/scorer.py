@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -14,15 +12,11 @@ from pydantic import Field
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
-from harness.progress import Progress
+from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import full_batches, read, read_shared, searched, spans
-from methods.knnlm.search import DatastoreOptions, DatastoreSearch, build_search, open_search
-from methods.knnlm.tuning import tune
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,14 +24,6 @@ if TYPE_CHECKING:
     Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
 
 ROWS = 512  # positions mixed at once whose neighbours were found before
-COUNTERS = (
-    Metric("k", kind="counter"),
-    Metric("lambda", kind="counter"),
-    Metric("temperature", kind="counter"),
-    Metric("entries", kind="counter"),
-    Metric("datastore_bytes", "datastore", "bytes", "lower", "memory"),
-    Metric("index_bytes", "index", "bytes", "lower", "memory"),
-)
 
 
 @method(
@@ -48,7 +34,7 @@ COUNTERS = (
     summary="LM mixed with the nearest neighbours of its context in a datastore",
 )
 @dataclass(kw_only=True)
-class KnnLm(DatastoreOptions, TokenScoring):
+class KnnLm(DatastoreMethod, TokenScoring):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 
     foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
@@ -60,16 +46,12 @@ class KnnLm(DatastoreOptions, TokenScoring):
     """
 
     measures = (
-        *COUNTERS,
+        *DatastoreMethod.measures,
         Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
     foss: Annotated[float, Field(ge=0, le=1)] = 0.0
     batch: Annotated[int, Field(ge=1)] = 1024
-
-    def __post_init__(self) -> None:
-        self.opened: DatastoreSearch | None = None
-        self._weights: tuple[float, float] | None = None  # lambda, temperature
 
     def fit(
         self,
@@ -78,27 +60,11 @@ class KnnLm(DatastoreOptions, TokenScoring):
         validation: Sequence[NDArray[np.int64]],
         artifacts: Artifacts,
     ) -> None:
-        """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
-        built or tuned from the same data with the same parameters is not built or tuned again."""
-        key = build_search(model, reference, artifacts, self)
-        values = {"lambda": self.lambda_, "temperature": self.temperature}
-        if "tuned" in values.values():
-            parts = {"validation": corpus_hash(validation), "datastore": key, **self.search_key(), **values}
-
-            def search_and_tune(folder: Path) -> None:
-                tuned = self._tune(model, validation, self._opened(model, artifacts))
-                (folder / "tuned.json").write_text(json.dumps(tuned))
-
-            folder = artifacts.build("knnlm-tuned", parts, search_and_tune)
-            values = json.loads((folder / "tuned.json").read_text())
-        artifacts.values.update(values)
+        self.fit_datastore(model, reference, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
-        """Map datastore and index. Exact search reads its keys when it is first used, which a quality pass with shared
-        neighbours never does; a timed pass does so in its warm-up, outside all phases."""
-        self.opened = self._opened(subject, artifacts)
-        self._weights = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
+        self.open_datastore(subject, artifacts)
 
     def score(
         self,
@@ -124,19 +90,6 @@ class KnnLm(DatastoreOptions, TokenScoring):
             TokenScores(log_probs[low:high], {"tokens": high - low, "searches": int(mask.sum())})
             for mask, (low, high) in zip(masks, spans(streams), strict=True)
         ]
-
-    def counters(self) -> dict[str, float]:
-        """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
-        the weights in use, tuned or given."""
-        datastore, (lambda_, temperature) = self.ready()
-        return {
-            "k": min(self.k, datastore.store.entries),
-            "entries": datastore.store.entries,
-            "datastore_bytes": datastore.store.bytes,
-            "index_bytes": datastore.index.bytes,
-            "lambda": lambda_,
-            "temperature": temperature,
-        }
 
     @property
     def ratios(self) -> dict[str, Ratio]:
@@ -190,44 +143,3 @@ class KnnLm(DatastoreOptions, TokenScoring):
         for start in range(0, len(places), ROWS):
             part = places[start : start + ROWS]
             yield part, near[part], ids[part]
-
-    def _tune(
-        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], datastore: DatastoreSearch
-    ) -> dict[str, float]:
-        total = sum(max(len(stream) - 1, 0) for stream in validation)
-        if not total:
-            raise RequestError("knnlm: no validation text to tune lambda and temperature on; give both as numbers")
-        log_lm, distances, hits = [], [], []
-        progress, phases, done = Progress(), NoPhases(), 0
-        for stream in validation:
-            for block in read(model, stream, self.key, phases):
-                near, ids = datastore.search(block.queries, phases)
-                log_lm.append(block.log_prob)
-                distances.append(near)
-                hits.append(datastore.hits(ids, block.targets))
-                done += len(block)
-                progress.update("neighbours of validation text", done, total, "tokens")
-        tuned = tune(
-            np.concatenate(log_lm),
-            np.concatenate(distances),
-            np.concatenate(hits),
-            lambda_=None if self.lambda_ == "tuned" else self.lambda_,
-            temperature=None if self.temperature == "tuned" else self.temperature,
-        )
-        return {
-            "lambda": tuned.lambda_,
-            "temperature": tuned.temperature,
-            "validation_perplexity": float(np.exp(tuned.loss)),
-            "validation_lm_perplexity": float(np.exp(tuned.lm_loss)),
-        }
-
-    def _opened(self, model: LanguageModel, artifacts: Artifacts) -> DatastoreSearch:
-        if self.opened is None or self.opened.store.folder != artifacts.path("datastore"):
-            self.opened = open_search(model, artifacts, self)  # `fit` and `open` in one process load the keys once
-        return self.opened
-
-    def ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
-        """What is searched, and lambda and temperature in use. Raises `RuntimeError` before `fit` or `open`."""
-        if self.opened is None or self._weights is None:
-            raise RuntimeError("knnlm answers after fit or open")
-        return self.opened, self._weights

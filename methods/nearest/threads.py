@@ -14,7 +14,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-def one_thread() -> None:
+def use_one_thread() -> None:
     """Let torch, and faiss where it is loaded, use one thread: in this thread and by default in those to come."""
     torch.set_num_threads(1)
     if faiss := sys.modules.get("faiss"):
@@ -43,7 +43,7 @@ class Workers:
         ready = Barrier(self.count + 1)
 
         def alone() -> None:
-            one_thread()
+            use_one_thread()
             ready.wait()
 
         pool = ThreadPoolExecutor(self.count, "exact-search", initializer=alone)

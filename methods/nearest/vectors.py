@@ -18,7 +18,7 @@ ROWS = 4096  # vectors measured at once
 class Vectors:
     """N vectors, memory-mapped where they are in a file; the row of a vector is the id of its entry.
 
-    folder: where they lie. keys: float16 [N, d]. largest_norm: at least the largest ||key||; it bounds the rounding
+    folder: of the file. keys: float16 [N, d]. largest_norm: at least the largest ||key||; it bounds the rounding
     error of distances.
     """
 

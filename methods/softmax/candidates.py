@@ -117,7 +117,7 @@ class CandidateSearch(CandidateSets):
         return self._ids[:count].astype(np.int64)
 
     def _mean_found(self, contexts: NDArray[np.float32]) -> float:
-        """Mean number of candidates over the first training contexts (a warm-up besides)."""
+        """Mean number of candidates over the first training contexts (which also warms up)."""
         return float(np.mean([self._find(context) for context in contexts]))
 
 

@@ -94,11 +94,10 @@ def checked_query(context: NDArray[Any], k: int, words: int, dimension: int) -> 
     return np.ascontiguousarray(context, np.float32)
 
 
-def checked_target(target: int, words: int) -> int:
-    """A word id of the layer. Raises `RequestError` for any other number."""
+def checked_target(target: int, words: int) -> None:
+    """Raises `RequestError` for a number that is no word of the layer."""
     if not 0 <= target < words:
         raise RequestError(f"target must lie in 0..{words - 1}, given {target}")
-    return int(target)
 
 
 def not_finite() -> RequestError:

@@ -20,7 +20,7 @@ from methods.softmax.knapsack import candidate_sets, recall
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MEMORY = 0.9  # of the moving average that stands for Lbar between two knapsacks (Eq. 8 in mini-batches)
+MEMORY = 0.9  # of the moving average used as Lbar between two knapsacks (Eq. 8 in mini-batches)
 
 
 @dataclass(kw_only=True)
@@ -123,7 +123,7 @@ def loss_gradient(
 def _without_empty(
     contexts: NDArray[np.float32], clusters: NDArray[np.float32], rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Clusters with the empty ones seeded anew at random contexts, and the assignment of all contexts."""
+    """Clusters with the empty ones moved to random contexts, and the assignment of all contexts."""
     assigned = assign(contexts, clusters)
     empty = np.flatnonzero(np.bincount(assigned, minlength=len(clusters)) == 0)
     if len(empty):

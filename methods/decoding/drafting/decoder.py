@@ -20,6 +20,7 @@ class DraftingDecoder(Decoder):
 
     In float32 a block and a single step go through different matrix kernels. An output may differ from greedy
     decoding's only at a near tie, where the two best logits lie within 1e-4 of each other; anything wider is an error.
+    A drafter whose tokens are accepted by another rule overrides `run` (with `accepts`) and `gap`.
     """
 
     measures = (
@@ -30,10 +31,12 @@ class DraftingDecoder(Decoder):
 
     @abstractmethod
     def drafter(self, batch: Batch) -> Drafter:
-        """What drafts for this batch."""
+        """What drafts for this batch; made in the phase `draft`."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        draft_and_verify(session, batch, self.drafter(batch), phases)
+        with phases("draft"):
+            drafter = self.drafter(batch)
+        draft_and_verify(session, batch, drafter, phases)
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]

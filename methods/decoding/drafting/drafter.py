@@ -15,4 +15,4 @@ class Drafter(ABC):
 
     @abstractmethod
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
-        """The output has grown by these tokens, after a draft of so many. Not called for what ends an output."""
+        """These tokens were appended to an output, after a draft of `drafted` tokens. Not called once it has ended."""

@@ -35,10 +35,10 @@ def draft_and_verify(
 ) -> None:
     """Fill the outputs of a batch, one per row of the session.
 
-    accepts(drafted token, ids, logits) decides from the `depth` best tokens (ids, logits, best first) whether a drafted
-    token stands; where it does not, the best one takes its place and ends the block. The trace gets, per iteration, the
+    accepts(drafted token, ids, logits) says whether a drafted token is accepted, given the `depth` best tokens (ids and
+    logits, best first); otherwise the best one takes its place and ends the block. The trace gets, per iteration, the
     tokens drafted (none: an ordinary step) and how many tokens were accepted; counter `near_ties`: the accepted tokens
-    whose two top logits lie within 1e-4.
+    whose two top logits are within 1e-4.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
     for decoded in outputs:
@@ -122,9 +122,9 @@ def _verdicts(
                         others = [token for token in ids[place] if token != first]
                         ids[place] = [first, *others][: len(ids[place])]
                 draft = drafts[row]
-                stands = len(block) < len(draft) and accepts(draft[len(block)], ids[place], values[place])
-                block.append(draft[len(block)] if stands else ids[place][0])
-                if not stands or block[-1] in ends:
+                accepted = len(block) < len(draft) and accepts(draft[len(block)], ids[place], values[place])
+                block.append(draft[len(block)] if accepted else ids[place][0])
+                if not accepted or block[-1] in ends:
                     settled = True
                     break
             results[row] = block, near_ties

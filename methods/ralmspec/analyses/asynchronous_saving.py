@@ -17,7 +17,7 @@ from harness.contracts.tasks import RetrievalSetting
 from harness.measure.phases import NoPhases
 from harness.plan.registry import analysis
 from harness.progress import Progress
-from methods.nearest.threads import one_thread
+from methods.nearest.threads import use_one_thread
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.passages.methods import IterativeOptions, RalmSpec
 
@@ -69,10 +69,10 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
     def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
         """Open both sides, with one thread each for the rest of this process."""
         self.setting = setting
-        one_thread()  # searches opened afterwards have one, too
+        use_one_thread()  # searches opened afterwards have one, too
         for side in (self.synchronous, self.asynchronous):
             side.open(setting.model, artifacts)
-        one_thread()  # faiss, where opening loaded it
+        use_one_thread()  # faiss, where opening loaded it
 
     def items(self) -> tuple[int, int]:
         return len(self.setting.timed), self.setting.sample

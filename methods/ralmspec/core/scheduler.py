@@ -200,9 +200,8 @@ class OS3(Strides):
                 return expected_matches(gamma, s) / pipelined(a, b + slope * s, gamma, s)
             return expected_matches(gamma, s) / (latency(a, b + slope * s, gamma, s, False) + (1 - gamma**s) * again)
 
-        if (
-            asynchronous
-        ):  # the smallest of nearly equal ones: fewer steps overlap nothing when a request begins and ends
+        if asynchronous:
+            # the smallest of nearly equal ones: fewer steps overlap nothing when a request begins and ends
             rates = {s: rate(s) for s in range(least, longest + 1)}
             best = max(rates.values())
             s = min(s for s in rates if rates[s] >= NEARLY * best)
@@ -215,8 +214,8 @@ class OS3(Strides):
         return rate(s), s, asynchronous
 
     def asks(self) -> bool:
-        """Thinned out so that asking costs no more than `Estimates.refill` of the time, and that every other search at
-        least tells what one costs; and, whatever that takes, once the last guess is long ago."""
+        """Rarely enough that asking costs no more than `Estimates.refill` of the time, and that at least every other
+        search tells what one costs; at any cost, when the last guess is long ago."""
         known = self.estimates
         known.unasked += 1
         if known.unsure or known.unmeasured:

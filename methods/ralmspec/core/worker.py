@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from methods.nearest.threads import one_thread
+from methods.nearest.threads import use_one_thread
 
 R = TypeVar("R")
 
@@ -37,8 +37,8 @@ class Pending(Generic[R]):
 
 
 class Worker:
-    """A context manager with a thread that starts with the first call and ends before the context is left, whatever
-    happened. While a call is under way the worker has one core and torch in the caller has the others. On CUDA both
+    """A context manager with a thread that starts with the first call and ends before the context is left, also by an
+    error. While a call is under way the worker has one core and torch in the caller has the others. On CUDA both
     would use the same stream; the searches here run on the CPU."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Worker:
             return answer, perf_counter() - started
 
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "verification", initializer=one_thread)
+            self._pool = ThreadPoolExecutor(1, "verification", initializer=use_one_thread)
             self._pool.submit(int).result()  # the initializer sets torch's default for threads to come, too
         torch.set_num_threads(max(1, self._threads - 1))
         return Pending(self._pool.submit(timed), lambda: torch.set_num_threads(self._threads))

@@ -124,12 +124,8 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         with self.phases("generate"):
             self.keys.clear()
             logits = self.reader.read(self.context[self.reader.length :])
-            log_lm = (
-                (logits if logits.is_floating_point() and logits.element_size() > 2 else logits.float())
-                .log_softmax(-1)
-                .cpu()
-                .numpy()
-            )
+            wide = logits if logits.element_size() > 2 else logits.float()
+            log_lm = wide.log_softmax(-1).cpu().numpy()
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
             state = self.source.state() if self.source is not None else None
             return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm, int(log_lm.argmax()))

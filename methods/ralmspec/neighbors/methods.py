@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases
 from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from harness.plan.registry import method
-from methods.knnlm.scorer import COUNTERS, KnnLm
-from methods.knnlm.search import DatastoreOptions, DatastoreSearch
+from methods.knnlm.base import DatastoreMethod
+from methods.knnlm.search import DatastoreSearch
 from methods.nearest.opening import needs_build, read_through
 from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
@@ -36,17 +36,12 @@ WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walk
     summary="kNN-LM generation: a search before every token",
 )
 @dataclass(kw_only=True)
-class KnnSequential(DatastoreOptions, Sequential):
+class KnnSequential(DatastoreMethod, Sequential):
     """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters: see `DatastoreOptions`.
 
     A search finds at least 64 neighbours, of which the k nearest are mixed: with the baseline as with speculation, so
     that both rank what a graph search reached in the same way.
     """
-
-    measures = COUNTERS
-
-    def __post_init__(self) -> None:
-        self.knnlm = KnnLm(**{option.name: getattr(self, option.name) for option in fields(DatastoreOptions)})
 
     def fit(
         self,
@@ -61,12 +56,12 @@ class KnnSequential(DatastoreOptions, Sequential):
         streams = [stream for stream in knowledge if not isinstance(stream, str)]
         if len(streams) < len(knowledge):
             raise RequestError("kNN-LM serving needs streams of token ids as its knowledge base, not passages of text")
-        self.knnlm.fit(_language_model(model), streams, validation, artifacts)
+        self.fit_datastore(_language_model(model), streams, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         """Everything that a search reads or compiles is at hand then."""
-        self.knnlm.open(_language_model(subject), artifacts)
+        self.open_datastore(_language_model(subject), artifacts)
         datastore, _ = self._ready()
         if needs_build(self):  # faiss maps what it searches
             read_through(artifacts.path("index"))
@@ -74,10 +69,6 @@ class KnnSequential(DatastoreOptions, Sequential):
         store = datastore.store
         for entry in np.linspace(0, store.entries - 1, SEARCHES, dtype=np.int64):
             datastore.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
-
-    def counters(self) -> dict[str, float]:
-        """As kNN-LM's."""
-        return self.knnlm.counters()
 
     def source(self) -> SpeculationSource | None:
         """Where the guesses of one request come from; None in the baseline."""
@@ -106,7 +97,7 @@ class KnnSequential(DatastoreOptions, Sequential):
 
     def _ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
         """What requests search, and lambda and temperature."""
-        datastore, weights = self.knnlm.ready()
+        datastore, weights = self.ready()
         return DatastoreSearch(datastore.store, datastore.index, self, max(self.k, WIDTH)), weights
 
 
@@ -146,7 +137,7 @@ class KnnSpeculative(Speculative, KnnSequential):
         self.begin_anew(lambda: datastore.search(queries, NoPhases()))
 
     def source(self) -> SpeculationSource:
-        store = self.knnlm.ready()[0].store
+        store = self.ready()[0].store
         return LocalityCache(store, self.following, self.nearest, self.searches)
 
 

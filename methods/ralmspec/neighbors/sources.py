@@ -1,6 +1,6 @@
 """Where speculated neighbours of kNN-LM come from: entries that are at hand without a search of the datastore.
 
-A source names entries; how near they are to a query is computed from the stored keys by whoever asks, as for entries
+A source names entries; how near they are to a query is computed from the stored keys by the caller, as for entries
 that a search found. Guesses may be taken back, so a source that follows the output can return to an earlier state.
 """
 
@@ -42,7 +42,7 @@ class SpeculationSource(ABC):
 
 class LocalityCache(SpeculationSource):
     """Entries found by earlier searches of this request and the `following` ones after each in the text (section 5.3,
-    kNN-LM serving: n = 10): if a phrase is being retold, its next words lie there.
+    kNN-LM serving: n = 10): if a passage is being repeated, its next words are there.
 
     nearest: so many of a search's neighbours are remembered; searches: so many of the last searches are. Without the
     two bounds a request with k = 1024 would soon rank more cached entries than a search looks at. Of 16 prompts of
@@ -59,7 +59,7 @@ class LocalityCache(SpeculationSource):
         self._entries: NDArray[np.int64] | None = np.empty(0, np.int64)
 
     def entries(self) -> NDArray[np.int64]:
-        if self._entries is None:  # sorted out when somebody asks: without speculation nobody does
+        if self._entries is None:  # made when it is asked for: without speculation it never is
             start = np.concatenate(self.found)
             start = np.unique(start[start >= 0])
             offsets = self.store.offsets

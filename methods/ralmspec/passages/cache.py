@@ -19,7 +19,7 @@ class PassageCache:
     def __init__(self, retriever: PassageRetriever) -> None:
         self.retriever = retriever
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
-        self._new: list[NDArray[np.int64]] = []  # sorted in when somebody asks: without speculation nobody does
+        self._new: list[NDArray[np.int64]] = []  # merged when `ids` is read: without speculation it never is
 
     @property
     def ids(self) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Retrieval by passage vectors: exact search and search of a graph.
 
-A batched product may round otherwise than a single one, so whatever a search found is ranked again by a score that
+A batched product may round differently from a single one, so what a search found is ranked again by a score that
 depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
 inner products do: all passages have the same length by one more column (`encode_passages`).
 """

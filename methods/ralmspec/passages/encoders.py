@@ -1,7 +1,7 @@
 """Text to vectors for the dense retrievers: latent semantic analysis fitted on the passages, or a trained encoder.
 
 `lsa` (Deerwester et al., 1990) needs nothing but the passages: TF-IDF with sublinear term frequencies, reduced by a
-truncated SVD. It stands in where no checkpoint can be had; the paper's own is DPR, by id or folder.
+truncated SVD. It is used where no checkpoint is available; the paper's encoder is DPR, by id or folder.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ class Pretrained(Encoder):
         batch = self.tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
         with torch.no_grad():
             output = self.module(**batch)
-        if (pooled := getattr(output, "pooler_output", None)) is None or not hasattr(
-            self.module.config, "projection_dim"
-        ):
+        pooled = getattr(output, "pooler_output", None) if hasattr(self.module.config, "projection_dim") else None
+        if pooled is None:
             mask = batch["attention_mask"][..., None]
             pooled = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
         vectors: NDArray[np.float32] = pooled.float().numpy()

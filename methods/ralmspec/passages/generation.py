@@ -33,8 +33,8 @@ class PassageStep(GenerationStep):
 
 class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
-    last `query_tokens` of the context as text; its first `passage_tokens` stand before the context. A new passage means
-    that the prompt is encoded again."""
+    last `query_tokens` of the context as text. The passage's first `passage_tokens` are put before the context; a new
+    passage means that the prompt is encoded again."""
 
     redo = True
 

@@ -123,7 +123,7 @@ class RalmSeq(IterativeOptions, Sequential):
 
     def _ready(self) -> tuple[PassageRetriever, Passages]:
         if self.opened is None or self.passages is None:
-            raise RuntimeError("a retrieval generation answers after fit or open")
+            raise RuntimeError(f"{type(self).__name__} answers after fit or open")
         return self.opened, self.passages
 
 

@@ -28,7 +28,7 @@ class Passages:
         return len(self.offsets) - 1
 
     def tokens(self, passage: int, most: int | None = None) -> list[int]:
-        """Of one passage, its first `most`; none for -1, which stands for no passage."""
+        """Of one passage, its first `most`; none for -1 (no passage)."""
         if passage < 0:
             return []
         ids: list[int] = self.ids[self.offsets[passage] : self.offsets[passage + 1]][:most].tolist()

@@ -9,7 +9,6 @@ import torch
 
 from harness.errors import RequestError
 from harness.measure.phases import NoPhases
-from harness.plan.parameters import validate
 from methods.decoding.beam import Beam
 from methods.decoding.greedy import Greedy
 from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
@@ -217,22 +216,6 @@ def test_peers_refuse_an_empty_source_and_start_an_empty_prompt(tiny, method):
     ours = Beam() if isinstance(method, TransformersBeam) else Greedy()
     for sources in ([[]], [[], [5, 6]], [[5]]):
         assert outputs(method, model, sources) == outputs(ours, model, sources)
-
-
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
-        (Beam, {"beam": 0}),
-        (Beam, {"length_penalty": float("nan")}),
-        (TransformersBeam, {"beam": 0}),
-        (TransformersPromptLookup, {"tokens": 0}),
-        (TransformersPromptLookup, {"ngram": -1}),
-    ],
-)
-def test_parameters_out_of_range_are_refused(method, parameters):
-    [(name, value)] = parameters.items()
-    with pytest.raises(RequestError, match=f"parameter '{name}' of it: .*given: {value}"):
-        validate(method, parameters, "it")
 
 
 def test_a_decoder_deeper_than_its_encoder(tiny):

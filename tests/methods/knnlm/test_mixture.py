@@ -57,6 +57,7 @@ def test_missing_neighbours_weigh_nothing_and_none_at_all_leaves_the_lm():
     assert found[0] == -np.inf and np.isnan(found[1])
     lm = np.log([0.5, 0.25])
     np.testing.assert_allclose(np.exp(interpolate(lm, found, 0.2)), [0.4, 0.25])
+    np.testing.assert_allclose(np.exp(interpolate(lm, found, np.asarray([0.6, 0.2]))), [0.2, 0.25])  # a weight each
     assert np.isnan(log_knn(np.empty((2, 0), np.float32), np.empty((2, 0), bool), 1.0)).all()
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
 from harness.measure.phases import NoPhases, PhaseTimer
-from harness.plan.parameters import validate
+from methods.knnlm import base
 from methods.knnlm.lm import Lm
 from methods.knnlm.positions import full_batches, read, read_shared, searched
 from methods.knnlm.scorer import KnnLm
@@ -155,16 +155,15 @@ def test_a_live_pass_searches_only_what_foss_leaves(model, fitted):
     assert sum(a.counters["tokens"] for a in answers) == 143
 
 
-def test_tuned_weights_are_kept_and_reused(model, fitted, artifacts):
+def test_tuned_weights_are_kept_and_reused(model, fitted, artifacts, monkeypatch):
     method = fitted(k=16)
     assert artifacts.values["validation_perplexity"] <= artifacts.values["validation_lm_perplexity"]
     figures = method.counters()
     assert 0 < figures["lambda"] < 1 and figures["temperature"] > 0
     assert figures["entries"] == 267 and figures["datastore_bytes"] > 267 * 36
     other = CellArtifacts(artifacts.cache)
-    again = KnnLm(k=16, foss=0.5)
-    again._tune = None  # fitting must not search the validation text again
-    again.fit(model, REFERENCE, VALIDATION, other)
+    monkeypatch.setattr(base, "_tuned", None)  # fitting must not search the validation text again
+    KnnLm(k=16, foss=0.5).fit(model, REFERENCE, VALIDATION, other)
     assert other.values == artifacts.values
 
 
@@ -369,20 +368,6 @@ def test_opening_with_another_model_is_refused(fitted, artifacts, other_model):
 def test_tuning_without_validation_text_is_refused(model, artifacts):
     with pytest.raises(RequestError, match="no validation text to tune"):
         KnnLm(k=4).fit(model, REFERENCE, [], artifacts)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("k", 0), ("foss", 1.5), ("foss", np.nan), ("lambda", -0.1), ("lambda", np.nan), ("temperature", np.nan),
-        ("temperature", np.inf), ("temperature", 0.0), ("memory_gb", np.nan), ("memory_gb", -1.0), ("batch", 0),
-        ("links", 1),  # faiss would end the process
-        ("seed", 2**31 - 1), ("seed", -1),
-    ],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of method knnlm: .* \(given: {value}\)"):
-        validate(KnnLm, {name: value}, "method knnlm")
 
 
 def test_positions_carry_entropy_and_the_largest_log_probability_when_asked(model, tmp_path):

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
-from harness.plan.parameters import validate
 from methods.nearest import flat, tiled
 from methods.nearest.distances import exact_distances, ranked
 from methods.nearest.flat import FlatIndex
@@ -265,15 +264,6 @@ def test_a_missing_faiss_is_named_with_a_way_out(clustered, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(RequestError, match="pip install faiss-cpu, or use index=flat"):
         open_index(clustered[0], IndexOptions(index="faiss-flat"))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("nlist", -1), ("nprobe", 0), ("code_size", -1), ("links", 1), ("ef", 0), ("seed", -1), ("seed", 2**31 - 1)],
-)
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of an index: .* \(given: {value}\)"):
-        validate(IndexOptions, {name: value}, "an index")
 
 
 def test_the_bound_of_lengths_holds_and_is_close(tmp_path):

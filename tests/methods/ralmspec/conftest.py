@@ -56,7 +56,7 @@ def make_model(seed: int = 0, dtype: torch.dtype = torch.float64) -> Model:
 
 
 def make_passages(seed: int, number: int, repeats: int = 0) -> list[str]:
-    """Passages of 2 to 12 words; `repeats` of them stand there twice."""
+    """Passages of 2 to 12 words; `repeats` of them occur twice."""
     rng = np.random.default_rng(seed)
     texts = [" ".join(rng.choice(WORDS, rng.integers(2, 13))) for _ in range(number)]
     return texts + texts[:repeats]

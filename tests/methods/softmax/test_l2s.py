@@ -182,7 +182,7 @@ def test_quantised_assignment_rarely_differs_from_float(world):
     assert (quantised == clusters.assign(world.test, v)).mean() > 0.97
 
 
-def test_empty_clusters_are_seeded_anew(world):
+def test_empty_clusters_are_moved_to_contexts(world):
     far = np.tile(-np.abs(world.contexts).max(axis=0), (6, 1)).astype(np.float32)
     v = np.concatenate([clusters.unit(world.contexts[:2]), far * 0 - 1]).astype(np.float32)
     refreshed, assigned = learning._without_empty(world.contexts, v, np.random.default_rng(0))

@@ -14,7 +14,6 @@ from harness.errors import RequestError
 from harness.measure.artifacts import CellArtifacts
 from harness.measure.drawing import passes
 from harness.measure.timing import Side, measure
-from harness.plan.parameters import validate
 from harness.progress import Progress
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.analyses.retriever_latency import RetrieverLatency
@@ -98,16 +97,3 @@ def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
     assert found["pipelined_share"] == pytest.approx(saved / found["pipelined_s"])
     assert found["synchronous_s"] == pytest.approx(measured.times["baseline"].sum() / 1e9 / 12)
     assert [c[0] for c in measured.method] == [c[0] for c in measured.baseline]  # the same outputs
-
-
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [
-        (AsynchronousSaving, ("stride", "prefetch", "interval")),
-        (RetrieverLatency, ("batch", "batches", "query_words", "ef")),
-    ],
-)
-def test_parameters_out_of_range_are_refused_before_anything_runs(cls, names):
-    for name in names:
-        with pytest.raises(RequestError, match=rf"parameter '{name}' of an analysis: .* \(given: 0\)"):
-            validate(cls, {name: 0}, "an analysis")

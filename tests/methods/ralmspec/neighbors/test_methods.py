@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from harness.measure.artifacts import CellArtifacts
 from harness.measure.phases import NoPhases
-from harness.plan.parameters import validate
+from methods.knnlm import base
 from methods.knnlm.mixture import knn_distribution
+from methods.knnlm.scorer import KnnLm
 from methods.knnlm.search import DatastoreSearch
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture, Neighbors
 from methods.ralmspec.neighbors.methods import KnnSequential, KnnSpeculative
@@ -46,7 +47,7 @@ def fitted(cls, model, root, **parameters):
 
 def plain(model, method, prompt, limit, key):
     """kNN-LM generation without any cache: every token from a fresh pass, its full mixed distribution."""
-    store, output = method.knnlm.ready()[0].store, []
+    store, output = method.ready()[0].store, []
     while len(output) < limit and (not output or output[-1] not in model.eos_ids):
         with torch.no_grad(), model.language_model.capture(key) as keys:
             logits = model.module(input_ids=torch.tensor([[*prompt, *output]])).logits[0, -1]
@@ -143,7 +144,7 @@ def test_the_cache_learns_more_neighbours_than_are_mixed(artifacts_root, monkeyp
 def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_root):
     method = fitted(KnnSpeculative, MODELS[0], artifacts_root, k=16, key="last_hidden")
     expected = method.generate(MODELS[0], PROMPTS[0], 12, NoPhases()).ids
-    store = method.knnlm.ready()[0].store
+    store = method.ready()[0].store
     for place in (0, 5):
         with torch.no_grad(), MODELS[0].language_model.capture("last_hidden") as keys:
             logits = MODELS[0].module(input_ids=torch.tensor([[*PROMPTS[0], *expected[:place]]])).logits[0, -1]
@@ -214,7 +215,7 @@ def test_an_error_of_the_search_reaches_the_caller_and_leaves_no_thread(artifact
 
 
 def test_the_cache_holds_what_was_found_and_what_follows_it_in_the_text(artifacts_root):
-    store = fitted(KnnSequential, MODELS[0], artifacts_root).knnlm.ready()[0].store
+    store = fitted(KnnSequential, MODELS[0], artifacts_root).ready()[0].store
     cache = LocalityCache(store, following=3, nearest=2, searches=2)
     assert cache.entries().tolist() == []
     cache.searched(np.asarray([117, 10, 50]))  # entry 118 is the last of the first stream; 50 is not among the nearest
@@ -238,20 +239,12 @@ def test_the_best_token_is_that_of_the_full_mixture(seed, k, lambda_):
     assert mixed[best] == pytest.approx(mixed.max())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("lambda", np.nan), ("temperature", np.inf), ("links", 1), ("ef", 0), ("memory_gb", np.nan), ("stride", -1),
-     ("window", 0), ("gamma_max", np.nan), ("following", -1), ("searches", 0), ("nearest", 0)],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of a method: .* \(given: {value}\)"):
-        validate(KnnSpeculative, {name: value}, "a method")
-
-
-def test_the_datastore_options_reach_knnlm(artifacts_root):
-    given = {"k": 3, "index": "ivf-pq", "nlist": 2, "nprobe": 1, "code_size": 4, "seed": 5, "memory_gb": 0.5}
-    method = KnnSequential(**FIXED, **given)
-    assert {name: getattr(method.knnlm, name) for name in given} == given and method.random_fit
+def test_serving_takes_the_datastore_and_the_weights_that_knnlm_was_fitted_with(artifacts_root, monkeypatch):
+    model, validation, scoring, serving = MODELS[0], streams(2, 60), *(CellArtifacts(artifacts_root) for _ in range(2))
+    KnnLm(k=5).fit(model.language_model, KNOWLEDGE, validation, scoring)
+    monkeypatch.setattr(base, "_tuned", None)
+    KnnSequential(k=5).fit(model, KNOWLEDGE, validation, serving)
+    assert serving.values == scoring.values and serving.path("datastore") == scoring.path("datastore")
 
 
 def test_bad_requests_are_refused(artifacts_root):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from harness.errors import RequestError
 from harness.measure.artifacts import CellArtifacts
-from harness.plan.parameters import validate
 from methods.ralmspec.passages.bm25 import Bm25Retriever
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity
@@ -166,16 +165,6 @@ def test_bm25_is_compiled_when_it_is_opened(artifacts_root):
 
     opened(artifacts_root, "bm25")
     assert all(kernel.signatures for kernel in [*bm25._KERNELS.values(), bm25._score])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("links", 1), ("ef", 0), ("k1", np.nan), ("k1", -1.0), ("b", 1.1), ("b", np.nan), ("memory_gb", np.inf),
-     ("dimension", 0), ("sample", 0), ("seed", -1)],
-)  # fmt: skip
-def test_parameters_out_of_range_are_refused(name, value):
-    with pytest.raises(RequestError, match=rf"parameter '{name}' of a retriever: .* \(given: {value}\)"):
-        validate(RetrieverOptions, {name: value}, "a retriever")
 
 
 def test_two_encoders_of_different_spaces_are_refused():

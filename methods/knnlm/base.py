@@ -1,0 +1,125 @@
+"""What methods on a datastore have in common, whatever their contract: what they build, tune and open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from harness.contracts import Artifacts, LanguageModel
+from harness.contracts.metrics import Metric
+from harness.errors import RequestError
+from harness.measure.phases import NoPhases
+from harness.progress import Progress
+from methods.knnlm.datastore import corpus_hash
+from methods.knnlm.positions import read
+from methods.knnlm.search import DatastoreOptions, DatastoreSearch, build_search, open_search
+from methods.knnlm.tuning import tune
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(kw_only=True)
+class DatastoreMethod(DatastoreOptions):
+    """Base of methods that mix a language model with entries of a datastore. `fit` calls `fit_datastore`, `open` calls
+    `open_datastore`; `ready` then gives the search and the weights."""
+
+    measures: ClassVar[tuple[Metric, ...]] = (
+        Metric("k", kind="counter"),
+        Metric("lambda", kind="counter"),
+        Metric("temperature", kind="counter"),
+        Metric("entries", kind="counter"),
+        Metric("datastore_bytes", "datastore", "bytes", "lower", "memory"),
+        Metric("index_bytes", "index", "bytes", "lower", "memory"),
+    )
+
+    def __post_init__(self) -> None:
+        self.opened: DatastoreSearch | None = None
+        self._weights: tuple[float, float] | None = None  # lambda, temperature
+
+    def fit_datastore(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
+        built or tuned from the same data with the same parameters is not built or tuned again."""
+        key = build_search(model, reference, artifacts, self)
+        values = {"lambda": self.lambda_, "temperature": self.temperature}
+        if "tuned" in values.values():
+            parts = {"validation": corpus_hash(validation), "datastore": key, **self.search_key(), **values}
+            search = self._opened(model, artifacts)
+
+            def search_and_tune(folder: Path) -> None:  # not by `self`, so that all methods share what it makes
+                (folder / "tuned.json").write_text(json.dumps(_tuned(model, validation, search)))
+
+            folder = artifacts.build("knnlm-tuned", parts, search_and_tune)
+            values = json.loads((folder / "tuned.json").read_text())
+        artifacts.values.update(values)
+
+    def open_datastore(self, model: LanguageModel, artifacts: Artifacts) -> None:
+        """Map datastore and index. Exact search reads its keys when it is first used, which a quality pass with shared
+        neighbours never does; a timed pass does so in its warm-up, outside all phases."""
+        self.opened = self._opened(model, artifacts)
+        self._weights = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
+
+    def ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
+        """The search, and lambda and temperature in use. Raises `RuntimeError` before `open_datastore`."""
+        if self.opened is None or self._weights is None:
+            raise RuntimeError(f"{type(self).__name__} answers after fit or open")
+        return self.opened, self._weights
+
+    def counters(self) -> dict[str, float]:
+        """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
+        the weights in use, tuned or given."""
+        datastore, (lambda_, temperature) = self.ready()
+        return {
+            "k": min(self.k, datastore.store.entries),
+            "entries": datastore.store.entries,
+            "datastore_bytes": datastore.store.bytes,
+            "index_bytes": datastore.index.bytes,
+            "lambda": lambda_,
+            "temperature": temperature,
+        }
+
+    def _opened(self, model: LanguageModel, artifacts: Artifacts) -> DatastoreSearch:
+        if self.opened is None or self.opened.store.folder != artifacts.path("datastore"):
+            self.opened = open_search(model, artifacts, self)  # `fit` and `open` in one process load the keys once
+        return self.opened
+
+
+def _tuned(model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch) -> dict[str, float]:
+    """The weights that suit the validation streams best, and the perplexities there."""
+    total = sum(max(len(stream) - 1, 0) for stream in validation)
+    if not total:
+        raise RequestError("no validation text to tune lambda and temperature on; give both as numbers")
+    log_lm, distances, hits = [], [], []
+    options, progress, phases, done = search.options, Progress(), NoPhases(), 0
+    for stream in validation:
+        for block in read(model, stream, options.key, phases):
+            near, ids = search.search(block.queries, phases)
+            log_lm.append(block.log_prob)
+            distances.append(near)
+            hits.append(search.hits(ids, block.targets))
+            done += len(block)
+            progress.update("neighbours of validation text", done, total, "tokens")
+    tuned = tune(
+        np.concatenate(log_lm),
+        np.concatenate(distances),
+        np.concatenate(hits),
+        lambda_=None if options.lambda_ == "tuned" else options.lambda_,
+        temperature=None if options.temperature == "tuned" else options.temperature,
+    )
+    return {
+        "lambda": tuned.lambda_,
+        "temperature": tuned.temperature,
+        "validation_perplexity": float(np.exp(tuned.loss)),
+        "validation_lm_perplexity": float(np.exp(tuned.lm_loss)),
+    }
