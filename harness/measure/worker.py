@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts import Decoded, Trace
+from harness.contracts import Decoded
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
@@ -250,7 +250,7 @@ def compare(request: Request) -> Response:
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
     essences = {
-        role: SEQUENCES.essence([Decoded(list(ids), Trace()) for call in calls for ids in run.answers(call)])
+        role: SEQUENCES.essence([Decoded(list(ids)) for call in calls for ids in run.answers(call)])
         for role, calls in (("method", measured.method), ("fidelity_baseline", measured.baseline))
     }
     return measured.sample.as_dict() | _account(request, measured, essences, watch) | {

@@ -179,6 +179,7 @@ class _Expansion:
         name = self.registry.entry("method", method.name).baseline
         if not name:
             return None
+        self.registry.entry("method", name, f"the baseline that {method.name} declares")
         both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
         return Reference(method=name, same=sorted(both))
 
