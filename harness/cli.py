@@ -12,13 +12,14 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from harness.errors import HarnessError, RequestError
+from harness.errors import HarnessError, RequestError, unknown
 from harness.plan.registry import Registry, refusal
 
 PROGRAM: dict[str, Any] = {
@@ -58,8 +59,6 @@ def list_names(
       harness list recipes --json
     """
     if what not in LISTS:
-        from harness.errors import unknown
-
         raise unknown("list", what, LISTS)
     registry = Registry()
     found = _recipes(registry) if what == "recipes" else _pairs(registry) if what == "pairs" else _named(registry, what)
@@ -188,31 +187,46 @@ def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")
       harness keep knnlm-wikitext --scale small
     """
     from harness import session
+    from harness.plan import expansion
+    from harness.plan import recipe as recipes
+    from harness.show import keep as keeping
 
-    session.keep_run(recipe, scale, results, Registry())
+    registry = Registry()
+    found = recipes.load(recipe, registry)
+    at = session.checked_scale(scale)
+    kept = keeping.keep(found, at, results / "runs", results / "measured", expansion.expand(found, at, registry))
+    print(f"kept in {kept}")
 
 
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     """Send the rows that tracking missed (a server that was away) to MLflow."""
-    from harness import session
+    from harness.show.mlflow_tracker import MlflowTracker, send_unsent
+    from harness.show.tracking import open_tracker
 
-    session.synchronise(results, tracking)
+    tracker = open_tracker(tracking, results / "runs")
+    if not isinstance(tracker, MlflowTracker):
+        raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
+    print(f"{send_unsent(results / 'runs', tracker)} rows sent to {tracker.uri}")
 
 
 @app.command()
 def doctor(results: Results = Path("results"), as_json: AsJson = False) -> None:
     """Say what this machine offers: devices, threads, data found, caches, versions, and what their absence means."""
-    from harness import session
+    from harness.show import doctor as checking
 
-    raise typer.Exit(session.diagnose(as_json, results))
+    checks = checking.report(deep=True, results=results)
+    checking.show(checks, as_json)
+    raise typer.Exit(3 if any(check.state == "problem" for check in checks) else 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends like an interrupt: steps are stopped
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends like an interrupt: steps are stopped
+    if not debug:
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     given = [a for a in given if a != "--debug"]
     try:
         code = _with_families(given)(given, standalone_mode=False)

@@ -20,9 +20,7 @@ class HarnessError(Exception):
 
 
 class CellFailedError(HarnessError):
-    """At least one cell of a run failed, timed out or was killed; its row says why."""
-
-    exit_code = 1
+    """A cell cannot be measured; its row says why."""
 
 
 class RequestError(HarnessError):

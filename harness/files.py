@@ -1,4 +1,4 @@
-"""Small things about files that several levels need: where caches are, hashes of keys, text written whole."""
+"""What several levels need of files: folders of the cache and of data, hashes of keys, writing whole files."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortcut-harness"
 
 
+def data_roots() -> tuple[Path, ...]:
+    """The data folders of $HARNESS_DATA, several of them separated by the path separator."""
+    return tuple(Path(p).expanduser() for p in os.environ.get("HARNESS_DATA", "").split(os.pathsep) if p)
+
+
 def digest(key: Any) -> str:
     """Hex SHA-256 (20 characters) of a JSON-able value, independent of the order of keys."""
     text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -37,12 +42,12 @@ def arrays_digest(*arrays: NDArray[Any]) -> str:
     return state.hexdigest()[:20]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
     except OSError as error:
         raise MachineError(

@@ -42,19 +42,16 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int
     """Run recipes (the headline ones when none is named) and return the exit code."""
     wanted = [recipes.load(name, registry) for name in names or headlines(registry)]
     overrides = parse_overrides(options.overrides)
-    scale = _scale(options)
-    planned = []
-    for recipe in wanted:
-        cells = expansion.expand(recipe, scale, registry, overrides)
-        planned.append((recipe, expansion.narrow(cells, options.processes, options.pairs)))
+    scale = checked_scale(options.scale)
+    planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
     return _carry_out(planned, options, registry)
 
 
 def run(method: str, task: str, options: Options, registry: Registry) -> int:
     """Measure one method on one task and return the exit code."""
     overrides = parse_overrides(options.overrides)
-    recipe, cells = expansion.single(method, task, _scale(options), registry, overrides)
-    return _carry_out([(recipe, expansion.narrow(cells, options.processes, options.pairs))], options, registry)
+    planned = [expansion.single(method, task, checked_scale(options.scale), registry, overrides)]
+    return _carry_out(planned, options, registry)
 
 
 def headlines(registry: Registry) -> list[str]:
@@ -62,45 +59,15 @@ def headlines(registry: Registry) -> list[str]:
     return [name for name in sorted(recipes.files(registry)) if recipes.load(name, registry).headline]
 
 
-def keep_run(name: str, scale: str, results: Path, registry: Registry) -> None:
-    """`harness keep`: copy a finished run to results/measured."""
-    from harness.show.keep import keep
-
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
-    recipe = recipes.load(name, registry)
-    cells = expansion.expand(recipe, scale, registry)
-    kept = keep(recipe, scale, results / "runs", results / "measured", cells)
-    print(f"kept in {kept}")
+def checked_scale(name: str) -> Scale:
+    """The scale of this name. Raises `RequestError` for another name."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return name
 
 
-def synchronise(results: Path, tracking: str | None) -> None:
-    """`harness sync`: send the rows that tracking missed."""
-    from harness.show.mlflow_tracker import MlflowTracker, send_unsent
-    from harness.show.tracking import open_tracker
-
-    tracker = open_tracker(tracking, results / "runs")
-    if not isinstance(tracker, MlflowTracker):
-        raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
-    print(f"{send_unsent(results / 'runs', tracker)} rows sent to {tracker.uri}")
-
-
-def diagnose(as_json: bool, results: Path) -> int:
-    """`harness doctor`: print the checks; 0 unless one is a problem."""
-    from harness.show import doctor
-
-    checks = doctor.report(deep=True, results=results)
-    doctor.show(checks, as_json)
-    return 3 if any(check.state == "problem" for check in checks) else 0
-
-
-def _scale(options: Options) -> Scale:
-    if options.scale not in SCALES:
-        raise unknown("scale", options.scale, SCALES)
-    return options.scale
-
-
-def _carry_out(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
+def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
+    planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
         _show_plan(planned, options)
         return 0

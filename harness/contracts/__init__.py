@@ -13,67 +13,30 @@ and metric. The harness pairs them and measures. Nothing here imports torch: arr
 Life of a method: `__init__(*, parameters)` -> `fit(...)` once, in a process of its own -> `open(subject, artifacts)`
 in every other process -> `score` / `topk` / `decode` / `generate` as often as wanted. `open` takes the subject (the
 model or output layer) with the artifacts, because a screened softmax needs the layer's weights to answer at all.
+
+What methods are written with is imported from here, what tasks and analyses are written with from the modules.
 """
 
-from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.answers import Decoded, TokenScores, TopK, Trace
-from harness.contracts.methods import (
-    CONTRACTS,
-    Contract,
-    Method,
-    RetrievalGeneration,
-    SequenceDecoding,
-    SoftmaxScreening,
-    TokenScoring,
-)
-from harness.contracts.metrics import Metric
+from harness.contracts.methods import RetrievalGeneration, SequenceDecoding, SoftmaxScreening, TokenScoring
 from harness.contracts.models import EncodedBlock, GenerationModel, KeyKind, LanguageModel, OutputLayer
-from harness.contracts.ratios import Ratio
 from harness.contracts.services import Artifacts, Phases, Shared
-from harness.contracts.tasks import (
-    SCALES,
-    Context,
-    DecodingSetting,
-    Measure,
-    RetrievalSetting,
-    Scale,
-    Setting,
-    SoftmaxSetting,
-    Task,
-    TokenScoringSetting,
-)
 
 __all__ = [
-    "CONTRACTS",
-    "SCALES",
     "Artifacts",
-    "Context",
-    "Contract",
     "Decoded",
-    "DecodingSetting",
     "EncodedBlock",
     "GenerationModel",
     "KeyKind",
     "LanguageModel",
-    "Measure",
-    "Method",
-    "Metric",
     "OutputLayer",
     "Phases",
-    "Ratio",
     "RetrievalGeneration",
-    "RetrievalSetting",
-    "Scale",
     "SequenceDecoding",
-    "Setting",
     "Shared",
     "SoftmaxScreening",
-    "SoftmaxSetting",
-    "Task",
-    "TimedAnalysis",
     "TokenScores",
     "TokenScoring",
-    "TokenScoringSetting",
     "TopK",
     "Trace",
 ]

@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -57,7 +58,7 @@ def capture(device: str = "cpu") -> dict[str, Any]:
 
 def libraries() -> dict[str, str]:
     """Name -> version of the installed distributions that can change a number."""
-    return dict(_versions())
+    return dict(_versions())  # a copy
 
 
 def usable_cores() -> int:
@@ -178,14 +179,12 @@ def _memory() -> dict[str, int | None]:
 
 
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    found = []
+def _versions() -> dict[str, str]:
+    found = {}
     for name in LIBRARIES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
-    return tuple(found)
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _gpus() -> list[dict[str, Any]] | None:

@@ -66,11 +66,6 @@ class PhaseTimer:
         """Phase -> seconds, exclusive of phases inside it."""
         return {name: ns / 1e9 for name, ns in self._nanoseconds.items()}
 
-    @property
-    def overlapped_seconds(self) -> dict[str, float]:
-        """Phase -> seconds of worker threads."""
-        return dict(self._overlapped)
-
     def clear(self) -> None:
         """Forget what was recorded so far."""
         self._nanoseconds.clear()

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Measure
-from harness.measure.drivers import Driver, Essence
+from harness.measure.drivers import Demand, Driver, Essence
 from harness.measure.evidence import state
 from harness.measure.own_metrics import of
 from harness.measure.quiet import disturbance
 from harness.plan.cell import Cell
+from harness.plan.recipe import Fidelity
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "below": lambda value, bound: value < bound,
@@ -24,18 +25,8 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "at most": lambda value, bound: value <= bound,
     "at least": lambda value, bound: value >= bound,
 }
+Demanded = Fidelity | Demand  # by the recipe, or else by the contract
 COUNTS = ("differing", "wide_differences")  # of items, which only a process with the method at work can make
-
-
-class Demanded(Protocol):
-    """A fidelity that is demanded (`harness.plan.recipe.Ordered`, `harness.measure.drivers.Demand`)."""
-
-    @property
-    def metric(self) -> str: ...
-    @property
-    def is_(self) -> str: ...
-    @property
-    def bound(self) -> float: ...
 
 
 def record_quality(cell: Cell, row: Row, fits: Sequence[Mapping[str, Any]], demands: Sequence[Demanded]) -> None:

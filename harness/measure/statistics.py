@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 LEVEL = 0.95
+RESAMPLES = 2000
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # 97.5%, 1 to 10 degrees of freedom
 
 
@@ -33,17 +34,15 @@ def outliers(values: Sequence[float], factor: float = 5.0) -> int:
     return sum(abs(v - centre) > factor * spread for v in values) if spread > 0 else 0
 
 
-def order_statistic_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+def order_statistic_interval(values: Sequence[float]) -> Interval | None:
     """Distribution-free interval for the median: the k-th smallest and k-th largest value with
-    1 - 2 P(Binomial(n, 1/2) < k) >= level, for the largest such k. None when n is too small for the level
-    (fewer than 6 values at 95%).
-    """
+    1 - 2 P(Binomial(n, 1/2) < k) >= 0.95, for the largest such k. None for fewer than 6 values."""
     n = len(values)
     below = 0.0
     rank = 0
     for k in range(n // 2 + 1):
         below += math.comb(n, k) / 2**n  # P(Binomial <= k)
-        if 1 - 2 * below < level:
+        if 1 - 2 * below < LEVEL:
             break
         rank = k + 1
     if rank == 0:
@@ -52,14 +51,16 @@ def order_statistic_interval(values: Sequence[float], level: float = LEVEL) -> I
     return ordered[rank - 1], ordered[n - rank]
 
 
-def bootstrap_interval(
-    values: Sequence[float], level: float = LEVEL, resamples: int = 10_000, seed: int = 0
-) -> Interval:
+def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
     """Percentile bootstrap interval of the median of `values`, whatever their order."""
     data = np.sort(np.asarray(values, dtype=np.float64))
-    draws = np.random.default_rng(seed).integers(len(data), size=(resamples, len(data)))
-    medians = np.median(data[draws], axis=1)
-    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+    draws = np.random.default_rng(0).integers(len(data), size=(resamples, len(data)))
+    return _ends(np.median(data[draws], axis=1))
+
+
+def _ends(statistics: NDArray[np.float64]) -> Interval:
+    """The percentiles between which 95% of resampled statistics lie."""
+    low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -94,14 +95,11 @@ def block_bootstrap(
     columns: Sequence[NDArray[np.float64]],
     statistic: Callable[..., NDArray[np.float64]],
     block: int = 256,
-    level: float = LEVEL,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> Interval | None:
     """Interval for a statistic of means of paired per-token values, resampling blocks of consecutive tokens.
 
     columns: float64 arrays [T] of equal length (for example the log-probabilities of two methods on the same tokens).
-    statistic: takes the resampled mean of each column, arrays [resamples], and gives the statistic, [resamples].
+    statistic: takes the resampled mean of each column, arrays [2000], and gives the statistic, [2000].
     None with fewer than 10 blocks.
     """
     length = len(columns[0])
@@ -109,24 +107,21 @@ def block_bootstrap(
     if len(starts) < 10:
         return None
     sizes = np.diff(np.append(starts, length)).astype(np.float64)
-    draws = np.random.default_rng(seed).integers(len(starts), size=(resamples, len(starts)))
+    draws = np.random.default_rng(0).integers(len(starts), size=(RESAMPLES, len(starts)))
     totals = sizes[draws].sum(axis=1)
     means = [np.add.reduceat(column, starts)[draws].sum(axis=1) / totals for column in columns]
-    low, high = np.quantile(statistic(*means), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return _ends(statistic(*means))
 
 
-def mean_interval(
-    values: NDArray[np.float64], level: float = LEVEL, resamples: int = 2000, seed: int = 0
-) -> Interval | None:
+def mean_interval(values: NDArray[np.float64]) -> Interval | None:
     """Bootstrap interval of the mean over independent items [n]; None with fewer than 10 items."""
-    return block_bootstrap([np.asarray(values, np.float64)], lambda m: m, 1, level, resamples, seed)
+    return block_bootstrap([np.asarray(values, np.float64)], lambda m: m, block=1)
 
 
-def share_interval(values: NDArray[np.float64], level: float = LEVEL, seed: int = 0) -> Interval | None:
+def share_interval(values: NDArray[np.float64]) -> Interval | None:
     """Interval of the mean over independent items [n] of values between 0 and 1, such as hits or precisions.
 
-    By Wilson's score where every value is 0 or 1, by a bootstrap elsewhere. A sample without a single miss (or hit)
+    By Wilson's score where every value is 0 or 1, by a bootstrap otherwise. A sample without a single miss (or hit)
     does not prove that there is none: Wilson's lower end is then n / (n + z^2). None with fewer than 10 items.
     Source: Wilson 1927, Journal of the American Statistical Association 22, section on the corrected formula.
     """
@@ -134,8 +129,8 @@ def share_interval(values: NDArray[np.float64], level: float = LEVEL, seed: int 
     if len(data) < 10:
         return None
     if np.isin(data, (0.0, 1.0)).all() or data.min() == data.max():
-        return wilson(float(data.sum()), len(data), level)
-    return mean_interval(data, level, seed=seed)
+        return wilson(float(data.sum()), len(data))
+    return mean_interval(data)
 
 
 def wilson(hits: float, n: int, level: float = LEVEL) -> Interval:

@@ -9,7 +9,8 @@ baseline's two times on these items are the noise (A/A); the method's two times 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from time import perf_counter_ns
@@ -89,7 +90,7 @@ class Side:
     def loop(self, items: Any) -> int:
         """Nanoseconds of all calls of one pass with nothing between them."""
         given, ask = self.inputs(items), self.ask
-        with _undisturbed(None):
+        with _undisturbed():
             if self.synchronise is not None:
                 self.synchronise()
             started = perf_counter_ns()
@@ -109,22 +110,19 @@ class Side:
             spent += sum(self._run([one])[0])
 
 
-class _undisturbed:  # noqa: N801 - a context manager in the manner of `contextlib`
+@contextmanager
+def _undisturbed(watch: Watch | None = None) -> Iterator[None]:
     """Garbage collection off and the machine watched."""
-
-    def __init__(self, watch: Watch | None) -> None:
-        self.watch = watch
-
-    def __enter__(self) -> None:
-        self.collecting = gc.isenabled()
-        gc.disable()
-        if self.watch is not None:
-            self.watch.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self.watch is not None:
-            self.watch.stop()
-        if self.collecting:
+    collecting = gc.isenabled()
+    gc.disable()
+    if watch is not None:
+        watch.start()
+    try:
+        yield
+    finally:
+        if watch is not None:
+            watch.stop()
+        if collecting:
             gc.enable()
 
 

@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts import Decoded, Trace
+from harness.contracts import Decoded
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
@@ -98,8 +98,7 @@ def fit(request: Request) -> Response:
         "facts": cell.setting.facts,
         "manifests": manifests,
         "fit_s": seconds["method"],
-        "metrics": {name: m.value for name, m in metrics.items()},
-        "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
+        **_numbers(metrics),
         "counters": cell.driver.counters(answers) | cell.driver.costs(method, cell.setting),
         "described": described(*cell.task.measures, *method.measures),
         "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
@@ -107,6 +106,12 @@ def fit(request: Request) -> Response:
         "timing_counters": cell.driver.timing_counters(answers),
         "memory_mib": peak_resident(),
     }
+
+
+def _numbers(metrics: Mapping[str, Measure]) -> Response:
+    """Values and intervals of metrics, as rows have them."""
+    intervals = {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None}
+    return {"metrics": {name: m.value for name, m in metrics.items()}, "intervals": intervals}
 
 
 def timed(request: Request) -> Response:
@@ -224,8 +229,7 @@ def analysis(request: Request) -> Response:
     return {
         "hashes": cell.setting.hashes,
         "facts": cell.setting.facts,
-        "metrics": {name: m.value for name, m in metrics.items()},
-        "intervals": {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None},
+        **_numbers(metrics),
         "counters": dict(artifacts.values),
         "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),
         "manifests": artifacts.manifest(),
@@ -250,7 +254,7 @@ def compare(request: Request) -> Response:
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
     essences = {
-        role: SEQUENCES.essence([Decoded(list(ids), Trace()) for call in calls for ids in run.answers(call)])
+        role: SEQUENCES.essence([Decoded(list(ids)) for call in calls for ids in run.answers(call)])
         for role, calls in (("method", measured.method), ("fidelity_baseline", measured.baseline))
     }
     return measured.sample.as_dict() | _account(request, measured, essences, watch) | {

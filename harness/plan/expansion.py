@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -109,8 +109,7 @@ class _Expansion:
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
                 fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
-                timed=timed,
-                seed=self.recipe.seed, published=published,
+                timed=timed, seed=self.recipe.seed, published=published,
             )  # fmt: skip
 
     def _labels(
@@ -142,13 +141,7 @@ class _Expansion:
             **spec.task,
             **swept,
         }
-        known = parameters.declared(target)
-        for parameter, value in parameters.group(self.overrides, "task").items():
-            if parameter in known and parameter not in swept and parameter not in spec.task:
-                given[parameter] = value
-                self.taken.add(f"task.{parameter}")
-            elif parameter in known:
-                self.stated.add(f"task.{parameter}")
+        given |= self._overrides("task", target, {*swept, *spec.task})
         checked = parameters.validate(target, given, f"task {name}")
         construct(target, checked)
         return Named(name, checked)
@@ -159,17 +152,19 @@ class _Expansion:
             reason = refusal(self.registry.entry("method", name), self.registry.entry("task", task.name))
             if reason:
                 raise RequestError(f"{where}: {reason}")
-        known = parameters.declared(target)
         given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
-        for parameter, value in parameters.group(self.overrides, "method").items():
-            if parameter in known and parameter not in params:
-                given[parameter] = value
-                self.taken.add(f"method.{parameter}")
-            elif parameter in known:
-                self.stated.add(f"method.{parameter}")
+        given |= self._overrides("method", target, params.keys())
         checked = parameters.validate(target, given, f"{kind} {name}")
         construct(target, checked)  # a value out of range is refused before anything runs
         return Named(name, checked)
+
+    def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
+        """The overrides that a target takes: of the parameters it has, those that its cell does not state."""
+        known = parameters.declared(target)
+        given = {name: value for name, value in parameters.group(self.overrides, group).items() if name in known}
+        self.stated |= {f"{group}.{name}" for name in given if name in stated}
+        self.taken |= {f"{group}.{name}" for name in given if name not in stated}
+        return {name: value for name, value in given.items() if name not in stated}
 
     def _can_be_timed(self, kind: Kind, method: Named) -> bool:
         return kind == "method" or is_timed(self.registry.resolve(kind, method.name))
@@ -179,6 +174,7 @@ class _Expansion:
         name = self.registry.entry("method", method.name).baseline
         if not name:
             return None
+        self.registry.entry("method", name, f"the baseline that {method.name} declares")
         both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
         return Reference(method=name, same=sorted(both))
 
@@ -215,14 +211,11 @@ def single(
     reason = refusal(entry, registry.entry("task", task))
     if reason:
         raise RequestError(f"{method} does not run on {task}: {reason}")
-    cells = [CellSpec(row=method, method=method)]
-    if entry.baseline:
-        cells.insert(
-            0, CellSpec(row=entry.baseline, method=entry.baseline, speed_baseline=None, fidelity_baseline=None)
-        )
+    exact = [entry.baseline] if entry.baseline else []
+    alone = [CellSpec(row=name, method=name, speed_baseline=None, fidelity_baseline=None) for name in exact]
     recipe = Recipe(
         name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
-        task=TaskSpec(name=task), cells=cells,
+        task=TaskSpec(name=task), cells=[*alone, CellSpec(row=method, method=method)],
     )  # fmt: skip
     return recipe, expand(recipe, scale, registry, overrides)
 

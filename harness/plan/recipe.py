@@ -42,18 +42,13 @@ class Reference(_Strict):
     same: list[str] = []
 
 
-class Ordered(_Strict):
-    """A condition `metric is bound`."""
+class Fidelity(_Strict):
+    """The condition `metric is bound` on the answers that a claim about speed needs. `reason` says why a recipe demands
+    less than the contract does, as where greedy decoding is timed against beam search."""
 
     metric: str
     is_: Comparison = Field(alias="is")
     bound: float
-
-
-class Fidelity(Ordered):
-    """What the answers must be like for a speed claim. `reason` says why a recipe is content with less than the rule of
-    the contract, as where greedy decoding is timed against beam search."""
-
     reason: str = ""
 
 

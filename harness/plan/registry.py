@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from harness.contracts.analyses import is_timed
+from harness.contracts.methods import CONTRACTS
 from harness.contracts.needs import NEEDS
-from harness.errors import RequestError, place, unknown
+from harness.errors import HarnessError, RequestError, place, unknown
 
 Kind = Literal["method", "task", "analysis", "command"]
 KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")
@@ -44,8 +45,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One declared name. `needs` (methods) and `provides` (tasks) decide which pairs run; `harness.contracts.needs`
-    lists their words. Raises `RequestError` for another word, naming the nearest."""
+    """One declared name. `contract`, `needs` (methods) and `provides` (tasks) decide which pairs run; the words of the
+    latter are in `harness.contracts.needs`. Raises `RequestError` for another word or contract, naming the nearest."""
 
     kind: Kind
     name: str
@@ -57,6 +58,8 @@ class Entry:
     baseline: str = ""  # the method that gives the exact answers, with which this one is compared
 
     def __post_init__(self) -> None:
+        if self.kind in ("method", "task") and self.contract not in CONTRACTS:
+            raise unknown("contract", self.contract, CONTRACTS, f"{self.kind} {self.name}")
         given: dict[str, Any] = {"needs": self.needs, "provides": self.provides}
         for argument, words in given.items():
             if isinstance(words, str):
@@ -112,7 +115,7 @@ class Registry:
         return sorted(name for k, name in self.entries if k == kind)
 
     def entry(self, kind: Kind, name: str, where: str = "") -> Entry:
-        """The entry of a name. Raises `RequestError` with the nearest valid name."""
+        """The entry of a name. Raises `RequestError` with the nearest valid name; where: who names it."""
         if (kind, name) not in self.entries:
             if (kind, name) in _declared_at_run_time:
                 return _declared_at_run_time[kind, name][0]
@@ -128,6 +131,8 @@ class Registry:
         actual = getattr(found, "contract", None)
         if kind == "method" and actual != entry.contract:
             raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
+        if missing := getattr(found, "__abstractmethods__", None):
+            raise RequestError(f"{entry.target} must define {', '.join(sorted(missing))}, as its base class says")
         callable_ = not isinstance(found, type) or any("__call__" in vars(c) for c in found.__mro__)
         if kind == "analysis" and not callable_ and not is_timed(found):
             raise RequestError(f"the analysis {name!r} cannot be called: give {entry.target} a method `__call__`")
@@ -181,9 +186,15 @@ def private(name: str) -> str:
 
 def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
     """An instance of a class, or a function with its parameters bound, from validated parameters by public name
-    (`lambda` reaches the argument `lambda_`)."""
+    (`lambda` reaches the argument `lambda_`). Raises `RequestError` naming the line where a class's `__init__` does."""
     named = {private(name): value for name, value in parameters.items()}
-    return target(**named) if isinstance(target, type) else partial(target, **named)
+    try:
+        return target(**named) if isinstance(target, type) else partial(target, **named)
+    except HarnessError:
+        raise
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {error} ({place(error)})"
+        raise RequestError(f"{target.__qualname__} cannot be made with {dict(parameters)}: {wrong}") from error
 
 
 def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
@@ -220,12 +231,10 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
         raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
     imported = _imported_names(tree)
     for node in _statements(tree):
-        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
-            continue
-        for call in node.decorator_list:
-            kind = _kind(call, imported)
-            if kind is not None:
-                yield _entry(kind, call, f"{module}:{node.name}", file)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if (kind := _kind(decorator, imported)) is not None:
+                    yield _entry(kind, decorator, f"{module}:{node.name}", file)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -241,7 +250,8 @@ def _imported_names(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            names = [(a.name, a.asname or a.name) for a in node.names if a.name != "*"] or [(k, k) for k in KINDS]
+            found |= {here: f"{node.module}.{name}" for name, here in names}
         elif isinstance(node, ast.Import):  # `import a.b` binds `a`
             found |= {alias.asname: alias.name for alias in node.names if alias.asname}
             found |= {top: top for alias in node.names if not alias.asname and (top := alias.name.partition(".")[0])}
@@ -250,25 +260,24 @@ def _imported_names(tree: ast.Module) -> dict[str, str]:
 
 def _kind(decorator: ast.expr, imported: Mapping[str, str]) -> Kind | None:
     """What a decorator declares, or None where it is not one of this module's."""
-    if not isinstance(decorator, ast.Call):
-        return None
-    name, _, rest = ast.unparse(decorator.func).partition(".")
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name, _, rest = ast.unparse(function).partition(".")
     full = ".".join(filter(None, (imported.get(name, ""), rest)))
     return next((kind for kind in KINDS if full == f"{__name__}.{kind}"), None)
 
 
-def _entry(kind: Kind, call: ast.expr, target: str, file: Path) -> Entry:
+def _entry(kind: Kind, decorator: ast.expr, target: str, file: Path) -> Entry:
     """The entry of a decorator, whose arguments must be literals."""
-    assert isinstance(call, ast.Call)
+    where = f"{file}:{decorator.lineno}"
     try:
-        name = ast.literal_eval(call.args[0])
+        if not isinstance(decorator, ast.Call) or not decorator.args:
+            raise TypeError("its first argument is missing, the name")
+        name = ast.literal_eval(decorator.args[0])
         if not isinstance(name, str):
             raise TypeError(f"{name!r} is not a name")
-        return Entry(kind, name, target, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg})
+        return Entry(kind, name, target, **{k.arg: ast.literal_eval(k.value) for k in decorator.keywords if k.arg})
     except RequestError as error:
-        raise RequestError(f"{file}:{call.lineno}: {error}") from error
-    except (ValueError, TypeError, IndexError) as error:
+        raise RequestError(f"{where}: {error}") from error
+    except (ValueError, TypeError) as error:
         allowed = ", ".join(list(inspect.signature(Entry).parameters)[3:])
-        raise RequestError(
-            f"{file}:{call.lineno}: @{kind} takes a name and literal keywords ({allowed}): {error}"
-        ) from error
+        raise RequestError(f"{where}: @{kind} takes a name and literal keywords ({allowed}): {error}") from error

@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.files import default_cache
+from harness.files import data_roots, default_cache
 from harness.measure import environment
 from harness.show.report.formats import number
 from harness.sources import ROOT
@@ -42,7 +42,7 @@ def report(deep: bool = False, results: Path = Path("results")) -> list[Check]:
     env = environment.capture()
     checks = [
         _python(), *_packages(), _cores(env), _memory(env), _threads(os.environ, env["cores"]["usable"]),
-        _gpu(deep), *_data(os.environ.get("HARNESS_DATA", "")), _cache(default_cache()), _tracking(results / "runs"),
+        _gpu(deep), *_data(data_roots()), _cache(default_cache()), _tracking(results / "runs"),
         _code(),
     ]  # fmt: skip
     return [*checks, *_optional(lambda name: find_spec(name) is not None)]
@@ -155,9 +155,8 @@ def _gpu(deep: bool) -> Check:
     return Check("gpu", "ok", names or "none: scales mini and small run on the CPU")
 
 
-def _data(variable: str) -> list[Check]:
+def _data(roots: Sequence[Path]) -> list[Check]:
     """The folders of $HARNESS_DATA and the data sets in them."""
-    roots = [Path(part).expanduser() for part in variable.split(os.pathsep) if part]
     if not roots:
         text = "HARNESS_DATA is not set: scale mini needs none, small and paper look on the Hugging Face hub"
         return [Check("data", "ok", text)]

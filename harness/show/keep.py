@@ -9,7 +9,6 @@ cannot be older than these.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.errors import MachineError, RequestError
-from harness.files import default_cache
+from harness.files import data_roots, default_cache
 from harness.measure.decision import LEAST
 from harness.measure.evidence import repeats, shape
 from harness.measure.store import RowStore
@@ -109,10 +108,9 @@ class Scrubber:
     _ABSOLUTE = re.compile(r"(?<![\w.:/~$<>\-])(?:file://)?/(?:[\w.@+~,=\-]+/)+([\w.@+~,=\-]+)/?")
 
     def __init__(self, known: Iterable[tuple[Path, str]] = ()) -> None:
-        roots = [Path(p) for p in os.environ.get("HARNESS_DATA", "").split(os.pathsep) if p]
         folders = [
             *known,
-            *((root, "$HARNESS_DATA") for root in roots),
+            *((root, "$HARNESS_DATA") for root in data_roots()),
             (default_cache(), "$HARNESS_CACHE"),
             (ROOT, "."),
             (Path.home(), "~"),

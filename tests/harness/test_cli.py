@@ -116,6 +116,7 @@ def test_one_method_on_one_task(toys, tmp_path, capsys):
         (("run", "toy-unigram", "toy-text", "--set", "method.lamda=1"), 2, "did you mean 'method.lambda'"),
         (("run", "toy-unigram", "toy-text", "--set", "method.lambda=x"), 2, "parameter 'lambda'"),
         (("run", "toy-unigram", "toy-text", "--scale", "mni"), 2, "did you mean 'mini'"),
+        (("keep", "knnlm-wikitext", "--scale", "smal"), 2, "did you mean 'small'"),
         (("run", "toy-unigram", "toy-text", "--device", "gpu"), 2, "unknown device 'gpu'"),
         (("list", "method"), 2, "did you mean 'methods'"),
         (("reproduce", "--no-such-option"), 2, "No such option"),
@@ -127,6 +128,13 @@ def test_mistakes_end_with_one_line_and_code_two(toys, capsys, arguments, code, 
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_a_plug_in_that_is_left_out_is_one_line(monkeypatch):
+    monkeypatch.setenv("HARNESS_PLUGINS", "absent")
+    done = subprocess.run([sys.executable, "-m", "harness", "list", "tasks"], capture_output=True, text=True)
+    hint = "install it, or add its parent to PYTHONPATH"
+    assert done.stderr == f"warning: plug-in 'absent' ignored: no package named 'absent' can be found: {hint}\n"
 
 
 def test_missing_data_ends_with_code_two_and_the_way_out(recipe_file, tmp_path, capsys):

@@ -10,6 +10,7 @@ from typing import Any
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.measure.environment import describe
+from harness.measure.evidence import shape
 from harness.measure.statistics import geometric_mean
 from harness.plan.recipe import Recipe, ScaleSpec
 from harness.show.report.formats import number
@@ -140,11 +141,7 @@ def _each(rows: Sequence[Row], key: str) -> str:
 
 
 def _samples(rows: Sequence[Row]) -> str:
-    shapes = dict.fromkeys(
-        (len(processes), min((len(p["pairs"]) for p in processes), default=0), int(row["counters"].get("fits") or 1))
-        for row in rows
-        if row["timing"] and (processes := row["timing"].get("processes"))
-    )
+    shapes = dict.fromkeys((*shape(row), int(row["counters"].get("fits") or 1)) for row in rows if shape(row)[0])
     named = (
         f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" + (f" over {fits} fits" if fits > 1 else "")
         for n, m, fits in shapes

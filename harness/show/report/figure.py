@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts.metrics import Metric
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.errors import MachineError
+from harness.files import write_atomically
 from harness.measure.own_metrics import among
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
@@ -224,20 +224,11 @@ def _curve(axes: Axes, place: int, label: str, points: list[Point], *, measured:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Render in memory, then write whole or not at all."""
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
         date: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
         figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=date)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(buffer.getvalue())
-        partial.replace(path)
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
-        ) from error
+    write_atomically(path, buffer.getvalue())
     return path

@@ -63,15 +63,26 @@ FAULTS = [
     ({"a": IMPORT + "@method(3)\nclass M: ...\n"}, r"a\.py:2: @method takes .*: 3 is not a name"),
     ({"a": METHOD.format("x") + "def broken(:\n"}, r"a\.py:4: invalid syntax"),
     (
-        {"a": IMPORT + '@method("x", needs=("reference text",))\nclass M: ...\n'},
+        {"a": IMPORT + '@method("x", contract="token-scoring", needs=("reference text",))\nclass M: ...\n'},
         r"a\.py:2: unknown word 'reference text' in `needs` of method x: did you mean 'reference-text'\?",
     ),
-    ({"a": IMPORT + '@method("x", needs=("causal"))\nclass M: ...\n'}, r"a\.py:2: .*needs is a tuple: \('causal',\)"),
+    (
+        {"a": IMPORT + '@method("x", contract="token-scoring", needs=("causal"))\nclass M: ...\n'},
+        r"a\.py:2: .*needs is a tuple: \('causal',\)",
+    ),
+    (
+        {"a": IMPORT + '@method("x", contract="token-scorng")\nclass M: ...\n'},
+        r"a\.py:2: unknown contract 'token-scorng' in method x: did you mean 'token-scoring'\?",
+    ),
+    ({"a": IMPORT + "@method\nclass M: ...\n"}, r"a\.py:2: @method takes .*: its first argument is missing"),
+    ({"a": IMPORT + '@method(name="x")\nclass M: ...\n'}, r"a\.py:2: @method takes .*: its first argument is missing"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("modules", "fault"), FAULTS, ids=["twice", "taken", "computed", "number", "syntax", "word", "string"]
+    ("modules", "fault"),
+    FAULTS,
+    ids=["twice", "taken", "computed", "number", "syntax", "word", "string", "contract", "bare", "keyword"],
 )
 def test_a_plug_in_with_a_fault_is_left_out_with_a_warning(package, monkeypatch, modules, fault):
     faulty = package("faulty", good=METHOD.format("of-the-faulty"), **modules)
@@ -97,10 +108,11 @@ def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch,
         "from harness.plan.registry import method as m\n@m({})\nclass M(TokenScoring): ...",
         "import harness.plan.registry\n@harness.plan.registry.method({})\nclass M(TokenScoring): ...",
         "import harness.plan.registry as names\n@names.method({})\nclass M(TokenScoring): ...",
+        "from harness.plan.registry import *\n@method({})\nclass M(TokenScoring): ...",
         "try:\n    import nowhere\nexcept ImportError:\n    from harness.plan.registry import method\n"
         "    @method({})\n    class M(TokenScoring): ...",
     ],
-    ids=["module", "alias", "dotted", "module-alias", "in-a-try"],
+    ids=["module", "alias", "dotted", "module-alias", "star", "in-a-try"],
 )
 def test_a_decorator_is_found_under_whatever_name_it_was_imported(package, monkeypatch, text):
     head = "from harness.contracts import TokenScoring\n"
@@ -135,7 +147,7 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_line(package, monkey
 def test_a_name_declared_at_run_time_counts():
     @method("declared-in-a-test", contract="token-scoring")
     class Declared(TokenScoring):
-        pass
+        def score(self, model, streams, phases, shared=None): ...
 
     assert Registry().resolve("method", "declared-in-a-test") is Declared
 
@@ -147,12 +159,18 @@ def test_what_is_not_as_its_decorator_says_is_refused(monkeypatch):
     class Other(TokenScoring):
         pass
 
+    @method("incomplete", contract="token-scoring")
+    class Incomplete(TokenScoring):
+        pass
+
     @analysis("not-callable")
     class NotCallable:
         pass
 
     with pytest.raises(RequestError, match="declared as softmax-screening but its base class is token-scoring"):
         Registry().resolve("method", "of-another-contract")
+    with pytest.raises(RequestError, match=r"Incomplete must define score, as its base class says"):
+        Registry().resolve("method", "incomplete")
     with pytest.raises(RequestError, match=r"'not-callable' cannot be called: give .*NotCallable a method `__call__`"):
         Registry().resolve("analysis", "not-callable")
 
@@ -167,6 +185,15 @@ def test_pairs_are_refused_with_the_reason(toys):
 
 def test_construct_reaches_arguments_named_after_keywords(toys):
     assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
+
+
+def test_a_constructor_that_fails_is_named_with_its_line():
+    class Faulty:
+        def __init__(self, *, k=1):
+            raise ValueError("k is odd")
+
+    with pytest.raises(RequestError, match=r"Faulty cannot be made with {'k': 3}: ValueError: k is odd \(.*\.py:\d+\)"):
+        construct(Faulty, {"k": 3})
 
 
 def test_an_analysis_is_a_function_or_a_class_with_its_parameters(monkeypatch):

@@ -41,9 +41,9 @@ def test_thread_settings_that_mislead_timings_are_named(variables, state, words)
 def test_data_folders_are_listed_with_their_sets(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "README.md").write_text("")
-    (check,) = doctor._data(str(tmp_path))
+    (check,) = doctor._data([tmp_path])
     assert (check.state, check.text) == ("ok", f"{tmp_path}: wikitext-2")
-    (unset,) = doctor._data("")
+    (unset,) = doctor._data([])
     assert "mini needs none" in unset.text
 
 

@@ -11,7 +11,7 @@ from harness.errors import MachineError, RequestError
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Figure, Ordered, Timing, parse
+from harness.plan.recipe import Fidelity, Figure, Timing, parse
 from harness.show.keep import Scrubber, keep
 from tests.harness.rows import with_samples
 
@@ -131,7 +131,7 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
     ("change", "difference"),
     [
         (
-            {"fidelity": Ordered(metric="exact_match", **{"is": "at least"}, bound=0.9)},
+            {"fidelity": Fidelity(metric="exact_match", **{"is": "at least"}, bound=0.9)},
             "other labels, fidelity, timing",
         ),
         ({"timing": Timing(threads=2)}, "other labels, fidelity, timing"),
@@ -142,7 +142,7 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
     ],
 )
 def test_rows_measured_before_the_recipe_changed_are_refused(run, change, difference):
-    before = replace(CELLS[1], row="kNN / LM", fidelity=Ordered(metric="exact_match", **{"is": "at least"}, bound=1))
+    before = replace(CELLS[1], row="kNN / LM", fidelity=Fidelity(metric="exact_match", **{"is": "at least"}, bound=1))
     rows = [row("LM"), row(before.name, hashes={"cell": before.hash, "key": "k"})]
     assert run(*rows, cells=[LM, before])
     with pytest.raises(RequestError, match=f"other settings than the recipe's.*kNN / LM: {difference}"):
