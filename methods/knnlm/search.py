@@ -16,8 +16,10 @@ from harness.progress import Progress
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions
+from methods.nearest.distances import exact_distances, ranked
+from methods.nearest.faiss_index import build_index
 from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
-from methods.nearest.opening import build_index, index_key, needs_build, open_index
+from methods.nearest.opening import index_key, needs_build, open_index
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,8 +73,6 @@ class DatastoreSearch:
         with phases("search"):
             distances, ids = self.index.search(queries, self.k)
         if self.options.distance == "exact" and self.options.index not in EXACT:
-            from methods.nearest.distances import exact_distances, ranked
-
             with phases("distance"):
                 return ranked(exact_distances(self.store, queries, ids), ids)
         return distances, ids

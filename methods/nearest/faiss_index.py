@@ -41,8 +41,9 @@ def version() -> str:
     return str(_faiss().__version__)
 
 
-def build(folder: Path, vectors: Vectors, options: IndexOptions) -> None:
-    """Train on a seeded sample, add chunk by chunk, write `index.faiss`.
+def build_index(folder: Path, vectors: Vectors, options: IndexOptions) -> None:
+    """Build the file of an approximate index in `folder`: train on a seeded sample, add chunk by chunk. Memory is
+    bounded by the index's codes and one chunk of vectors.
 
     Raises `RequestError` when `nlist` or `code_size` does not fit the vectors.
     """

@@ -1,4 +1,4 @@
-"""Building and opening the index that `IndexOptions` name."""
+"""The index that `IndexOptions` name: whether it has files, by which key they are known, and opening it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from methods.nearest.faiss_index import FaissIndex, version
 from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
 from methods.nearest.vectors import Vectors
 
@@ -19,16 +20,7 @@ def needs_build(options: IndexOptions) -> bool:
 
 def index_key(vectors_key: Mapping[str, Any], options: IndexOptions) -> dict[str, Any]:
     """What determines an index on disk. Raises `RequestError` when faiss is not installed."""
-    from methods.nearest.faiss_index import version
-
     return {"datastore": dict(vectors_key), **options.build_key(), "faiss": version()}
-
-
-def build_index(folder: Path, vectors: Vectors, options: IndexOptions) -> None:
-    """Build the files of an approximate index in `folder`, with memory bounded by its codes and one chunk of keys."""
-    from methods.nearest.faiss_index import build
-
-    build(folder, vectors, options)
 
 
 def open_index(
@@ -44,8 +36,6 @@ def open_index(
         from methods.nearest.flat import FlatIndex
 
         return FlatIndex(vectors, memory_gb)
-    from methods.nearest.faiss_index import FaissIndex
-
     return FaissIndex(vectors, options, folder)
 
 

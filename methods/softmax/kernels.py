@@ -103,19 +103,13 @@ def select(logits, out_ids, out_logits):  # type: ignore[no-untyped-def]
     return _log_sum_exp(logits, len(logits), out_logits[0])
 
 
-@njit(nogil=True, fastmath=FAST)
-def _log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
+@compiled
+def log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
     """Natural-log probability of one place under the softmax of all logits; NaN when they are not finite."""
     places, best = np.empty(1, np.int64), np.empty(1, np.float32)
     if not _select(logits, len(logits), places, best) or best[0] == np.inf:
         return np.float32(np.nan)
     return np.float32(logits[place] - _log_sum_exp(logits, len(logits), best[0]))
-
-
-@compiled
-def log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
-    """Natural-log probability of one place under the softmax of all logits; NaN when they are not finite."""
-    return _log_softmax_at(logits, place)
 
 
 @compiled
@@ -295,7 +289,7 @@ def refined_log_prob(weight, bias, context, ids, count, scratch, logits, target)
     _score(weight, bias, context, ids, count, scratch)
     for i in range(count):
         logits[ids[i]] = scratch[i]
-    return _log_softmax_at(logits, target)
+    return log_softmax_at(logits, target)
 
 
 @compiled
@@ -327,7 +321,7 @@ def screened_log_prob(  # type: ignore[no-untyped-def]
     words = index[number + 1 : number + 1 + distinct]
     for i in range(len(places)):
         logits[words[places[i]]] = exact[i]
-    return _log_softmax_at(logits, target)
+    return log_softmax_at(logits, target)
 
 
 @compiled

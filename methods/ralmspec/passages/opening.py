@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.contracts import Artifacts
-from methods.nearest.opening import build_index, index_key, open_index, read_through
+from methods.nearest.faiss_index import build_index
+from methods.nearest.opening import index_key, open_index, read_through
 from methods.nearest.vectors import open_vectors
 from methods.ralmspec.passages.dense import DenseRetriever
 from methods.ralmspec.passages.encoders import (

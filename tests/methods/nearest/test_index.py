@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from harness.errors import RequestError
 from methods.nearest import flat, tiled
 from methods.nearest.distances import exact_distances, ranked
+from methods.nearest.faiss_index import build_index
 from methods.nearest.flat import FlatIndex
 from methods.nearest.index import IndexOptions
-from methods.nearest.opening import build_index, needs_build, open_index
+from methods.nearest.opening import needs_build, open_index
 from methods.nearest.tiled import TiledIndex
 from methods.nearest.vectors import Vectors, open_vectors
 
