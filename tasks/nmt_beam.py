@@ -186,12 +186,11 @@ class NmtBeam(ParallelOptions, NextWordTask):
         )  # fmt: skip
         self._translations = [right.text(hypothesis.words) for hypothesis in found]
         same = np.asarray([ours == theirs for ours, theirs in zip(self._translations, setting.exact, strict=True)])
-        low, high = statistics.mean_interval(same.astype(float)) or (None, None)
         return {
             "bleu": bleu(self._translations, setting.references),
             "chrf": chrf(self._translations, setting.references),
             "bleu_difference": bleu_difference(self._translations, setting.exact, setting.references),
-            "same_translations": Measure(float(same.mean()), low, high),
+            "same_translations": Measure.of(same.mean(), statistics.mean_interval(same.astype(float))),
             "quality_softmax_s": Measure(clock.softmax_s),
             "quality_lstm_s": Measure(clock.model_s),
             "quality_contexts": Measure(clock.contexts),

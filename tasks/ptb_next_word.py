@@ -6,10 +6,10 @@ Contexts are the LSTM's top hidden states: of training text to learn from, of te
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -26,6 +26,9 @@ from tasks.models.lstm.sizes import SIZES
 from tasks.models.pretrained.checkpoints import check_weights, weights_hash
 from tasks.models.records import training_record
 from tasks.models.trained import identity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TREEBANK = "ptb"
 TRAINING_STREAMS = 20  # pieces of the training text read in parallel; the test text is read as one
@@ -63,18 +66,17 @@ class PtbNextWord(LanguageModelTask):
         """Raises `RequestError` when neither data set is found or the model cannot be loaded."""
         cache = Cache(context.cache)
         source, label = self._open(context, cache)
-        tokenised = self.source != "embedded"
         splits = {split: split_hash(source, split, cache) for split in SPLITS}
-        folder = self._arrays(source, tokenised, cache, context, progress, splits)
+        folder = self._arrays(source, splits, context, cache, progress)
 
         def between() -> Callable[[], object]:
             from tasks.models.lstm.model import load_lstm
             from tasks.models.steps import lstm_steps
 
-            trained = self._model(source, tokenised, cache, context, progress)
+            trained = self._model(source, context, cache, progress)
             check_weights(trained, setting.hashes["model"], folder, cache)
             model, types = load_lstm(trained, context.device)
-            return lstm_steps(model, encoded_split(source, "test", types, tokenised, cache), self.batch)
+            return lstm_steps(model, self._ids(source, "test", types, cache), self.batch)
 
         setting = self.setting(folder, label, {"data": splits["test"], "training_data": splits["train"]}, between)
         return setting
@@ -97,64 +99,66 @@ class PtbNextWord(LanguageModelTask):
                 ) from missing
             return source, f"{self.fallback} cut to {self.vocabulary:,} types (no Penn Treebank at hand)"
 
-    def _arrays(
-        self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any, splits: dict[Split, str]
-    ) -> Path:
+    @property
+    def _tokenised(self) -> bool:
+        """Whether the words of the text are separated by blanks alone."""
+        return self.source != "embedded"
+
+    def _ids(self, source: Source, split: Split, types: Sequence[str], cache: Cache) -> NDArray[Any]:
+        return encoded_split(source, split, types, self._tokenised, cache)
+
+    def _arrays(self, source: Source, splits: dict[Split, str], context: Context, cache: Cache, progress: Any) -> Path:
         key = {
-            "splits": splits, "tokenised": tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
+            "splits": splits, "tokenised": self._tokenised, "vocabulary": self.vocabulary, "contexts": self.contexts,
             "model": identity(self.model, SIZES, "LSTM", context.seed, cache),
         }  # fmt: skip
 
         def build(folder: Path) -> None:
-            trained = self._model(source, tokenised, cache, context, progress)
-            write_arrays(folder, trained, source, tokenised, cache, context.device, self.contexts, progress)
+            self._write(folder, self._model(source, context, cache, progress), source, context, cache, progress)
 
         return cache.build("next-word-contexts", key, build)
 
-    def _model(self, source: Source, tokenised: bool, cache: Cache, context: Context, progress: Any) -> Path:
+    def _model(self, source: Source, context: Context, cache: Cache, progress: Any) -> Path:
         """Folder of the model, trained here unless it is given or the cache has it."""
         if self.model not in SIZES:
             return Path(self.model).expanduser()
         from tasks.models.lstm.model import trained_lstm
 
-        types = vocabulary(source, self.vocabulary, tokenised, cache)
-        train = encoded_split(source, "train", types, tokenised, cache)
-        validation = encoded_split(source, "validation", types, tokenised, cache)
+        types = vocabulary(source, self.vocabulary, self._tokenised, cache)
+        train, validation = (self._ids(source, split, types, cache) for split in ("train", "validation"))
         return trained_lstm(
             self.model, SIZES[self.model], types, train, validation, cache,
             device=context.device, seed=context.seed, progress=progress,
         )  # fmt: skip
 
+    def _write(
+        self, folder: Path, trained: Path, source: Source, context: Context, cache: Cache, progress: Any
+    ) -> None:
+        """Hidden states of the training text (at most `contexts`) and the test text, their next words, the layer, and
+        the model's perplexity on the whole test text, read once from its start.
 
-def write_arrays(
-    folder: Path, model_folder: Path, source: Source, tokenised: bool, cache: Cache, device: str, contexts: int,
-    progress: Any,
-) -> None:  # fmt: skip
-    """Hidden states of the training text (at most `contexts`) and of the test text, their next words, and the layer.
+        Raises `RequestError` for a text that is too short.
+        """
+        from tasks.models.lstm.model import hidden_states, load_lstm, mean_loss
 
-    Raises `RequestError` for a text that is too short.
-    facts.json: sizes, the model's test perplexity (the whole test text, read once from its start) and how it was made.
-    """
-    from tasks.models.lstm.model import hidden_states, load_lstm, mean_loss
-
-    model, types = load_lstm(model_folder, device)
-    train = encoded_split(source, "train", types, tokenised, cache)[: contexts + TRAINING_STREAMS]
-    test = encoded_split(source, "test", types, tokenised, cache)
-    for prefix, ids, streams in (("", train, TRAINING_STREAMS), ("test_", test, 1)):
-        rows = (len(ids) // streams - 1) * streams
-        if rows < 1:
-            raise RequestError(
-                f"the {'test' if prefix else 'train'} split of {source.name} has {len(ids)} words, fewer than the "
-                f"{2 * streams} needed; give more text"
-            )
-        stage = f"hidden states of the {'test' if prefix else 'training'} text"
-        states = hidden_states(model, ids, streams, progress, stage)
-        write_contexts(folder, prefix, (rows, model.output.in_features), states)
-    write_layer(
-        folder,
-        model.output,
-        training_contexts=(len(train) // TRAINING_STREAMS - 1) * TRAINING_STREAMS,
-        test_perplexity=math.exp(mean_loss(model, test, 1)),
-        training=training_record(model_folder),
-        model_hash=weights_hash(model_folder, cache),
-    )
+        model, types = load_lstm(trained, context.device)
+        train = self._ids(source, "train", types, cache)[: self.contexts + TRAINING_STREAMS]
+        test = self._ids(source, "test", types, cache)
+        for prefix, ids, streams in (("", train, TRAINING_STREAMS), ("test_", test, 1)):
+            rows = (len(ids) // streams - 1) * streams
+            if rows < 1:
+                raise RequestError(
+                    f"the {'test' if prefix else 'train'} split of {source.name} has {len(ids)} words, fewer than the "
+                    f"{2 * streams} needed; give more text"
+                )
+            stage = f"hidden states of the {'test' if prefix else 'training'} text"
+            states = hidden_states(model, ids, streams, progress, stage)
+            write_contexts(folder, prefix, (rows, model.output.in_features), states)
+        write_layer(
+            folder,
+            model.output,
+            training_contexts=(len(train) // TRAINING_STREAMS - 1) * TRAINING_STREAMS,
+            test_perplexity=math.exp(mean_loss(model, test, 1)),
+            training=training_record(trained),
+            model_hash=weights_hash(trained, cache),
+        )

@@ -13,11 +13,11 @@ from harness.files import digest
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from harness.text import Source
+from harness.text import SPLITS, Source
 from harness.text.kinds import open_source
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.serving import ServingTask, drawn
-from tasks.data.passages import passages, whole
+from tasks.data.passages import passages
 from tasks.data.questions import SETS, questions
 from tasks.data.tokens import token_ids
 
@@ -90,7 +90,7 @@ class QaLatency(ServingTask):
         model = self.load(training, context, cache, progress)
         held_out = DOCUMENTATION in self._sets or self.source != "folder"
         knowledge = passages(
-            [(source, ("train",)) if held_out else whole(source) for source in sources], cache,
+            [(source, ("train",) if held_out else SPLITS) for source in sources], cache,
             words=self.passage_words, stride=self.passage_stride, distractors=self.padding, seed=context.seed,
             progress=progress,
         )  # fmt: skip

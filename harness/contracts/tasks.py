@@ -31,6 +31,11 @@ class Measure:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, value: Any, interval: tuple[float, float] | None) -> Measure:
+        """A number of any type with the interval that `harness.measure.statistics` gives, if any."""
+        return cls(float(value), *(interval or (None, None)))
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

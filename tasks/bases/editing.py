@@ -110,8 +110,7 @@ class EditingTask(Seq2SeqTask):
         """The task's score, and the median `edit_ratio` of source and output in tokens."""
         ratios = self._ratios(answers)
         interval = statistics.bootstrap_interval(ratios.tolist(), resamples=2000) if len(ratios) >= _LEAST else None
-        median = Measure(float(np.median(ratios)), *(interval or (None, None)))
-        return {**super().metrics(setting, answers), "edit_ratio": median}
+        return {**super().metrics(setting, answers), "edit_ratio": Measure.of(np.median(ratios), interval)}
 
     def series(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, list[float]]:
         """Edit ratio of every sentence, for plots against its iterations."""

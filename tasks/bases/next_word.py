@@ -122,12 +122,11 @@ class LanguageModelTask(NextWordTask):
         covered = np.isfinite(log_probs)
         measures = {"coverage": Measure(float(covered.mean()))}
         if covered.all():
-            low, high = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
-            measures["perplexity"] = Measure(float(np.exp(-log_probs.mean())), low, high)
+            interval = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean))
+            measures["perplexity"] = Measure.of(np.exp(-log_probs.mean()), interval)
             exact = exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets)
             interval = statistics.block_bootstrap([log_probs, exact], lambda ours, theirs: np.exp(theirs - ours))
-            low, high = interval or (None, None)
-            measures["perplexity_ratio"] = Measure(float(np.exp(exact.mean() - log_probs.mean())), low, high)
+            measures["perplexity_ratio"] = Measure.of(np.exp(exact.mean() - log_probs.mean()), interval)
         return measures
 
 

@@ -189,8 +189,7 @@ def _counted(answers: Sequence[Decoded], name: str) -> Column:
 
 
 def _mean(values: Column) -> Measure:
-    low, high = mean_interval(values) or (None, None)
-    return Measure(float(values.mean()) if len(values) else 0.0, low, high)
+    return Measure.of(values.mean() if len(values) else 0.0, mean_interval(values))
 
 
 def _ratio(parts: Column, wholes: Column) -> Measure | None:
@@ -198,7 +197,5 @@ def _ratio(parts: Column, wholes: Column) -> Measure | None:
     if not wholes.sum():
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = block_bootstrap([parts, wholes], lambda part, whole: part / whole, 1) or (None, None)
-    if low is None or high is None or not np.isfinite([low, high]).all():
-        low = high = None
-    return Measure(float(parts.sum() / wholes.sum()), low, high)
+        interval = block_bootstrap([parts, wholes], lambda part, whole: part / whole, 1)
+    return Measure.of(parts.sum() / wholes.sum(), interval if interval and np.isfinite(interval).all() else None)

@@ -15,7 +15,7 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.sequences import ReadSequence
-from harness.text import SPLITS, Source, Split, split_hash
+from harness.text import Source, Split, split_hash
 
 _WORD = re.compile(r"\S+")
 
@@ -67,11 +67,6 @@ def passages(
         _write(folder, documents, words, stride, distractors, seed, progress or Progress())
 
     return Passages(cache.build("passages", key, build))
-
-
-def whole(source: Source) -> tuple[Source, Sequence[Split]]:
-    """A source with all its splits: a knowledge base needs no held-out part."""
-    return source, SPLITS
 
 
 def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:

@@ -25,6 +25,5 @@ def accuracy(answers: Sequence[TopK], targets: NDArray[np.int64], k: int) -> dic
     measures = {}
     for depth in sorted({1, k}):
         found = hits[:, :depth].any(axis=1).astype(float)
-        low, high = statistics.mean_interval(found) or (None, None)
-        measures[f"accuracy_at_{depth}"] = Measure(float(found.mean()), low, high)
+        measures[f"accuracy_at_{depth}"] = Measure.of(found.mean(), statistics.mean_interval(found))
     return measures

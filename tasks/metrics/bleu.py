@@ -24,7 +24,7 @@ _ORDERS = 4
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval."""
     value = BLEU().corpus_score(list(hypotheses), [list(references)]).score
-    return Measure(float(value), *_interval(_columns(hypotheses, references), len(hypotheses)))
+    return Measure.of(value, _interval(_columns(hypotheses, references), len(hypotheses)))
 
 
 def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Measure:
@@ -35,7 +35,7 @@ def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Seq
     texts = [" ".join(tokens) for tokens in hypotheses]
     wanted = [[" ".join(tokens) for tokens in several] for several in references]
     value = _of_tokens().corpus_score(texts, [list(stream) for stream in zip(*wanted, strict=True)]).score
-    return Measure(float(value), *_interval(_counts(_of_tokens(effective_order=True), texts, wanted), len(texts)))
+    return Measure.of(value, _interval(_counts(_of_tokens(effective_order=True), texts, wanted), len(texts)))
 
 
 def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]) -> Measure:
@@ -44,8 +44,7 @@ def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], referenc
     columns = [*_columns(hypotheses, references), *_columns(baseline, references)]
     size, half = len(hypotheses), len(columns) // 2
     interval = statistics.block_bootstrap(columns, lambda *m: _score(size, m[:half]) - _score(size, m[half:]), block=1)
-    low, high = interval or (None, None)
-    return Measure(float(ours - theirs), low, high)
+    return Measure.of(ours - theirs, interval)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
@@ -72,8 +71,8 @@ def _signature(metric: Any, references: int) -> str:
     return str(metric.get_signature())
 
 
-def _interval(columns: Sequence[NDArray[np.float64]], sentences: int) -> tuple[float | None, float | None]:
-    return statistics.block_bootstrap(columns, lambda *m: _score(sentences, m), block=1) or (None, None)
+def _interval(columns: Sequence[NDArray[np.float64]], sentences: int) -> tuple[float, float] | None:
+    return statistics.block_bootstrap(columns, lambda *m: _score(sentences, m), block=1)
 
 
 def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArray[np.float64]]:

@@ -45,8 +45,8 @@ def gleu(
         _score(table[rng.integers(sentences, size=sentences), rng.integers(choices, size=sentences)].sum(axis=0))
         for _ in range(DRAWS)
     ]
-    low, high = np.quantile(resampled, [0.025, 0.975]) if sentences >= 10 else (None, None)
-    return Measure(100 * value, None if low is None else 100 * float(low), None if high is None else 100 * float(high))
+    low, high = (100 * np.quantile(resampled, [0.025, 0.975])).tolist()
+    return Measure.of(100 * value, (low, high) if sentences >= 10 else None)
 
 
 def _draws(sentences: int, choices: int) -> NDArray[np.int64]:

@@ -137,11 +137,7 @@ def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
     columns = [column.astype(np.float64) for column in table.T]
     interval = statistics.block_bootstrap(columns, lambda c, p, g: 100 * 1.25 * c / np.maximum(p + 0.25 * g, 1e-12), 1)
     precision, recall, f = (100 * value for value in score(table))
-    return {
-        "precision": Measure(precision),
-        "recall": Measure(recall),
-        "f0.5": Measure(f, *(interval or (None, None))),
-    }
+    return {"precision": Measure(precision), "recall": Measure(recall), "f0.5": Measure.of(f, interval)}
 
 
 def f_beta(correct: float, proposed: float, gold: float, beta: float) -> float:

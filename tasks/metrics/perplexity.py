@@ -31,6 +31,5 @@ def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int) -> dict[str
     result = {}
     with np.errstate(over="ignore"):  # a token of probability 0 makes perplexity infinite, which is the answer
         for name, function in statistic.items():
-            low, high = statistics.block_bootstrap([values], function) or (None, None)
-            result[name] = Measure(float(function(values.mean())), low, high)
+            result[name] = Measure.of(function(values.mean()), statistics.block_bootstrap([values], function))
     return result

@@ -37,10 +37,7 @@ def sari(
     rows = [sentence(*items) for items in zip(sources, hypotheses, references, strict=True)]
     keep, delete, add = 100 * np.asarray(rows, np.float64).T
     named = {"sari": (keep + delete + add) / 3, "sari_keep": keep, "sari_delete": delete, "sari_add": add}
-    return {
-        name: Measure(float(values.mean()), *(statistics.mean_interval(values) or (None, None)))
-        for name, values in named.items()
-    }
+    return {name: Measure.of(values.mean(), statistics.mean_interval(values)) for name, values in named.items()}
 
 
 def sentence(source: Tokens, hypothesis: Tokens, references: Sequence[Tokens]) -> tuple[float, float, float]:

@@ -14,10 +14,11 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.parameters import validate
 from harness.progress import Progress
+from harness.text import SPLITS
 from harness.text.folder import Folder
 from tasks.bases import pool
 from tasks.bases.serving import drawn, serving_metrics
-from tasks.data.passages import passages, spans, whole
+from tasks.data.passages import passages, spans
 from tasks.data.questions import questions
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency
@@ -115,7 +116,7 @@ def test_passages_overlap_by_the_stride_and_cover_the_text():
 
 
 def test_passages_are_slices_of_the_text_in_any_encoding(root, tmp_path):
-    found = passages([whole(Folder("articles/all.jsonl", (root,)))], Cache(tmp_path), words=7, stride=3)
+    found = passages([(Folder("articles/all.jsonl", (root,)), SPLITS)], Cache(tmp_path), words=7, stride=3)
     assert all(len(text.split()) == 7 for text in found[:4])
     assert found[1].split()[:4] == found[0].split()[3:]
     assert len(found) == 30 * 7
@@ -254,7 +255,7 @@ def test_values_out_of_range_are_refused(parameters):
 
 def test_a_stride_that_leaves_words_out_is_refused(root, tmp_path):
     with pytest.raises(RequestError, match="every 8 words leave words out"):
-        passages([whole(Folder("articles/all.jsonl", (root,)))], Cache(tmp_path), words=7, stride=8)
+        passages([(Folder("articles/all.jsonl", (root,)), SPLITS)], Cache(tmp_path), words=7, stride=8)
 
 
 def knnlm(root, **parameters):
