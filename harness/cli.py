@@ -1,4 +1,4 @@
-"""The command line: `harness list | run | reproduce | doctor | keep | datastore ...` (also `python -m harness`).
+"""The command line: `harness list | run | reproduce | keep | sync | doctor | datastore ...` (also `python -m harness`).
 
 Exit codes: 0 done; 1 a cell failed, or `--require claims` and a claim does not hold; 2 the request cannot be carried
 out as given; 3 environment error; 130 interrupted, rows kept. Errors are one line; a traceback only with

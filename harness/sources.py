@@ -27,7 +27,7 @@ from typing import Any
 from harness.errors import RequestError
 
 # Modules of the harness that builders import and that cannot change what is built: they store, name, report or refuse.
-# The parameters, data and seeds that come through it stand in an artifact's key. `harness.training` is none of these.
+# The parameters, data and seeds that come through it are in an artifact's key. `harness.training` is none of these.
 FRAME = frozenset(
     f"harness.{name}"
     for name in (

@@ -1,6 +1,6 @@
 """What fitting builds, cached by the hash of all that determines it, written atomically, opened by any process.
 
-That includes the code that builds it (`harness.sources`), so that a mended bug is not answered from the cache.
+That includes the code that builds it (`harness.sources`), so that a fixed bug does not live on in the cache.
 `Cache` is the store on disk (folders named `<name>/<hash>`); `CellArtifacts` is one cell's view of it, with the
 manifest (name -> path, values) that travels from the fitting process to the timing processes; `SharedResults` are the
 arrays that cells share in the quality pass.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"  # what Linux wants to hear to start its high-water mark anew, see proc(5)
+_RESET_PEAK = "5"  # written to clear_refs, it resets Linux's high-water mark, see proc(5)
 
 
 def peak_resident() -> float:

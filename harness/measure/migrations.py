@@ -44,7 +44,7 @@ def _without(numbers: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
 
 
 def _items(row: dict[str, Any]) -> int:
-    """Items of one timed pass. Rows that do not state them say it in the task's parameters; a pass is one item else."""
+    """Items of one timed pass: as the row states, else the task's parameter `timed`, else one."""
     stated = row["timing"]["processes"][0].get("items") or row["params"]["task"].get("timed")
     return int(stated or 1)
 

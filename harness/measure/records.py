@@ -108,7 +108,7 @@ def fidelity_of_timed(
 
     The answers of all processes are compared together: each process times few items, and a share of few items says
     little. A demand fails when no value in the measured interval satisfies it. Where the demanded metric does not
-    follow from the answers alone, the contract's own demand stands in.
+    follow from the answers alone, the contract's own demand counts.
     """
     ours, theirs = _essences(driver, files, "method"), _essences(driver, files, "fidelity_baseline")
     if ours is None or theirs is None:

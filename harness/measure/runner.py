@@ -2,7 +2,7 @@
 
 A cell is one fitting process and n timing processes that open its artifacts. Its key is the hash of all that
 determines its row (code of method, baselines, task and measuring; parameters; data; model; device; machine; library
-versions): a cell whose key already stands in the rows of this machine is not run again. Each distinct task is prepared
+versions): a cell is not run again when a row of this machine has its key. Each distinct task is prepared
 once before its first cell, in a process of its own, because the data's and model's hashes belong to the key.
 """
 
@@ -33,7 +33,7 @@ from harness.plan.registry import Registry
 
 
 class RowSink(Protocol):
-    """Whoever wants to hear of rows as they come (tracking)."""
+    """Receives rows as they come (tracking)."""
 
     def row(self, row: Row) -> None:
         """A cell was measured."""

@@ -37,7 +37,7 @@ class RowStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sound: set[bytes] = set()  # hashes of lines whose evidence was derived anew: it takes milliseconds
+        self._sound: set[bytes] = set()  # hashes of lines already checked: that takes milliseconds
 
     def append(self, row: Row) -> None:
         """Write one row and wait until it is on the disk.

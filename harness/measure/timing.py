@@ -1,7 +1,7 @@
 """Paired timing on fresh items.
 
 A process draws its own items (`harness.measure.drawing`) and times them in pairs of passes (baseline, method),
-alternating AB and BA; no item comes twice. At last it times both sides on the items of its last pair once more. The
+alternating AB and BA; no item comes twice. Finally it times both sides once more on the items of its last pair. The
 baseline's two times on these items are the noise (A/A); the method's two times tell whether it remembers answers.
 `harness.measure.decision` says what the samples of all processes support.
 """

@@ -171,10 +171,9 @@ class _Expansion:
 
     def _usual_baseline(self, method: Named) -> Reference | None:
         """The baseline that a method declares, with the parameters that both have."""
-        name = self.registry.entry("method", method.name).baseline
+        name = _declared_baseline(method.name, self.registry)
         if not name:
             return None
-        self.registry.entry("method", name, f"the baseline that {method.name} declares")
         both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
         return Reference(method=name, same=sorted(both))
 
@@ -203,6 +202,12 @@ class _Expansion:
             raise RequestError(parameters.refused(f"timing.{name} of {self.recipe.name}", error, 1)) from None
 
 
+def _declared_baseline(method: str, registry: Registry) -> str:
+    """Name of the baseline that a method declares, or "". Raises `RequestError` where no method has this name."""
+    name = registry.entry("method", method).baseline
+    return registry.entry("method", name, f"`baseline` of method {method}").name if name else ""
+
+
 def single(
     method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, list[Cell]]:
@@ -211,8 +216,8 @@ def single(
     reason = refusal(entry, registry.entry("task", task))
     if reason:
         raise RequestError(f"{method} does not run on {task}: {reason}")
-    exact = [entry.baseline] if entry.baseline else []
-    alone = [CellSpec(row=name, method=name, speed_baseline=None, fidelity_baseline=None) for name in exact]
+    exact = _declared_baseline(method, registry)
+    alone = [CellSpec(row=exact, method=exact, speed_baseline=None, fidelity_baseline=None)] if exact else []
     recipe = Recipe(
         name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
         task=TaskSpec(name=task), cells=[*alone, CellSpec(row=method, method=method)],

@@ -117,14 +117,14 @@ class PublishedCell(_Strict):
 
 
 class CellSpec(_Strict):
-    """One line of a recipe's `cells`; `sweep` makes one cell per combination of its values, of parameters of the method
-    or, as `task.NAME`, of the task.
+    """One line of a recipe's `cells`: a method or an analysis at some scales.
 
-    speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left out: the method's declared
-    baseline (`harness.plan.expansion`); null: nothing.
-
-    `row` and `column` say what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the
-    cell's parameters by way of `names`.
+    row, column: what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the cell's
+    parameters by way of `names`. params, scale_params, task: parameters of the method, those of one scale, and those of
+    the task. sweep, scale_sweep: one cell per combination of these values, of parameters of the method or, as
+    `task.NAME`, of the task; a scale's replace the others of the same name. speed_baseline, fidelity_baseline: what its
+    time and its answers are compared with. Left out: the method's declared baseline (`harness.plan.expansion`); null:
+    nothing, but answers are always compared with those of a speed baseline. timed: false asks for answers only.
     """
 
     row: str

@@ -3,7 +3,7 @@
 Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly what the recipe
 says (not of `--set`), of one machine, with enough samples for a claim, and must not carry this machine's paths. All
 repeats of a cell are kept, and the table shows them pooled. Table and figure are made anew from the kept rows, so they
-cannot be older than these.
+match these.
 """
 
 from __future__ import annotations

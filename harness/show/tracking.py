@@ -1,4 +1,4 @@
-"""Who hears of rows as they are measured: MLflow, or nobody with `--tracking none`, which imports no MLflow.
+"""Trackers of rows as they are measured: MLflow, or none with `--tracking none`, which imports no MLflow.
 
 Tracking stands outside the measuring: rows are on disk before they come here.
 """

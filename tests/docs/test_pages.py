@@ -92,11 +92,14 @@ def test_the_commands_of_the_pages_are_understood(example, capsys, arguments):
     assert not ended.value.code, capsys.readouterr().err
 
 
+TREE = PAGES["structure.md"].split("```")[1].strip().splitlines()
+
+
 def named_paths() -> list[str]:
     """The paths of the annotated tree."""
     paths: list[str] = []
     above: list[str] = []
-    for line in PAGES["structure.md"].split("```")[1].strip().splitlines():
+    for line in TREE:
         name = line.split()[0].rstrip("/")
         above = [*above[: (len(line) - len(line.lstrip())) // 2], name]
         paths.append("/".join(above))
@@ -105,6 +108,7 @@ def named_paths() -> list[str]:
 
 def test_every_path_of_the_annotated_tree_exists_and_every_line_says_something():
     assert [path for path in named_paths() if not (ROOT / path).exists()] == []
+    assert [line for line in TREE if len(line.split()) < 2] == []
 
 
 def test_the_annotated_tree_names_every_module_of_the_harness_every_family_and_every_task():

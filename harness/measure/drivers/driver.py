@@ -51,7 +51,7 @@ class Driver(ABC):
 
     @abstractmethod
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
-        """Sound answers to items, those of `setting.evaluation` in the quality pass.
+        """Checked answers to items, those of `setting.evaluation` in the quality pass.
 
         Raises `RequestError` naming the method where an answer cannot be: a wrong count, a number that is not finite, a
         probability above 1, an id outside the vocabulary.
@@ -66,7 +66,7 @@ class Driver(ABC):
         return lambda items: self.answer(method, setting, items, phases)
 
     def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
-        """The timed calls' answers to these items as `answer` gives them, and as sound."""
+        """The timed calls' answers to these items as `answer` gives them, checked likewise."""
         return [answer for call in calls for answer in call]
 
     @abstractmethod

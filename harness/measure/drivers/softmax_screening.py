@@ -66,7 +66,7 @@ class SoftmaxDriver(Driver):
         return lambda contexts: topk(contexts, k)
 
     def _sound(self, method: Any, setting: Any, items: int, calls: Sequence[TopK]) -> list[TopK]:
-        """One answer for each context, looked over together."""
+        """One answer for each context, checked together."""
         single = setting.batch == 1
         for one in calls:
             counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")

@@ -1,4 +1,4 @@
-"""A paper's claims and the bench's own targets judged by rows: holds, does not hold, or says that the rows cannot tell.
+"""A paper's claims and the bench's own targets judged by rows: holds, does not hold, or cannot be told from the rows.
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
 metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
@@ -240,7 +240,7 @@ class _Judge:
 
 
 def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome:
-    """Whether all of `left` stands in this relation to all of `right`, none of it does, or neither."""
+    """Whether the comparison holds between all of `left` and all of `right`, between none, or cannot be told."""
     (left_low, left_high), (right_low, right_high) = left, right
     holds, fails = {
         "below": (left_high < right_low, left_low >= right_high),

@@ -185,7 +185,7 @@ def test_what_answers_differently_by_design_says_so():
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
-def test_published_numbers_stand_beside_rows_at_paper(name):
+def test_published_numbers_find_their_rows_at_paper(name):
     numbers = published.of(RECIPES[name])
     places = published.places(CELLS[name, "paper"]).values()
     metrics = {*RECIPES[name].metrics, "speedup", "latency_s"}

@@ -3,9 +3,9 @@
 import pytest
 
 from harness.errors import RequestError
-from harness.plan import expansion, recipe
+from harness.plan import expansion, recipe, registry
 from harness.plan.parameters import parse_overrides
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, method
 
 TEXT = """
 name: toy
@@ -89,7 +89,7 @@ def test_mini_runs_one_process_on_one_thread_unless_the_recipe_says_more(toys):
     assert shapes(stated, "mini", **{"timing.processes": 6, "timing.threads": 4}) == (6, 3, 4, 3)
 
 
-def test_a_cell_says_which_published_cell_it_stands_beside(toys):
+def test_a_cell_says_which_published_cell_it_is_next_to(toys):
     first = expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1]
     assert first.published == (first.row, first.column)
     text = TEXT.replace("    sweep:", "    published: {row: Paper's, column: 'PTB, {fault}'}\n    sweep:")
@@ -260,6 +260,17 @@ def test_a_cell_that_names_no_baseline_has_the_one_that_its_method_declares(toys
         "of an exact one": ("toy-unigram", "toy-unigram"),  # it declares none: answers are compared with those timed
         "a question": (None, None),
     }
+
+
+def test_a_declared_baseline_that_does_not_exist_is_named_with_the_method_that_declares_it(toys, monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+    method("lost", contract="token-scoring", baseline="toy-unifrm")(toys.resolve("method", "toy-uniform"))
+    for expanded in (
+        lambda: expansion.single("lost", "toy-text", "mini", Registry(), {}),
+        lambda: expansion.expand(recipe.parse(BASELINES.replace("toy-uniform", "lost"), "t"), "mini", Registry()),
+    ):
+        with pytest.raises(RequestError, match="'toy-unifrm' in `baseline` of method lost: did you mean 'toy-uniform'"):
+            expanded()
 
 
 def test_a_declared_baseline_takes_over_the_parameters_that_both_have(toys):

@@ -150,7 +150,7 @@ def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
     assert mixed[-2].startswith("LM / small: ") and mixed[-1].startswith("kNN-LM / small: ")
 
 
-def test_published_numbers_stand_beside_measured_ones_without_ratio_on_other_data():
+def test_published_numbers_are_next_to_measured_ones_without_ratio_on_other_data():
     table = build(numbers=[published(), published("AdaptRet", value="16.35")])
     position = table.header.index("paper")
     assert table.header[position - 1] == "perplexity"
