@@ -48,11 +48,17 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Requ
     return RequestError(f"unknown {kind} {name!r}{f' in {where}' if where else ''}: {hint}")
 
 
-def place(error: BaseException) -> str:
-    """`file.py:12`: the line that raised an error, or that called the installed library that did."""
+def place(error: BaseException, packages: Iterable[str]) -> str:
+    """`file.py:12`: the line that raised an error, or that called the library that did.
+
+    packages: those, or modules of those, that count as no library wherever they are installed.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    frame = next((f for f in reversed(frames) if not f.filename.startswith((*installed, "<"))), frames[-1])
+    folders = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+    ours = tuple(f"{folder}/{package.partition('.')[0]}/" for folder in folders for package in packages)
+    library = (*(f"{folder}/" for folder in folders), "<")
+    own = (f for f in reversed(frames) if f.filename.startswith(ours) or not f.filename.startswith(library))
+    frame = next(own, frames[-1])
     file, line = frame.filename, frame.lineno
     if isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno

@@ -44,6 +44,7 @@ from harness.measure.phases import NoPhases, PhaseTimer
 from harness.measure.prepared import PreparedCell, Request
 from harness.measure.quiet import Watch
 from harness.measure.timing import Measured, Side, measure
+from harness.plan.registry import Registry
 
 Response = dict[str, Any]
 
@@ -309,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         traceback.print_exc()
         last = traceback.format_exception_only(error)[-1].strip()
-        response, code = {"error": f"{last} ({place(error)})", "exit_code": 1}, 1
+        response, code = {"error": f"{last} ({place(error, Registry().packages)})", "exit_code": 1}, 1
     write_atomically(Path(response_file), json.dumps(response))
     return code
 

@@ -161,7 +161,7 @@ def _imported(entry: Entry) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:
         raise RequestError(
-            f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error} ({place(error)})"
+            f"the {entry.kind} {entry.name!r} cannot be imported from {module}: {error} ({place(error, [module])})"
         ) from error
 
 
@@ -193,7 +193,7 @@ def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
     except HarnessError:
         raise
     except Exception as error:
-        wrong = f"{type(error).__name__}: {error} ({place(error)})"
+        wrong = f"{type(error).__name__}: {error} ({place(error, [target.__module__])})"
         raise RequestError(f"{target.__qualname__} cannot be made with {dict(parameters)}: {wrong}") from error
 
 

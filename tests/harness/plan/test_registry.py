@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -226,3 +227,13 @@ def test_two_recipes_cannot_share_a_name(package, tmp_path, monkeypatch):
         RequestError, match=r"two recipes are called 'knnlm-wikitext': .*harness/plan/recipes.* and .*more"
     ):
         recipe.files(Registry())
+
+
+def test_the_line_of_an_error_is_that_of_an_installed_plug_in(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+    paths = sysconfig.get_paths() | {"purelib": str(tmp_path)}
+    monkeypatch.setattr("sysconfig.get_paths", lambda: paths)
+    text = "import json\n" + METHOD.format("installed") + 'json.loads("[")\n'
+    monkeypatch.setenv("HARNESS_PLUGINS", package("installed", a=text))
+    with pytest.raises(RequestError, match=r"method 'installed' cannot be imported from installed\.a: .*/a\.py:5\)"):
+        Registry().resolve("method", "installed")
