@@ -188,7 +188,10 @@ def test_an_interrupt_keeps_the_rows_and_ends_with_130(recipe_file, tmp_path):
 
     command = [sys.executable, "-m", "harness", "reproduce", recipe_file, "--results", str(tmp_path / "results")]
     command += ["--tracking", "none", "--set", "method.pause=1", "--fresh"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background inherits it ignored
+    )  # fmt: skip
     rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
     deadline = time.monotonic() + 60
     while not rows.exists() and time.monotonic() < deadline:
