@@ -162,7 +162,7 @@ def test_no_thread_outlives_its_request(artifacts_root):
     method.generate(MODELS[0], PROMPTS[0], 20, NoPhases())
     before = set(threading.enumerate())
     method.generate(MODELS[0], PROMPTS[1], 40, NoPhases())
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_asynchronous_verification_runs_during_generation(artifacts_root, monkeypatch):
@@ -208,10 +208,10 @@ def test_an_error_of_the_search_reaches_the_caller_and_leaves_no_thread(artifact
         return search(self, queries, phases)
 
     monkeypatch.setattr(DatastoreSearch, "search", failing)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(OSError, match="the index is gone"):
         method.generate(MODELS[0], PROMPTS[0], 20, NoPhases())
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # threads of other tests may end meanwhile
 
 
 def test_the_cache_holds_what_was_found_and_what_follows_it_in_the_text(artifacts_root):
