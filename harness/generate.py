@@ -1,33 +1,178 @@
-"""`generate` of transformers on token ids, for every method and task that wants what a user would call.
-
-Of the model's own generation configuration only suppressed tokens count, as in our decoders.
+"""What a model's generation configuration demands of outputs, which our decoders honour as `generate` of transformers
+does; and `generate` itself on token ids, for every method and task that wants what a user would call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from harness.contracts.models import GenerationModel
 
+# Settings that would change outputs and are not honoured, with the values that mean nothing. How to search (sampling,
+# beams and their length penalty) is a method's business and not listed.
+_NOT_HONOURED: dict[str, tuple[Any, ...]] = {
+    "bad_words_ids": (None, []),  # of several tokens; single ones are suppressed
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1, 1.0),
+    "repetition_penalty": (None, 1.0),
+    "sequence_bias": (None, {}, []),
+    "stop_strings": (None, []),
+    "watermarking_config": (None,),
+}
 
-def suppressed(module: Any) -> tuple[int, ...]:
-    """Ids that may never be generated: `suppress_tokens` and the one-token entries of `bad_words_ids` (Marian
-    checkpoints forbid their padding token this way).
 
-    Other constraints of a generation configuration (minimum length, repeated n-grams, forced tokens) are not part of
-    greedy or beam search as the papers compare them, and are not applied.
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a generation configuration demands of outputs, in the terms of `GenerationConfig` of transformers.
+
+    suppressed: ids that are never generated: `suppress_tokens` and the one-token entries of `bad_words_ids` (Marian
+    checkpoints forbid their padding token this way). begin_suppressed: ids that are not generated first. first, last:
+    ids (`forced_bos_token_id`, `forced_eos_token_id`) forced upon a sequence that holds one token, and upon the last
+    token before the limit. longest, shortest: tokens of a sequence (`max_length`, `min_length`), counted with the start
+    token or the prompt; `shortest_output` (`min_new_tokens`) without. ngram: no sequence of so many tokens comes twice
+    (0: it may). ends: ids that end an output. ignored: settings that would change outputs and are not honoured.
     """
-    config = getattr(module, "generation_config", None)
-    single = [words[0] for words in getattr(config, "bad_words_ids", None) or [] if len(words) == 1]
-    return tuple(sorted({int(token) for token in [*single, *(getattr(config, "suppress_tokens", None) or [])]}))
+
+    suppressed: tuple[int, ...] = ()
+    begin_suppressed: tuple[int, ...] = ()
+    first: int | None = None
+    last: tuple[int, ...] = ()
+    longest: int | None = None
+    shortest: int = 0
+    shortest_output: int = 0
+    ngram: int = 0
+    ends: tuple[int, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, module: Any, ends: Sequence[int]) -> Constraints:
+        """Of a module's own generation configuration. ends: the ids that end an output of the model."""
+        config = getattr(module, "generation_config", None)
+
+        def given(name: str) -> Any:
+            return getattr(config, name, None)
+
+        words = given("bad_words_ids") or []
+        single = [entry[0] for entry in words if len(entry) == 1]
+        ignored = [name for name, harmless in _NOT_HONOURED.items() if given(name) not in harmless]
+        if len(single) == len(words) and words:
+            ignored.remove("bad_words_ids")
+        return cls(
+            suppressed=_ids([*single, *(given("suppress_tokens") or [])]),
+            begin_suppressed=_ids(given("begin_suppress_tokens") or []),
+            first=given("forced_bos_token_id"),
+            last=_ids(given("forced_eos_token_id")),
+            longest=given("max_length"),
+            shortest=0 if given("min_new_tokens") else given("min_length") or 0,  # as `generate` has it
+            shortest_output=given("min_new_tokens") or 0,
+            ngram=given("no_repeat_ngram_size") or 0,
+            ends=tuple(ends),
+            ignored=tuple(ignored),
+        )
+
+    @property
+    def by_position(self) -> bool:
+        """Whether anything but the suppressed tokens depends on what was written before."""
+        return bool(
+            self.begin_suppressed or self.first is not None or self.last or self.ngram
+            or (self.ends and max(self.shortest, self.shortest_output))
+        )  # fmt: skip
+
+    def restrict(self, scores: torch.Tensor, written: Iterable[tuple[Sequence[int], Sequence[int], int]]) -> None:
+        """Forbid and force the next tokens, in place. scores: logits or log-probabilities [n, V].
+
+        written: for each row of the scores the prompt (the start token of an encoder-decoder model), the output so far,
+        and the most tokens that the output may have; read only where `by_position`. A forced token gets a score of 0
+        and all others `-inf`, what is forbidden `-inf`, in the order of `generate`.
+        """
+        if self.by_position:
+            for row, (prompt, output, limit) in zip(scores, written, strict=True):
+                self._restrict(row, prompt, output, limit)
+        if self.suppressed:
+            scores.index_fill_(1, _index(self.suppressed, scores.device), float("-inf"))
+
+    def _restrict(self, row: torch.Tensor, prompt: Sequence[int], output: Sequence[int], limit: int) -> None:
+        """One row [V]."""
+        held = len(prompt) + len(output)
+        banned: list[int] = []
+        if self.ngram:
+            banned = repeated(prompt, output, self.ngram)
+        if held < self.shortest or len(output) < self.shortest_output:
+            banned.extend(self.ends)
+        if banned:
+            row[banned] = float("-inf")
+        forced = self.last if len(output) == limit - 1 else ()
+        if not forced and self.first is not None and held == 1:
+            forced = (self.first,)
+        if forced:
+            row.fill_(float("-inf"))
+            row[list(forced)] = 0.0
+        begin = 1 if self.first is not None and len(prompt) == 1 else 0  # a forced token does not count
+        if self.begin_suppressed and len(output) == begin:
+            row[list(self.begin_suppressed)] = float("-inf")
+
+    def facts(self) -> dict[str, str]:
+        """What a row says of the model's generation configuration: settings honoured beside suppressed tokens, and
+        those ignored."""
+        given = {name: value for name, value in self.settings().items() if value is not None}
+        given.pop("suppress_tokens", None)
+        if self.longest is not None:
+            given["max_length"] = self.longest
+        listed = {
+            "generation_settings": ", ".join(f"{name} {value}" for name, value in given.items()),
+            "ignored_generation_settings": ", ".join(self.ignored),
+        }
+        return {name: text for name, text in listed.items() if text}
+
+    def settings(self) -> dict[str, Any]:
+        """The same demands as arguments of `GenerationConfig`, but for `longest`, which limits the new tokens."""
+        return {
+            "suppress_tokens": list(self.suppressed) or None,
+            "begin_suppress_tokens": list(self.begin_suppressed) or None,
+            "forced_bos_token_id": self.first,
+            "forced_eos_token_id": list(self.last) or None,
+            "min_length": self.shortest or None,
+            "min_new_tokens": self.shortest_output or None,
+            "no_repeat_ngram_size": self.ngram or None,
+        }
+
+
+def repeated(prompt: Sequence[int], output: Sequence[int], size: int) -> list[int]:
+    """Tokens that would make the last `size` tokens of prompt and output a sequence that was there before."""
+    text = [*prompt, *output]
+    end = text[len(text) - size + 1 :]
+    places = range(len(text) - size + 1)
+    return [text[place + size - 1] for place in places if text[place : place + size - 1] == end]
+
+
+def _ids(given: Any) -> tuple[int, ...]:
+    """Sorted ids of one, of several, or of none."""
+    several = given if isinstance(given, Iterable) else [] if given is None else [given]
+    return tuple(sorted({int(token) for token in several}))
+
+
+@lru_cache(maxsize=64)
+def _index(ids: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    import torch
+
+    return torch.tensor(ids, device=device)
 
 
 def maximum_new_tokens(model: GenerationModel, source: Sequence[int], limit: int) -> int:
-    """`limit`, or less where the model's window ends before; a causal model's window holds the source too."""
+    """`limit`, or less where the model's window or its `max_length` ends before; a causal model's holds the source."""
+    prompt = max(len(source), 1) if model.kind == "causal" else 1
     # the last token of an output is never fed, hence one more than the window has left
-    return min(limit, model.window - (max(len(source), 1) - 1 if model.kind == "causal" else 0))
+    most = min(limit, model.window - prompt + 1)
+    longest = Constraints.of(model.module, model.eos_ids).longest
+    return most if longest is None else max(min(most, longest - prompt), 0)
 
 
 def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
@@ -42,7 +187,8 @@ def generate(
     """Outputs of one padded batch, at most `limit` tokens each. settings: of `GenerationConfig`.
 
     A causal model's sources are padded on the left, where padding does not part source and output; an empty one is the
-    start token. Sources of an encoder-decoder model must have a token.
+    start token. Sources of an encoder-decoder model must have a token. Of the model's own generation configuration
+    `Constraints` count; they read padding as text, so that causal sources of one length belong into one batch.
     """
     import torch
     from transformers import GenerationConfig
@@ -55,6 +201,7 @@ def generate(
     ids = [[pad] * n + row if causal else row + [pad] * n for row, n in zip(rows, blanks, strict=True)]
     real = [[1] * len(row) for row in rows]
     mask = [[0] * n + ones if causal else ones + [0] * n for ones, n in zip(real, blanks, strict=True)]
+    constraints = Constraints.of(model.module, model.eos_ids)
     config = GenerationConfig(
         max_new_tokens=limit,
         do_sample=False,
@@ -62,7 +209,7 @@ def generate(
         pad_token_id=pad,
         bos_token_id=model.start_id if causal else None,
         decoder_start_token_id=None if causal else model.start_id,
-        suppress_tokens=list(suppressed(model.module)) or None,
+        **constraints.settings(),
         **settings,
     )
     module = model.module

@@ -15,17 +15,19 @@ from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText, corrupted
 from tasks.data.files import aligned_lines, find_file
-from tasks.metrics.gleu import gleu
+from tasks.metrics.gleu import Randint, gleu
 
 
 @task("jfleg-gec", contract="sequence-decoding", summary="error correction on JFLEG, scored by GLEU")
 @dataclass(kw_only=True, eq=False)
 class JflegGec(EditingTask):
-    """Parameters: those of `EditingTask`, and split: `test` or `dev` of JFLEG."""
+    """Parameters: those of `EditingTask`, split: `test` or `dev` of JFLEG, and randint: the Python whose random numbers
+    draw the references of GLEU (see `tasks.metrics.gleu`)."""
 
     measures = (Metric("gleu", "GLEU", better="higher"), EDIT_RATIO)
 
     split: Literal["test", "dev"] = "test"
+    randint: Randint = "python2"
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
@@ -40,4 +42,7 @@ class JflegGec(EditingTask):
 
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`gleu`, from 0 to 100."""
-        return {"gleu": gleu(items.sources, outputs, items.gold)}
+        return {"gleu": gleu(items.sources, outputs, items.gold, randint=self.randint)}
+
+    def facts(self) -> dict[str, Any]:
+        return {"references_of_gleu": f"drawn as by {self.randint.replace('python', 'Python ')}"}

@@ -71,7 +71,10 @@ class GenerationModel(Protocol):
     vocabulary_size: int
     window: int  # longest sequence of the decoder, in tokens
     device: str
-    language_model: LanguageModel | None  # the same weights as token scoring sees them; None for encoder-decoders
+
+    @property
+    def language_model(self) -> LanguageModel | None:
+        """The same weights as token scoring sees them; None for encoder-decoders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from harness.contracts import Phases
 from harness.contracts.answers import common_prefix
+from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.session import Session
@@ -36,9 +37,9 @@ class Beam(BeamOptions, Decoder):
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         ends = frozenset(batch.model.eos_ids)
-        searches = [Search(self, ends, limit) for limit in batch.limits]
+        searches = [Search(self, ends, *given) for given in zip(batch.limits, session.first, strict=True)]
         with phases("generate"):
-            _search(session, searches, self.beam)
+            _search(session, searches, self.beam, batch.constraints)
         for decoded, search in zip(batch.outputs, searches, strict=True):
             decoded.ids = search.best()
             decoded.trace.iterations = search.steps
@@ -46,11 +47,12 @@ class Beam(BeamOptions, Decoder):
 
 @dataclass(slots=True)
 class Search:
-    """The beams of one sentence. `running` and `finished` hold (score, tokens), best first."""
+    """The beams of one sentence, behind its `prompt`. `running` and `finished` hold (score, tokens), best first."""
 
     settings: BeamOptions
     ends: frozenset[int]
     limit: int
+    prompt: Sequence[int] = ()
     steps: int = 0
     running: list[tuple[float, list[int]]] = field(default_factory=list)
     finished: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -92,8 +94,12 @@ class Search:
         return [origin for _, origin, _ in going]
 
 
-def _search(session: Session, searches: list[Search], beam: int) -> None:
-    """Run the searches of a session's rows to their ends."""
+def _search(session: Session, searches: list[Search], beam: int, constraints: Constraints) -> None:
+    """Run the searches of a session's rows to their ends.
+
+    As in `transformers`, what is forbidden is masked after the softmax: what is left keeps its probability, and a
+    forced token costs nothing.
+    """
     import torch
 
     prompt = list(session.lengths)
@@ -104,7 +110,11 @@ def _search(session: Session, searches: list[Search], beam: int) -> None:
         if first:
             prompt = list(session.lengths)
         # in float32 as `transformers` does, so that ties fall the same way
-        chances = torch.log_softmax(logits.float(), -1).view(len(searches), -1, logits.shape[1])
+        chances = torch.log_softmax(logits.float(), -1)
+        constraints.restrict(
+            chances, ((s.prompt, ids, s.limit) for s in searches for _, ids in s.running[: 1 if first else beam])
+        )
+        chances = chances.view(len(searches), -1, logits.shape[1])
         scores = torch.tensor([[score for score, _ in s.running] for s in searches], device=logits.device)
         totals = (chances + scores[:, :, None]).flatten(1)  # in the first step all beams are one row
         best, places = totals.topk(min(searches[0].width, totals.shape[1]))

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
+from harness.generate import Constraints
 from methods.decoding.engines import checked_limits, engine_of
 from methods.decoding.session import Encoded, Engine, Session
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one session decodes, row by row: the encoded sources, the outputs to fill (empty at first), and the most
-    tokens that each may get (`limits`, 1 or more)."""
+    """What one session decodes, row by row: the encoded sources, the outputs to fill (empty at first), the most tokens
+    that each may get (`limits`, 1 or more), and what the model's generation configuration demands of them."""
 
     model: GenerationModel
     encoded: Encoded
     outputs: list[Decoded]
     limits: list[int]
+    constraints: Constraints
 
 
 class Decoder(SequenceDecoding):
@@ -42,7 +44,7 @@ class Decoder(SequenceDecoding):
         import torch
 
         engine = self.engine(model)
-        limits = checked_limits(model, sources, limit)
+        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
         outputs = [Decoded([]) for _ in sources]
         numbers = [number for number, most in enumerate(limits) if most]
         lengths = {len(sources[number]) for number in numbers} if model.kind == "causal" else {0}
@@ -53,7 +55,8 @@ class Decoder(SequenceDecoding):
                 with phases("encode"):
                     encoded = engine.encode([sources[number] for number in group])
                     session = engine.open(encoded, most)
-                self.run(session, Batch(model, encoded, [outputs[number] for number in group], most), phases)
+                batch = Batch(model, encoded, [outputs[number] for number in group], most, constraints)
+                self.run(session, batch, phases)
         return outputs
 
     def engine(self, model: GenerationModel) -> Engine:

@@ -11,12 +11,13 @@ from methods.decoding.session import Engine
 
 
 def engine_of(model: GenerationModel) -> Engine:
-    """The lean engine where it knows the model's class, else the module's own forward pass.
+    """The lean engine where it knows the model's class, else the module's own forward pass; either is checked.
 
-    Raises `RequestError` for a model whose state cannot be cropped.
+    Raises `RequestError` for a model whose state cannot be cropped, or whose logits depend on how its tokens are fed.
     """
     import torch
 
+    from methods.decoding.checks import check
     from methods.decoding.generic import GenericEngine
     from methods.decoding.transformer import CLASSES, TransformerEngine
 
@@ -24,19 +25,38 @@ def engine_of(model: GenerationModel) -> Engine:
     with torch.inference_mode():
         # float16 overflows in these models' encoders, which their modules clamp and the lean engine does not
         if type(module).__name__ in CLASSES and module.dtype != torch.float16:
-            return TransformerEngine(module, model.start_id, model.device)
-        return GenericEngine(module, model.kind, model.start_id, model.device)
+            lean = TransformerEngine(module, model.start_id, model.device)
+            check(lean, model)
+            return lean
+        generic = GenericEngine(module, model.kind, model.start_id, model.device)
+        check(generic, model, generic.window)
+        return generic
+
+
+def longest_source(model: GenerationModel) -> int | None:
+    """Tokens that a source may have: a causal model's window, or the positions of an encoder; None where positions are
+    relative."""
+    if model.kind == "causal":
+        return model.window
+    config = model.module.config
+    encoder = getattr(config, "encoder", config)  # an encoder and a decoder of different types
+    names = ("max_encoder_position_embeddings", "max_position_embeddings")
+    positions = next((count for name in names if (count := getattr(encoder, name, None))), None)
+    table = getattr(getattr(model.module.get_encoder(), "embeddings", None), "position_embeddings", None)
+    begin = getattr(table, "padding_idx", None)
+    if positions is not None and begin is not None:
+        positions -= begin + 1  # RoBERTa and its kin count positions from there
+    return positions
 
 
 def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Maximum new tokens of each source: `limit`, or less where the model's window ends before.
+    """Maximum new tokens of each source: `limit`, or less where the model's window or its `max_length` ends before.
 
-    Raises `RequestError` for a negative limit, a source longer than the model's limit, or ids outside the vocabulary.
+    Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
     """
     if limit < 0:
         raise RequestError(f"a limit of {limit} tokens: give 0 or more")
-    # encoders with relative positions have no longest source
-    longest = model.window if model.kind == "causal" else getattr(model.module.config, "max_position_embeddings", None)
+    longest = longest_source(model)
     vocabulary = model.module.get_input_embeddings().num_embeddings
     for number, source in enumerate(sources):
         if longest is not None and len(source) > longest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,9 +16,15 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 from transformers.modeling_outputs import BaseModelOutput
 
 from harness.errors import RequestError
-from harness.generate import suppressed
 from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Encoded, Engine, Session
+
+
+@dataclass
+class EncoderStates(BaseModelOutput):
+    """What an encoder gave, as decoders of every type want to be given it. router_logits: read and not used."""
+
+    router_logits: Any = None
 
 
 class PacedLayer(DynamicLayer):
@@ -72,26 +79,30 @@ class Pace:
 
 
 class GenericEngine(Engine):
-    """A module of `transformers` as it is."""
+    """A module of `transformers` as it is.
+
+    window: tokens that its narrowest layer attends to, or None where all attend to all. The masks of ragged rows know
+    no windows, so that a model with windows takes rows of equal length.
+    """
 
     def __init__(self, module: Any, kind: str, start_id: int, device: str) -> None:
         self.module, self.start_id, self.device = module, start_id, device
         self.encoder_decoder = kind == "encoder-decoder"
         parameters = inspect.signature(module.forward).parameters
         config = module.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        kinds = set(getattr(config, "layer_types", None) or [])
         if not kinds <= {"full_attention", "sliding_attention", "chunked_attention"}:
             raise RequestError(
                 f"{type(module).__name__} has layers without a key-value cache ({', '.join(sorted(kinds))}): "
                 "their state cannot be cropped; use a model with attention in every layer"
             )
-        self.ragged = "position_ids" in parameters and kinds == {"full_attention"} and not self.encoder_decoder
+        self.window = _window(config)
+        self.ragged = "position_ids" in parameters and self.window is None and not self.encoder_decoder
         self.keeps_last = "logits_to_keep" in parameters
         named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
         self.layers = int(next(count for count in named if count))  # T5's `num_hidden_layers` are its encoder's
         stack = module.get_decoder() if self.encoder_decoder else module
         self.vocabulary = int(stack.get_input_embeddings().num_embeddings)
-        self.never = torch.tensor(suppressed(module), dtype=torch.int64, device=device)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if not self.encoder_decoder:
@@ -106,11 +117,9 @@ class GenericEngine(Engine):
         return GenericSession(self, encoded, max(limits))
 
     def logits(self, ids: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        """Logits [rows, t, V] of ids [rows, t], `-inf` for suppressed tokens."""
+        """Logits [rows, t, V] of ids [rows, t]."""
         ids_name = "decoder_input_ids" if self.encoder_decoder else "input_ids"
         logits: torch.Tensor = self.module(**{ids_name: ids}, **inputs).logits
-        if len(self.never):
-            logits[..., self.never] = float("-inf")
         return logits
 
 
@@ -124,7 +133,7 @@ class GenericSession(Session):
         self.owners = list(range(len(sources)))  # the source that each row reads
         if encoded.states is not None:
             rows = Ragged([len(source) for source in sources], engine.device)
-            outputs = BaseModelOutput(last_hidden_state=rows.pad(encoded.states))
+            outputs = EncoderStates(last_hidden_state=rows.pad(encoded.states))
             self.encoded = {"encoder_outputs": outputs, "attention_mask": _present(rows)}
             self.first = [[engine.start_id] for _ in sources]
         else:
@@ -188,8 +197,23 @@ class GenericSession(Session):
             chosen = torch.tensor(list(rows), device=self.engine.device)
             self.cache.cross_attention_cache.batch_select_indices(chosen)
             outputs = self.encoded["encoder_outputs"].last_hidden_state
-            self.encoded["encoder_outputs"] = BaseModelOutput(last_hidden_state=outputs[chosen])
+            self.encoded["encoder_outputs"] = EncoderStates(last_hidden_state=outputs[chosen])
             self.encoded["attention_mask"] = self.encoded["attention_mask"][chosen]
+
+
+def _window(config: Any) -> int | None:
+    """Tokens that the narrowest layer of a model attends to, by any of the names that configurations have for it; None
+    where there is no window, or none that ends before the model's positions do."""
+    if getattr(config, "use_sliding_window", True) is False:
+        return None
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    if kinds is not None and not {"sliding_attention", "chunked_attention", "local"} & set(kinds):
+        return None
+    names = ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size")
+    windows = [size for name in names if isinstance(size := getattr(config, name, None), int) and size > 0]
+    positions = getattr(config, "max_position_embeddings", None)
+    narrow = [size for size in windows if positions is None or size < positions]
+    return min(narrow, default=None)
 
 
 def _padded(tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:

@@ -25,9 +25,12 @@ def _decode(session: Session, batch: Batch) -> None:
     """Fill the outputs of a session's rows."""
     tokens = session.first
     ends = set(batch.model.eos_ids)
+    prompts = list(session.first)
     active = list(range(len(batch.outputs)))  # which output each row of the session writes
     while active:
-        following = session.logits(session.advance(tokens, last=True)).argmax(-1).tolist()
+        logits = session.logits(session.advance(tokens, last=True))
+        batch.constraints.restrict(logits, ((prompts[n], batch.outputs[n].ids, batch.limits[n]) for n in active))
+        following = logits.argmax(-1).tolist()
         finished = []
         for row, (output, token) in enumerate(zip(active, following, strict=True)):
             ids = batch.outputs[output].ids

@@ -1,6 +1,6 @@
-"""The layers of the post-norm encoder-decoder Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
+"""The layers of the encoder-decoder Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
 
-They read the weights of the Marian and BART classes of `transformers`, which are the tested reference. What is left out
+They read the weights of Marian, BART and their kin in `transformers`, which are the tested reference. What is left out
 is what decoding does not need: dropout, masks made in every layer, module hooks, output records.
 """
 
@@ -27,47 +27,54 @@ class Norm:
         return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
 
+class Residual:
+    """What surrounds a sub-layer: norm(x + f(x)), or x + f(norm(x)) where the norm comes first (`pre`)."""
+
+    __slots__ = ("norm", "pre")
+
+    def __init__(self, norm: torch.nn.LayerNorm, pre: bool) -> None:
+        self.norm, self.pre = Norm(norm), pre
+
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        """What the sub-layer reads."""
+        return self.norm(x) if self.pre else x
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """x with the sub-layer's answer y."""
+        return x + y if self.pre else self.norm(x + y)
+
+
 class FeedForward:
-    """x -> norm(x + fc2(activation(fc1(x))))."""
+    """fc2(activation(fc1(x)))."""
 
-    __slots__ = ("activation", "first", "norm", "second")
+    __slots__ = ("activation", "first", "residual", "second")
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, pre: bool) -> None:
         self.first, self.second = Dense.of(layer.fc1), Dense.of(layer.fc2)
         self.activation = layer.activation_fn
-        self.norm = Norm(layer.final_layer_norm)
+        self.residual = Residual(layer.final_layer_norm, pre)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(x + self.second(self.activation(self.first(x))))
-
-
-class Attended:
-    """What follows attention in every sub-layer: norm(x + out(attended))."""
-
-    __slots__ = ("norm", "out")
-
-    def __init__(self, attention: Any, norm: torch.nn.LayerNorm) -> None:
-        self.out, self.norm = Dense.of(attention.out_proj), Norm(norm)
-
-    def __call__(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        return self.norm(x + self.out(attended))
+        return self.residual.add(x, self.second(self.activation(self.first(self.residual.read(x)))))
 
 
 class EncoderLayer:
     """Self-attention in both directions, then the feed-forward layer."""
 
-    __slots__ = ("attended", "feed_forward", "heads", "qkv")
+    __slots__ = ("feed_forward", "heads", "out", "qkv", "residual")
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, pre: bool) -> None:
         attention = layer.self_attn
         self.heads = attention.num_heads
         self.qkv = Dense.of(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.attended = Attended(attention, layer.self_attn_layer_norm)
-        self.feed_forward = FeedForward(layer)
+        self.out = Dense.of(attention.out_proj)
+        self.residual = Residual(layer.self_attn_layer_norm, pre)
+        self.feed_forward = FeedForward(layer, pre)
 
     def __call__(self, x: torch.Tensor, rows: Ragged, mask: torch.Tensor | None) -> torch.Tensor:
         """x: [N, d]. mask: see `bidirectional`."""
-        return self.feed_forward(self.attended(x, bidirectional(self.qkv(x), rows, self.heads, mask)))
+        attended = bidirectional(self.qkv(self.residual.read(x)), rows, self.heads, mask)
+        return self.feed_forward(self.residual.add(x, self.out(attended)))
 
 
 def bidirectional(qkv: torch.Tensor, rows: Ragged, heads: int, mask: torch.Tensor | None) -> torch.Tensor:
@@ -84,28 +91,33 @@ class DecoderLayer:
     The session runs attention itself, because the cache and the sources are the session's.
     """
 
-    __slots__ = ("attended", "attended_source", "feed_forward", "qkv", "source_kv", "source_query")
+    __slots__ = ("feed_forward", "out", "qkv", "residual", "source_kv", "source_out", "source_query", "source_residual")
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, pre: bool) -> None:
         own, source = layer.self_attn, layer.encoder_attn
-        self.qkv = Dense.of(own.q_proj, own.k_proj, own.v_proj)
-        self.attended = Attended(own, layer.self_attn_layer_norm)
-        self.source_query = Dense.of(source.q_proj)
+        self.qkv, self.out = Dense.of(own.q_proj, own.k_proj, own.v_proj), Dense.of(own.out_proj)
+        self.residual = Residual(layer.self_attn_layer_norm, pre)
+        self.source_query, self.source_out = Dense.of(source.q_proj), Dense.of(source.out_proj)
         self.source_kv = Dense.of(source.k_proj, source.v_proj)
-        self.attended_source = Attended(source, layer.encoder_attn_layer_norm)
-        self.feed_forward = FeedForward(layer)
+        self.source_residual = Residual(layer.encoder_attn_layer_norm, pre)
+        self.feed_forward = FeedForward(layer, pre)
 
 
 class Embedding:
-    """Token plus position embeddings, normalised where the model does (BART). offset: row of position 0 (BART: 2)."""
+    """Token plus position embeddings, normalised where the model does (BART). offset: row of position 0 (BART: 2).
+
+    A padding token is read like any other.
+    """
 
     __slots__ = ("norm", "offset", "positions", "scale", "table")
 
     def __init__(self, stack: Any) -> None:
         self.table = stack.embed_tokens.weight
         self.scale = float(getattr(stack, "embed_scale", getattr(stack.embed_tokens, "embed_scale", 1.0)))
-        self.positions = stack.embed_positions.weight
-        self.offset = int(getattr(stack.embed_positions, "offset", 0))
+        places = stack.embed_positions
+        computed = getattr(places, "weights", None)  # sinusoids that are no parameter (M2M100)
+        self.positions = places.weight if computed is None else computed
+        self.offset = _first_row(places)
         norm = getattr(stack, "layernorm_embedding", None)
         self.norm = Norm(norm) if norm is not None else None
 
@@ -127,3 +139,10 @@ class Embedding:
     def _finish(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         x = tokens + places if self.scale == 1.0 else torch.add(places, tokens, alpha=self.scale)
         return x if self.norm is None else self.norm(x)
+
+
+def _first_row(places: Any) -> int:
+    """Row of position 0 in a table of position embeddings."""
+    if type(places).__name__ in ("SinusoidalPositionalEmbedding", "M2M100SinusoidalPositionalEmbedding"):
+        return int(places.padding_idx) + 1  # as fairseq has it
+    return int(getattr(places, "offset", 0))

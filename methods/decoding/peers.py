@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
 from harness.errors import RequestError
-from harness.generate import generate
+from harness.generate import Constraints, generate
 from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
 from methods.decoding.engines import checked_limits
@@ -46,8 +46,8 @@ def _calls(module: Any) -> Iterator[list[None]]:
 
 
 class Peer(SequenceDecoding):
-    """A call of `generate` per batch, with every constraint of the model's own generation configuration switched off
-    except suppressed tokens, as in our decoders.
+    """A call of `generate` per batch, under the constraints of the model's generation configuration that our decoders
+    honour (`Constraints`).
 
     `iterations` of an output are the forward calls of the decoder, counted while its batch was generated: all outputs
     of a batch have the same. `accepted`, the tokens that each call gave, is known where sentences go one by one and
@@ -68,10 +68,13 @@ class Peer(SequenceDecoding):
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None and model.kind == "encoder-decoder":
             raise RequestError(f"source {empty} is empty: `generate` of transformers needs at least an end token")
-        groups: dict[int, list[int]] = {}  # `generate` takes one limit for a batch
+        # `generate` takes one limit for a batch, and constraints count a prompt's padding
+        padded = model.kind == "causal" and Constraints.of(model.module, model.eos_ids).by_position
+        groups: dict[tuple[int, int], list[int]] = {}
         for number, most in enumerate(limits):
             if most:
-                groups.setdefault(number if self.one_by_one else most, []).append(number)
+                alike = (number, 0) if self.one_by_one else (most, len(sources[number]) if padded else 0)
+                groups.setdefault(alike, []).append(number)
         with phases("generate"):
             for group in groups.values():
                 accepted = _Accepted() if self.one_by_one else None

@@ -54,7 +54,7 @@ class Session(ABC):
 
     @abstractmethod
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits [n, V] of states [n, s]; `-inf` for tokens that the model's configuration suppresses."""
+        """Logits [n, V] of states [n, s], which the caller may change."""
 
     @abstractmethod
     def select(self, rows: Sequence[int], since: int = 0) -> None:

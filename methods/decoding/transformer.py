@@ -1,4 +1,4 @@
-"""A lean engine for the Marian and BART classes of `transformers`.
+"""A lean engine for Marian, BART and their kin in `transformers`.
 
 Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`; most of the
 module's own step is Python and kernel launches, which this engine cuts by fusing projections, keeping one pre-allocated
@@ -14,29 +14,39 @@ import torch
 import torch.nn.functional as functional
 
 from harness.errors import RequestError
-from harness.generate import suppressed
 from methods.decoding.dense import Dense
-from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional
+from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, Norm, bidirectional
 from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Encoded, Engine, Session
 
-CLASSES = ("MarianMTModel", "BartForConditionalGeneration")
+# model classes -> whether a sub-layer normalises what it reads, instead of its sum
+CLASSES = {
+    "MarianMTModel": False,
+    "BartForConditionalGeneration": False,
+    "FSMTForConditionalGeneration": False,
+    "MBartForConditionalGeneration": True,
+    "M2M100ForConditionalGeneration": True,
+    "PegasusForConditionalGeneration": True,
+}
 
 
 class TransformerEngine(Engine):
-    """Weights of a Marian or BART model, fused and packed. The module must be in eval mode and not change later."""
+    """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later."""
 
     ragged = True
 
     def __init__(self, module: Any, start_id: int, device: str) -> None:
-        encoder, decoder = module.get_encoder(), module.get_decoder()
+        encoder, decoder, pre = module.get_encoder(), module.get_decoder(), CLASSES[type(module).__name__]
         self.start_id, self.device = start_id, device
         self.source_embedding, self.embedding = Embedding(encoder), Embedding(decoder)
-        self.encoder = [EncoderLayer(layer) for layer in encoder.layers]
-        self.decoder = [DecoderLayer(layer) for layer in decoder.layers]
+        self.encoder = [EncoderLayer(layer, pre) for layer in encoder.layers]
+        self.decoder = [DecoderLayer(layer, pre) for layer in decoder.layers]
+        self.source_norm, self.norm = (Norm(stack.layer_norm) if pre else None for stack in (encoder, decoder))
         self.heads = int(module.config.decoder_attention_heads)
         self.width, self.source_width = self.embedding.table.shape[1], len(self.decoder[0].source_kv.transposed)
-        self.head = Dense(module.lm_head.weight, _output_bias(module))
+        # FSMT calls its embeddings the output layer and multiplies by a matrix that need not be theirs
+        head = getattr(decoder, "output_projection", None) or module.get_output_embeddings()
+        self.head = Dense(head.weight, _output_bias(module))
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         rows, ids = Ragged.packed(sources, self.device)
@@ -45,7 +55,7 @@ class TransformerEngine(Engine):
         x, mask = self.source_embedding(ids, rows), rows.mask(self.embedding.table.dtype)
         for layer in self.encoder:
             x = layer(x, rows, mask)
-        return Encoded(list(sources), x)
+        return Encoded(list(sources), x if self.source_norm is None else self.source_norm(x))
 
     def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
         rows, x = Ragged([len(source) for source in encoded.sources], self.device), encoded.states
@@ -135,10 +145,12 @@ class TransformerSession(Session):
     ) -> torch.Tensor:
         """States [N, d] of embeddings [N, d]; attend(layer's number, qkv [N, 3 d]) is its self-attention [N, d]."""
         for number, layer in enumerate(self.engine.decoder):
-            x = layer.attended(x, attend(number, layer.qkv(x)))
-            x = layer.attended_source(x, self._attend_source(number, layer.source_query(x), rows))
+            own, source = layer.residual, layer.source_residual
+            x = own.add(x, layer.out(attend(number, layer.qkv(own.read(x)))))
+            query = layer.source_query(source.read(x))
+            x = source.add(x, layer.source_out(self._attend_source(number, query, rows)))
             x = layer.feed_forward(x)
-        return x
+        return x if self.engine.norm is None else self.engine.norm(x)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.engine.head(states)
@@ -213,9 +225,6 @@ def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tenso
 
 
 def _output_bias(module: Any) -> torch.Tensor | None:
-    """Bias [V] of the output layer: the model's own, and `-inf` for tokens that are never to be generated."""
-    bias = module.final_logits_bias[0].clone()
-    never = suppressed(module)
-    if never:
-        bias[torch.tensor(never, device=bias.device)] = float("-inf")
-    return bias if bool((bias != 0).any()) else None
+    """Bias [V] of the output layer, or None where it is zero."""
+    bias: torch.Tensor | None = getattr(module, "final_logits_bias", None)
+    return bias[0] if bias is not None and bool((bias != 0).any()) else None

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -48,12 +48,16 @@ class Items:
 @dataclass(kw_only=True, eq=False)
 class Seq2SeqTask(Task):
     """Parameters of all such tasks. model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a
-    model by folder or hub id. limit: longest output in ids. evaluation: at most this many items (None: all), drawn with
+    model by folder or hub id. dtype: of its weights. source_language, target_language: of a multilingual model, as its
+    tokenizer names them. limit: longest output in ids. evaluation: at most this many items (None: all), drawn with
     `seed`. timed: items of one timed pass, at least a batch, taken from all that are evaluated. batch: items decoded at
     a time. shown: worked examples. seed: of training, of what is generated, and of what is drawn.
     """
 
     model: str = "train:small"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    source_language: str | None = None
+    target_language: str | None = None
     limit: NotNegative = 256
     evaluation: Positive | None = None
     timed: Positive = 4
@@ -96,6 +100,10 @@ class Seq2SeqTask(Task):
         """A text that the model wrote, as the score reads it."""
         return text
 
+    def facts(self) -> dict[str, Any]:
+        """What a row should say beyond its metrics and parameters. Nothing by default."""
+        return {}
+
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
         """Numbers of the items that may be evaluated, int64 [n]; all by default. encoded: ids of the sources."""
         return np.arange(len(encoded))
@@ -118,7 +126,10 @@ class Seq2SeqTask(Task):
             raise RequestError(f"{items.label} holds no sentence; give a file that does")
         size = size_to_train(self.model, SIZES)
         folder = str(self.trained(size, context, cache, progress)) if size else self.model
-        self.generator = TextGenerator.load(folder, device=context.device, cache=cache, name=self.model)
+        self.generator = TextGenerator.load(
+            folder, device=context.device, dtype=self.dtype, cache=cache, name=self.model,
+            source_language=self.source_language, target_language=self.target_language,
+        )  # fmt: skip
         encoded = self.encoded(items)
         numbers = self.candidates(items, encoded, cache, progress)
         drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
@@ -143,6 +154,9 @@ class Seq2SeqTask(Task):
                 "source_ids": {"median": float(np.median(lengths)), "longest": max(lengths)},
                 "model": self.model,
                 "training": training_record(Path(folder)),
+                **({"dtype": self.dtype} if self.dtype != "float32" else {}),
+                **self.generator.constraints.facts(),
+                **self.facts(),
             },
         )
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from harness.contracts import GenerationModel, Phases
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
+from harness.generate import Constraints
 from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
@@ -47,6 +48,9 @@ class DraftingDecoder(Decoder):
         shared = expected[: common_prefix(output, expected)]
         with torch.inference_mode():
             session = self.engine(model).start([source], [len(shared) + 1])
-            logits = session.logits(session.advance([[*session.first[0], *shared]], last=True))
+            prompt = session.first[0]
+            logits = session.logits(session.advance([[*prompt, *shared]], last=True))
+            limit = max(len(output), len(expected))  # one of them may end there, forced by the limit
+            Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
             best = logits.topk(2).values[0]
         return float(best[0] - best[1])

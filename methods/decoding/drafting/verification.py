@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
+from harness.generate import Constraints
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.session import Session, without
@@ -44,7 +45,7 @@ def draft_and_verify(
     for decoded in outputs:
         decoded.trace.counters["near_ties"] = 0
     active = list(range(len(outputs)))  # the output that each row of the session writes
-    pending = session.first
+    pending = prompts = list(session.first)
     while active:
         with phases("draft"):
             most = [limits[output] - len(outputs[output].ids) - 1 for output in active]
@@ -56,7 +57,8 @@ def draft_and_verify(
             alone = not any(map(len, drafts))
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
-            blocks = _verdicts(session, states, list(spans), drafts, ends, accepts, depth)
+            written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
+            blocks = _verdicts(session, states, list(spans), drafts, written, batch.constraints, accepts, depth)
             finished = []
             for row, (output, (block, near_ties)) in enumerate(zip(active, blocks, strict=True)):
                 fed = len(tokens[row]) - len(drafts[row])
@@ -90,14 +92,18 @@ def _verdicts(
     states: torch.Tensor,
     spans: Sequence[int],
     drafts: Sequence[Sequence[int]],
-    ends: Set[int],
+    written: Sequence[tuple[Sequence[int], Sequence[int], int]],
+    constraints: Constraints,
     accepts: Accepts,
     depth: int,
 ) -> list[tuple[list[int], int]]:
     """Per row, the accepted block (never empty) and its near-ties. Row r's states are the len(drafts[r]) + 1 that end
-    before spans[r]. Logits are computed a few positions at a time, so that a long draft that fails early costs little
-    and memory does not grow with it."""
+    before spans[r]; written: per row its prompt, its output so far, and its limit. Logits are computed a few positions
+    at a time, so that a long draft that fails early costs little and memory does not grow with it. What the constraints
+    forbid behind a draft is exact: a position counts only when all that is drafted before it was accepted."""
     import torch
+
+    ends = set(constraints.ends)
 
     results: list[tuple[list[int], int]] = [([], 0) for _ in drafts]
     unsettled = list(range(len(drafts)))
@@ -108,6 +114,15 @@ def _verdicts(
             first = spans[row] - len(drafts[row]) - 1
             pieces.append(states[first + begin : min(first + begin + look, spans[row])])
         logits = session.logits(pieces[0] if len(pieces) == 1 else torch.cat(pieces))
+        constraints.restrict(
+            logits,
+            (
+                (prompt, [*output, *drafts[row][: begin + place]], limit)
+                for row, piece in zip(unsettled, pieces, strict=True)
+                for prompt, output, limit in [written[row]]
+                for place in range(len(piece))
+            ),
+        )
         best = logits.topk(min(depth, logits.shape[1]))
         values, ids = best.values.tolist(), best.indices.tolist()
         open_rows, at = [], 0

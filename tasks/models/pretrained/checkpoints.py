@@ -13,9 +13,12 @@ from pathlib import Path
 from harness.errors import RequestError, reason
 from harness.measure.artifacts import Cache
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "vocab.txt")
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm", "target.spm",
+    "vocab.json", "target_vocab.json", "vocab-src.json", "vocab-tgt.json", "merges.txt", "vocab.txt",
+)  # fmt: skip
 _SPECIAL_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_SMALL_FILES = ["*.json", "*.txt", "*.model", "*.jinja"]
+_SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja"]
 
 
 def locate(path_or_id: str) -> Path:

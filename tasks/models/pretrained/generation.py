@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.contracts import LanguageModel
 from harness.errors import RequestError
 from harness.files import digest
-from harness.generate import suppressed
+from harness.generate import Constraints
 from harness.measure.artifacts import Cache
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
+from tasks.models.pretrained.languages import choose_languages
 from tasks.models.pretrained.opening import open_module, open_tokenizer
 
 _LONGEST_WINDOW = 1024  # of models that state none
@@ -22,7 +25,7 @@ class TextGenerator:
 
     window: tokens of a causal model's longest sequence, by default what its positions allow. `hash` covers everything
     its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given, the tokens that begin and
-    end an output, and those it may never hold (`suppressed`).
+    end an output, and what its generation configuration demands (`constraints`).
     """
 
     def __init__(
@@ -45,24 +48,41 @@ class TextGenerator:
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)
         self.window: int = window or longest or _LONGEST_WINDOW
+        if longest and self.window > longest:
+            raise RequestError(f"window {window} is longer than the {longest} positions of the model {name}")
         ends = _given(module, tokenizer, "eos_token_id")
         self.eos_ids: tuple[int, ...] = (
             tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
         )
         self.start_id = _start(module, tokenizer, self.kind, self.eos_ids, name)
-        self.suppressed = suppressed(module)
-        tokens = tokenizer_hash(folder) if folder else ""
-        ids = [list(self.eos_ids), self.start_id, list(self.suppressed)]
-        given = [window] if window else []
-        self.hash = digest([hash_of_weights, _settings(config), str(module.dtype), tokens, ids, *given])
-        self.language_model: LanguageModel | None = None
-        if self.kind == "causal":
-            from tasks.models.pretrained.language import CausalLM
+        self.constraints = Constraints.of(module, self.eos_ids)
+        self._weights_hash, self._tokens_hash = hash_of_weights, tokenizer_hash(folder) if folder else ""
+        self._folder, self._given_window = folder, window
+        demands = replace(self.constraints, suppressed=(), ends=(), ignored=())
+        self.hash = digest(
+            [
+                hash_of_weights, _settings(config), str(module.dtype), self._tokens_hash,
+                [list(self.eos_ids), self.start_id, list(self.constraints.suppressed)],
+                *([window] if window else []),
+                *([asdict(demands)] if demands != Constraints() else []),
+                *([tokenizer.src_lang] if getattr(tokenizer, "src_lang", None) else []),
+            ]
+        )  # fmt: skip
 
-            self.language_model = CausalLM(
-                module, name=name, weights_hash=hash_of_weights, tokenizer_hash=tokens, folder=folder, window=window,
-                device=device,
-            )  # fmt: skip
+    @cached_property
+    def language_model(self) -> LanguageModel | None:
+        """The same weights as token scoring sees them; None for an encoder-decoder.
+
+        Raises `RequestError` for a model whose probabilities cannot be read row by row, which decoding does not need.
+        """
+        if self.kind == "encoder-decoder":
+            return None
+        from tasks.models.pretrained.language import CausalLM
+
+        return CausalLM(
+            self.module, name=self.name, weights_hash=self._weights_hash, tokenizer_hash=self._tokens_hash,
+            folder=self._folder, window=self._given_window, device=self.device,
+        )  # fmt: skip
 
     @classmethod
     def load(
@@ -74,19 +94,24 @@ class TextGenerator:
         window: int | None = None,
         cache: Cache | None = None,
         name: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> TextGenerator:
         """Load a model by local folder or hub id.
 
-        Raises `RequestError` when there is no such model, when it can be loaded neither as an encoder-decoder nor as a
-        causal model, when it has no tokenizer, when the dtype is unknown, or when the window exceeds a causal model's
+        source_language, target_language: of a multilingual model, as its tokenizer names them. Raises `RequestError`
+        when there is no such model, when it can be loaded neither as an encoder-decoder nor as a causal model, when it
+        has no tokenizer, when the dtype or a language is unknown, or when the window exceeds a causal model's
         positions; `MachineError` when there is no such device.
         """
         module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=False)
+        tokenizer = open_tokenizer(folder, path_or_id)
+        choose_languages(module, tokenizer, source_language, target_language, path_or_id)
         return cls(
             module,
             name=name or path_or_id,
             hash_of_weights=weights_hash(folder, cache),
-            tokenizer=open_tokenizer(folder, path_or_id),
+            tokenizer=tokenizer,
             folder=folder,
             window=window,
             device=device,

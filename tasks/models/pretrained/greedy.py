@@ -21,8 +21,8 @@ def greedy_outputs(
 ) -> list[list[int]]:
     """Ids of the model's output for each source, at most `limit` of them and no more than its window allows.
 
-    As the decoding methods understand greedy search: of the model's generation configuration only suppressed tokens
-    count. Sources must fit the window.
+    As the decoding methods understand greedy search, under the constraints of the model's generation configuration
+    that they honour. Sources must fit the window.
     """
     key = {
         "model": generator.hash, "sources": digest([list(source) for source in sources]), "limit": limit,

@@ -77,7 +77,7 @@ def test_the_hash_follows_tokenizer_and_the_tokens_that_rule_an_output(copier_fo
     first = made()
     assert made().hash == first.hash
     forbidding = made(bad_words_ids=[[7], [8, 9]], suppress_tokens=[3])
-    assert forbidding.suppressed == (3, 7)
+    assert forbidding.constraints.suppressed == (3, 7)
     assert made(eos_token_id=[1, 5]).eos_ids == (1, 5)
     others = [forbidding.hash, made(eos_token_id=[1, 5]).hash, made(decoder_start_token_id=2).hash]
     no_tokenizer = TextGenerator(made().module, name="copier", hash_of_weights="weights", folder=None)

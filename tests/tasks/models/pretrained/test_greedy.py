@@ -25,7 +25,7 @@ def naive(model, source, limit):
             else:
                 given = {"input_ids": torch.tensor([[*source, *output]])}
             logits = model.module(**given).logits[0, -1]
-        logits[list(model.suppressed)] = -torch.inf
+        logits[list(model.constraints.suppressed)] = -torch.inf
         output.append(int(logits.argmax()))
     return output
 

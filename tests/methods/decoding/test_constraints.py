@@ -1,0 +1,91 @@
+"""What a generation configuration demands, against `generate` of transformers."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from harness.measure.phases import NoPhases
+from methods.aggressive.iad import Iad
+from methods.decoding.beam import Beam
+from methods.decoding.greedy import Greedy
+from methods.decoding.peers import TransformersBeam, TransformersGreedy
+
+KINDS = ["marian", "bart", "t5", "gpt2"]
+SETTINGS = [
+    {"forced_bos_token_id": 7},
+    {"forced_eos_token_id": "end"},
+    {"begin_suppress_tokens": "common"},
+    {"begin_suppress_tokens": "common", "forced_bos_token_id": 7},
+    {"min_length": 9},
+    {"min_new_tokens": 6},
+    {"min_new_tokens": 3, "min_length": 11},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2},
+    {"no_repeat_ngram_size": 3, "min_length": 7, "bad_words_ids": [[5]], "suppress_tokens": [6]},
+    {"forced_bos_token_id": 7, "forced_eos_token_id": "end", "no_repeat_ngram_size": 2, "min_new_tokens": 9},
+]
+
+
+def outputs(method, model, sources, limit=12):
+    return [decoded.ids for decoded in method.decode(model, sources, limit, NoPhases())]
+
+
+def restricted(tiny, kind, seed, settings):
+    """A random model whose generation configuration has these settings, and some sources."""
+    model, chosen = tiny.make(kind, seed, ending=3.0), random.Random(seed)
+    sources = [[chosen.randrange(3, 39) for _ in range(chosen.randrange(1, 10))] for _ in range(3)]
+    free = [token for ids in outputs(Greedy(), model, sources) for token in ids]
+    named = {"end": model.eos_ids[0], "common": [max(set(free), key=free.count), model.eos_ids[0]]}
+    for name, value in settings.items():
+        value = named[value] if isinstance(value, str) else value
+        setattr(model.module.generation_config, name, value)
+    return model, sources, free
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "+".join(settings))
+def test_every_decoder_honours_what_generate_does(tiny, kind, settings):
+    changed = 0
+    for seed in range(2):
+        model, sources, free = restricted(tiny, kind, seed, settings)
+        greedy = [outputs(TransformersGreedy(), model, [source])[0] for source in sources]
+        assert outputs(TransformersGreedy(), model, sources) == greedy
+        assert outputs(Greedy(), model, sources) == greedy
+        assert [outputs(Greedy(), model, [source])[0] for source in sources] == greedy
+        assert outputs(Iad(), model, sources) == greedy
+        assert outputs(Iad(realign=True), model, sources) == greedy
+        beam = [outputs(TransformersBeam(beam=3), model, [source])[0] for source in sources]
+        assert outputs(Beam(beam=3), model, sources) == beam
+        changed += [token for ids in greedy for token in ids] != free
+    assert changed or kind in ("t5", "gpt2")  # whose outputs seldom end, and whose prompts have more than one token
+
+
+@pytest.mark.parametrize("kind", ["bart", "gpt2"])
+def test_drafts_are_verified_under_the_constraints(tiny, kind):
+    """Copies of a source with a repeated pair, which may not be repeated."""
+    model = tiny.copier(1, 0.0, places=48) if kind == "bart" else tiny.causal_copier(1, 12)
+    model.module.generation_config.no_repeat_ngram_size = 2
+    source = [5, 6, 7, 8, 5, 6, 9, 10, 11, 5, 6, 12]
+    [ours] = Iad().decode(model, [source], 14, NoPhases())
+    [wanted] = outputs(TransformersGreedy(), model, [source], 14)
+    assert ours.ids == wanted == outputs(Greedy(), model, [source], 14)[0]
+    pairs = list(pairwise(wanted))
+    assert len(pairs) == len(set(pairs))
+    model.module.generation_config.no_repeat_ngram_size = None
+    assert outputs(Greedy(), model, [source], 14) != [wanted]
+
+
+def test_a_beams_score_is_that_of_the_free_model_where_tokens_are_suppressed(tiny):
+    """Masked after the softmax, what is left keeps its probability, so that other beams win than masked before."""
+    different = 0
+    for seed in range(12):
+        model, sources, free = restricted(tiny, "bart", seed, {})
+        model.module.generation_config.suppress_tokens = sorted(set(free), key=free.count)[-3:]
+        theirs = [outputs(TransformersBeam(beam=4), model, [source])[0] for source in sources]
+        assert outputs(Beam(beam=4), model, sources) == theirs
+        model.module.final_logits_bias[0, model.module.generation_config.suppress_tokens] = -1e9
+        different += [outputs(TransformersBeam(beam=4), model, [source])[0] for source in sources] != theirs
+    assert different

@@ -1,0 +1,81 @@
+"""Every type of model that docs/decoding.md names: decoded as the module decodes without a cache, or refused."""
+
+from __future__ import annotations
+
+import random
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.errors import RequestError
+from harness.measure.phases import NoPhases
+from methods.aggressive.iad import Iad
+from methods.decoding.generic import GenericEngine
+from methods.decoding.greedy import Greedy
+from tasks.models.pretrained.generation import TextGenerator
+
+HERE = Path(__file__)
+TYPES = runpy.run_path(str(HERE.with_name("model_types.py")))
+LIMIT = 12
+
+
+def documented():
+    """Type -> engine and rows, as the table in the docs has them."""
+    found = {}
+    page = (HERE.parents[3] / "docs/decoding.md").read_text()
+    for line in re.findall(r"^\| ((?:lean|the module|refused).*) \|$", page, re.MULTILINE):
+        engine, rows, names = (cell.strip() for cell in line.split("|"))
+        found |= dict.fromkeys(re.sub(r" \([^)]*\)", "", names).split(", "), (engine, rows))
+    return found
+
+
+DOCUMENTED = documented()
+
+
+def without_cache(model, source):
+    """Greedy decoding, the whole sequence anew for every token."""
+    ids = []
+    while len(ids) < LIMIT and not (ids and ids[-1] in model.eos_ids):
+        if model.kind == "causal":
+            given = {"input_ids": torch.tensor([[*source, *ids]])}
+        else:
+            given = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([[model.start_id, *ids]])}
+        with torch.inference_mode():
+            ids.append(int(model.module(**given, use_cache=False).logits[0, -1].argmax()))
+    return ids
+
+
+def decoded(method, model, sources):
+    return [answer.ids for answer in method.decode(model, sources, LIMIT, NoPhases())]
+
+
+def test_the_docs_name_many_types():
+    assert len(DOCUMENTED) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(DOCUMENTED))
+def test_a_type_is_decoded_rightly_or_refused(kind):
+    engine, rows = DOCUMENTED[kind]
+    model = TextGenerator(TYPES["tiny_module"](kind), name="tiny", hash_of_weights="none")
+    chosen, method = random.Random(1), Greedy()
+    sources = [[chosen.randrange(3, 59) for _ in range(length)] for length in (9, 1, 5, 9)]
+    if engine == "refused":
+        with pytest.raises(RequestError, match=f"'{kind}'|without a key-value cache"):
+            method.engine(model)
+        return
+    made = method.engine(model)
+    assert (isinstance(made, GenericEngine), made.ragged) == (engine != "lean", rows == "of different lengths")
+    wanted = [without_cache(model, source) for source in sources]
+    assert decoded(method, model, sources) == wanted
+    assert [decoded(method, model, [source])[0] for source in sources] == wanted
+    assert decoded(Iad(), model, sources) == wanted
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gpt_neo", "openai-gpt", "gemma2"])
+def test_what_was_silently_wrong_is_right_or_refused(kind):
+    """Windows in ragged batches, a cache that is never written, a model that only the datastore cannot read."""
+    test_a_type_is_decoded_rightly_or_refused(kind)
