@@ -145,3 +145,38 @@ class TransformersPromptLookup(Peer):
                 f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "
                 f"give a smaller limit or fewer `tokens` (now {self.tokens})"
             ) from error
+
+
+@method(
+    "transformers-source-lookup",
+    contract="sequence-decoding",
+    baseline="greedy",
+    summary="`generate` of transformers with drafts looked up in the source",
+)
+@dataclass(kw_only=True)
+class TransformersSourceLookup(TransformersPromptLookup):
+    """Prompt lookup in transformers' own loop, but in the source: for an encoder-decoder model the encoder's input.
+
+    transformers does not offer it; whoever reads Ge et al. (2022) can add it in twenty lines, so that it is what the
+    loop of transformers can reach with input-guided drafts. tokens: longest draft. ngram: longest end of the output
+    that is looked for; the first place where it occurs is taken. An encoder-decoder's first draft is the source's
+    beginning.
+    """
+
+    tokens: Annotated[int, Field(ge=1)] = 64
+
+    def _generate(
+        self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
+    ) -> list[list[int]]:
+        from methods.decoding.lookup import SourceCandidates
+
+        def candidates(generation_config: Any, **_: Any) -> SourceCandidates:
+            longest, framed = generation_config.max_length, model.kind == "encoder-decoder"
+            return SourceCandidates(list(sources[0]), model.eos_ids, longest, self.tokens, self.ngram, framed)
+
+        module = model.module
+        module._get_candidate_generator = candidates  # shadows the class's own for this call
+        try:
+            return super()._generate(model, sources, limit, accepted)
+        finally:
+            del module._get_candidate_generator

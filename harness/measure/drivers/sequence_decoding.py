@@ -86,9 +86,9 @@ class DecodingDriver(Driver):
         tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)
         if drafted := _drafted(answers):
             totals["drafted"] = sum(drafted)
-        totals.update(tokens=tokens, iterations=iterations)
-        if iterations:
-            totals["accepted_tokens"] = tokens / iterations
+        totals["tokens"] = tokens
+        if iterations:  # an engine of others may not say
+            totals.update(iterations=iterations, accepted_tokens=tokens / iterations)
         return totals
 
     def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
@@ -99,7 +99,9 @@ class DecodingDriver(Driver):
         along = {name: thinned([v for a in answers for v in a.trace.series.get(name, ())]) for name in names}
         if drafted := _drafted(answers):
             along["drafted"] = thinned(drafted)
-        items = {"tokens": [len(a.ids) for a in answers], "iterations": [a.trace.iterations for a in answers]}
+        items = {"tokens": [len(a.ids) for a in answers]}
+        if any(a.trace.iterations for a in answers):
+            items["iterations"] = [a.trace.iterations for a in answers]
         return {**{name: [float(v) for v in values] for name, values in items.items()}, **along}
 
 

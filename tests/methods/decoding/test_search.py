@@ -11,7 +11,12 @@ from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from methods.decoding.beam import Beam
 from methods.decoding.greedy import Greedy
-from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
+from methods.decoding.peers import (
+    TransformersBeam,
+    TransformersGreedy,
+    TransformersPromptLookup,
+    TransformersSourceLookup,
+)
 from methods.decoding.session import without
 
 KINDS = ["marian", "bart", "t5", "gpt2"]
@@ -66,6 +71,27 @@ def test_a_beam_of_one_is_greedy_search(tiny, kind):
 def test_prompt_lookup_is_lossless(tiny, kind):
     model, sources = tiny.make(kind, 2), some_sources(2)
     assert outputs(TransformersPromptLookup(), model, sources) == outputs(Greedy(), model, sources)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ngram", [1, 3])
+def test_source_lookup_is_lossless(tiny, kind, ngram):
+    for seed in range(3):
+        model, sources = tiny.make(kind, seed), some_sources(seed)
+        peer = TransformersSourceLookup(ngram=ngram)
+        assert outputs(peer, model, sources) == outputs(Greedy(), model, sources)
+    assert "_get_candidate_generator" not in vars(model.module)
+
+
+def test_source_lookup_drafts_what_the_source_has(tiny):
+    model = tiny.copier(1, 0.0)
+    sources = [[*source, 2] for source in some_sources(1, count=8, shortest=5)]
+    answers, calls = spied(model, TransformersSourceLookup(), sources, 20)
+    assert [answer.ids for answer in answers] == outputs(Greedy(), model, sources, 20)
+    assert sum(answer.trace.iterations for answer in answers) == calls
+    assert calls < 0.6 * sum(len(answer.ids) for answer in answers)
+    shorter, _ = spied(model, TransformersSourceLookup(tokens=2), sources, 20)
+    assert max(count for answer in shorter for count in answer.trace.accepted) == 3
 
 
 def spied(model, method, sources, limit=12):

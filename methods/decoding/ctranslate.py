@@ -1,0 +1,167 @@
+"""The same encoder-decoder models through CTranslate2, an inference engine in C++: what an engineer could install.
+
+The weights are converted once for each model and number format, by CTranslate2's own converter. Tokens go in and out as
+ids written out, so that no tokenizer takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding
+from harness.contracts.answers import Trace
+from harness.errors import MachineError, RequestError
+from harness.generate import Constraints
+from harness.plan.registry import method
+from methods.decoding.beam import BeamOptions
+from methods.decoding.engines import checked_limits
+
+PAD = "<pad>"  # the name by which CTranslate2's converter of Marian models knows the token that it leaves out
+
+
+class Names:
+    """Stands in for a tokenizer: the name of a token is its id, and that of padding is `<pad>`."""
+
+    def __init__(self, model: GenerationModel) -> None:
+        config = model.module.config
+        self.pad_id: int | None = config.pad_token_id
+        self.size = model.vocabulary_size
+        self.eos_token = self.convert_ids_to_tokens(model.eos_ids[0])
+        self.bos_token = self.convert_ids_to_tokens(_first(config.bos_token_id, model.eos_ids[0]))
+        self.unk_token = self.convert_ids_to_tokens(_first(getattr(config, "unk_token_id", None), model.eos_ids[0]))
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return PAD if number == self.pad_id else str(number)
+
+    def number(self, name: str) -> int:
+        return int(name) if name != PAD else int(self.pad_id or 0)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {self.convert_ids_to_tokens(number): number for number in range(self.size)}
+
+
+@method(
+    "ctranslate2",
+    contract="sequence-decoding",
+    baseline="greedy",
+    needs=("encoder-decoder",),
+    summary="greedy and beam search by CTranslate2, float32 or int8",
+)
+@dataclass(kw_only=True)
+class CTranslate2(BeamOptions, SequenceDecoding):
+    """`Translator.translate_batch`. beam: 1 is greedy search. compute: numbers that matrices are multiplied in; int8
+    changes outputs.
+
+    The C++ code does not say how many forward passes it made, so that outputs have no iterations.
+    """
+
+    beam: int = 1
+    compute: Literal["float32", "int8"] = "float32"
+
+    def fit(
+        self,
+        model: GenerationModel,
+        reference: Sequence[NDArray[np.int64]],
+        training: Sequence[tuple[list[int], list[int]]],
+        artifacts: Artifacts,
+    ) -> None:
+        ctranslate2 = _library()
+
+        def build(folder: Path) -> None:
+            convert(model, folder, self.compute)
+
+        key = {"model": model.hash, "compute": self.compute, "ctranslate2": ctranslate2.__version__}
+        artifacts.build("ctranslate2", key, build)
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        import torch
+
+        ctranslate2 = _library()
+        self._names = Names(subject)
+        self._translator = ctranslate2.Translator(
+            str(artifacts.path("ctranslate2")),
+            device="cuda" if subject.device.startswith("cuda") else "cpu",
+            compute_type=self.compute,
+            intra_threads=torch.get_num_threads(),
+        )
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        if constraints.by_position:
+            raise RequestError(
+                f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "
+                "which CTranslate2 applies otherwise: leave this peer out, or take the settings out of the model's "
+                "generation_config.json"
+            )
+        names, outputs = self._names, [Decoded([]) for _ in sources]
+        groups: dict[int, list[int]] = {}
+        for number, most in enumerate(limits):
+            if most:
+                groups.setdefault(most, []).append(number)
+        settings: dict[str, Any] = {
+            "beam_size": self.beam, "length_penalty": self.length_penalty, "max_input_length": 0,
+            "min_decoding_length": 0, "return_end_token": True,
+            "suppress_sequences": self._suppressed(constraints) or None,
+            "end_token": [names.convert_ids_to_tokens(end) for end in model.eos_ids],
+        }  # fmt: skip
+        with phases("generate"):
+            for most, group in groups.items():
+                given = [[names.convert_ids_to_tokens(token) for token in sources[number]] for number in group]
+                results = self._translator.translate_batch(given, max_decoding_length=most, **settings)
+                for number, result in zip(group, results, strict=True):
+                    outputs[number] = Decoded([names.number(name) for name in result.hypotheses[0]], Trace())
+        return outputs
+
+    def _suppressed(self, constraints: Constraints) -> list[list[str]]:
+        """One-token sequences that may not come; a padding token that the conversion left out cannot."""
+        return [[str(token)] for token in constraints.suppressed if token != self._names.pad_id]
+
+
+def convert(model: GenerationModel, folder: Path, compute: str) -> None:
+    """Write a model's weights in CTranslate2's format. Raises `RequestError` for a type that it does not convert."""
+    from copy import deepcopy
+
+    from ctranslate2.converters.transformers import _MODEL_LOADERS as LOADERS
+
+    module = model.module
+    loader = LOADERS.get(type(module.config).__name__)
+    if loader is None:
+        raise RequestError(f"CTranslate2 converts no model of type {module.config.model_type!r}")
+    own = module.config
+    heads = {getattr(own, f"{part}_attention_heads", None) for part in ("encoder", "decoder")}
+    if len(heads) > 1:
+        raise RequestError(
+            f"CTranslate2 takes encoder and decoder with as many heads only, and {model.name} has others"
+        )
+    module.config = deepcopy(own)  # the converter writes into it
+    for name, value in (("normalize_before", False), ("normalize_embedding", True)):
+        if not hasattr(module.config, name):
+            setattr(module.config, name, value)
+    try:
+        specification = loader(module, Names(model))
+    finally:
+        module.config = own
+    specification.validate()
+    specification.optimize(quantization=None if compute == "float32" else compute)
+    specification.save(str(folder))
+
+
+def _library() -> Any:
+    """The package. Raises `MachineError` where it is not installed."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise MachineError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
+    return ctranslate2
+
+
+def _first(*numbers: int | None) -> int:
+    return next(number for number in numbers if number is not None)
