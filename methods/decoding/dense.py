@@ -1,8 +1,8 @@
 """A linear layer that is fast for one row and for a few.
 
-Profile (one thread of an AVX-512 CPU, 1024 x 256, float32): one row 12 us as a matrix-vector product against 20 us
-through oneDNN; eight rows 58-134 us through the BLAS library against 32 us through oneDNN with weights packed once.
-Blocks of drafted tokens and beams are a few rows, so both forms are kept: the model's own weights and a packed copy.
+Decoding one token reads every weight once and does little with it, so that reading decides: up to `FEW` rows go through
+a compiled loop that reads the matrix from start to end (its profile is in `kernels`). Blocks of drafted tokens and
+batches are more rows; they go through oneDNN with weights packed once.
 
 oneDNN compiles and keeps a kernel for every shape it meets, and drafts come in all lengths: rows are filled up to one
 of `SIZES`, which bounds the memory that kernels take.
@@ -14,18 +14,25 @@ from bisect import bisect_left
 
 import torch
 
-SIZES = (2, 4, 8, 16, 32, 64)  # rows that the packed form is run with; more go through the BLAS library
+from methods.decoding.kernels import multiply
+
+FEW = 5  # rows that go through the compiled loop
+SIZES = (8, 16, 32, 64)  # rows that the packed form is run with; more go through the BLAS library
 
 
 class Dense:
     """x [n, in] -> x @ weight.T + bias, [n, out]."""
 
-    __slots__ = ("bias", "packed", "transposed")
+    __slots__ = ("bias", "packed", "plain", "transposed")
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.transposed = weight.t()  # a view
         self.bias = bias
         self.packed = pack(weight)
+        self.plain = None
+        if weight.device.type == "cpu" and weight.dtype == torch.float32:
+            zeros = weight.new_zeros(len(weight)) if bias is None else bias
+            self.plain = weight.detach().contiguous().numpy(), zeros.detach().contiguous().numpy()
 
     @classmethod
     def of(cls, *layers: torch.nn.Linear) -> Dense:
@@ -39,7 +46,11 @@ class Dense:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = len(x)
-        if self.packed is None or rows == 1 or rows > SIZES[-1]:
+        if rows <= FEW and self.plain is not None:
+            few = x.new_empty(rows, self.transposed.shape[1])
+            multiply(*self.plain, x.contiguous().numpy(), few.numpy())
+            return few
+        if self.packed is None or rows > SIZES[-1]:
             return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
         size = SIZES[bisect_left(SIZES, rows)]
         if size != rows:
