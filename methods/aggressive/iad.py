@@ -8,7 +8,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.contracts import Decoded, GenerationModel, Phases
 from harness.plan.registry import method
 from methods.aggressive.suffix import SuffixMatch
 from methods.decoding.decoder import Batch
@@ -19,15 +18,15 @@ from methods.decoding.drafting.drafter import Drafter
 class InputGuided(Drafter):
     """Drafts the source's continuation after the one place where the output's end occurs in it.
 
-    How much of it is not the paper's: a draft of which nothing is accepted costs a long block for one token, so each
-    halves the output's budget, and each that is accepted at least in part doubles it again. With the budget spent, the
-    first token that would have been drafted is compared with the model's choice, which costs nothing, until they agree.
-    Nothing else changes while every draft is accepted at least in part.
+    How much of it is the paper's where not `adaptive`: all that the source has. Otherwise an output has a budget: a
+    draft of which nothing is accepted costs a long block for one token, so each halves the budget, and each that is
+    accepted at least in part doubles it again. With the budget spent, the first token that would have been drafted is
+    compared with the model's choice, which costs nothing, until they agree. Nothing else changes while every draft is
+    accepted at least in part.
 
-    block: the largest budget and the first one, in tokens; 0: as much as the source has. trusted: False starts with the
-    budget spent. realign: where the end of the output occurs nowhere in the source or in several places, go on as if
-    the token that replaced the last drafted one stood for one token of the source. ends: end tokens, not drafted:
-    behind an accepted block, the model writes them itself.
+    block: longest draft, in tokens; 0: as much as the source has. realign: where the end of the output occurs nowhere
+    in the source or in several places, go on as if the token that replaced the last drafted one stood for one token of
+    the source. ends: end tokens, not drafted: behind an accepted block, the model writes them itself.
     """
 
     def __init__(
@@ -37,13 +36,13 @@ class InputGuided(Drafter):
         *,
         framed: bool,
         block: int = 0,
-        trusted: bool = True,
+        adaptive: bool = True,
         realign: bool = False,
     ) -> None:
         self.matches = [SuffixMatch(source, framed) for source in sources]
-        self.ends, self.realign = ends, realign
+        self.ends, self.adaptive, self.realign = ends, adaptive, realign
         self.largest = [block or len(source) for source in sources]
-        self.budgets = [most if trusted else 0 for most in self.largest]
+        self.budgets = list(self.largest)
         self.places: list[int | None] = [None] * len(sources)  # where the next token is expected in the source
         self.aligned: list[int | None] = [None] * len(sources)  # the same, had each token replaced one of the source
 
@@ -64,7 +63,7 @@ class InputGuided(Drafter):
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
         match, place = self.matches[output], self.places[output]
-        if place is not None and place < len(match.source):
+        if self.adaptive and place is not None and place < len(match.source):
             if tokens[0] == match.source[place]:
                 self.budgets[output] = min(max(2 * self.budgets[output], 1), self.largest[output])
             elif drafted:
@@ -87,28 +86,16 @@ class Iad(DraftingDecoder):
     realign: draft also where no suffix says where to, as if the last token had replaced one of the source; not in the
     paper. It saves the ordinary step behind most replacements.
 
-    A draft that fails costs a long block for one token. After a batch in which every draft failed, the next one
-    starts without drafts, until a token is the source's: a stream of inputs that share nothing with their outputs
-    runs at the speed of greedy decoding but for its first batch.
+    adaptive: an output of which drafts fail gets shorter ones (see `InputGuided`), which costs a stream of inputs that
+    share nothing with their outputs little. False: Algorithm 1 as it is printed.
     """
 
     block: Annotated[int, Field(ge=0)] | None = None
     realign: bool = False
-
-    _trusted = True
-
-    def decode(
-        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
-    ) -> list[Decoded]:
-        outputs = super().decode(model, sources, limit, phases)
-        if any(max(output.trace.accepted, default=0) > 1 for output in outputs):
-            self._trusted = True
-        elif any(any(output.trace.drafts) for output in outputs):
-            self._trusted = False
-        return outputs
+    adaptive: bool = True
 
     def drafter(self, batch: Batch) -> Drafter:
         framed = batch.model.kind == "encoder-decoder"
         block = self.block if self.block is not None else 0 if framed else 32
         ends, sources = set(batch.model.eos_ids), batch.encoded.sources
-        return InputGuided(sources, ends, framed=framed, block=block, trusted=self._trusted, realign=self.realign)
+        return InputGuided(sources, ends, framed=framed, block=block, adaptive=self.adaptive, realign=self.realign)

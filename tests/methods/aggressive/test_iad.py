@@ -155,14 +155,29 @@ def test_realignment_goes_on_behind_a_replacement_without_an_ordinary_step(tiny)
     assert accepted[False][:2] == [place + 1, 1]
 
 
-def test_a_stream_that_shares_nothing_with_its_outputs_is_drafted_for_once(tiny):
-    stranger, copier = tiny.copier(5, 0.0, replaced=0, shift=18), tiny.copier(5, 0.0, replaced=0)
+def test_a_trace_does_not_depend_on_what_was_decoded_before(tiny):
+    stranger = tiny.copier(5, 0.0, replaced=0, shift=18)
     sources = [[*range(3 + n, 11 + n), 2] for n in range(4)]
     method = Iad()
-    totals = [sum(drafted(method.decode(stranger, [s], 20, NoPhases())[0])) for s in sources]
-    assert totals[0] == 8 and totals[1:] == [0, 0, 0]
-    iterations = [method.decode(copier, [source], 20, NoPhases())[0].trace.iterations for source in sources]
-    assert iterations[0] > 1 and iterations[1:] == [1, 1, 1]  # trusted again once a draft was right
+    traces = [method.decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
+    assert traces == [Iad().decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
+    assert [sum(map(len, trace.drafts)) for trace in traces] == [8] * 4
+
+
+def test_algorithm_1_itself_drafts_all_that_follows_whatever_failed_before(tiny):
+    model = tiny.copier(3, 0.9)
+    sources = [[*range(3, 20), 2], [*range(30, 10, -1), 2], [5, 6, 5, 6, 7, 8, 9, 2]]
+    plain, adaptive = (
+        [answer for source in sources for answer in Iad(adaptive=a).decode(model, [source], 32, NoPhases())]
+        for a in (False, True)
+    )
+    greedy = [answer.ids for source in sources for answer in Greedy().decode(model, [source], 32, NoPhases())]
+    assert [answer.ids for answer in plain] == greedy == [answer.ids for answer in adaptive]
+    for source, answer in zip(sources, plain, strict=True):
+        for draft in filter(None, answer.trace.drafts):
+            at = next(n for n in range(len(source)) if source[n : n + len(draft)] == draft)
+            assert at + len(draft) == len(source) - 1
+    assert sum(drafted(plain[0])) + sum(drafted(plain[1])) > sum(drafted(adaptive[0])) + sum(drafted(adaptive[1]))
 
 
 def test_drafts_of_which_nothing_is_accepted_halve_until_none_is_made():
