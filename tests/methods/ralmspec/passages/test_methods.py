@@ -288,5 +288,5 @@ def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):
     assert {"searches", "rollbacks", "matched", "sequential"} <= set(fixed) and fixed["iterations"] > 0
     for parameters in ({"scheduler": "os3"}, {"asynchronous": True}):
         counters, by_time, _ = figures(**parameters)
-        assert set(counters) == {"tokens", "iterations", "passages"} and counters["iterations"] == 0
+        assert set(counters) == {"tokens", "passages"}  # iterations depend on time here, too
         assert {"searches", "rollbacks", "generation_s", "retrieval_s", "steps"} <= set(by_time)
