@@ -38,7 +38,8 @@ def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
 
     def read() -> Iterator[NDArray[np.float32]]:
         while True:
-            state = list(model.zero_state(columns.shape[1]).unbind(1))  # [2, rows, d] of each layer
+            # of each layer, hidden and cell [rows, d]
+            state = [(hidden, cell) for hidden, cell in model.zero_state(columns.shape[1]).unbind(1)]
             for words in columns:
                 with torch.inference_mode():
                     top = model.embedding(words)
