@@ -182,9 +182,11 @@ def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
 
 
 def generate(
-    model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, *, streamer: Any = None, **settings: Any
-) -> list[list[int]]:
-    """Outputs of one padded batch, at most `limit` tokens each. settings: of `GenerationConfig`.
+    model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, *, streamer: Any = None,
+    assistant: Any = None, **settings: Any,
+) -> list[list[int]]:  # fmt: skip
+    """Outputs of one padded batch, at most `limit` tokens each. assistant: a module that drafts. settings: of
+    `GenerationConfig`.
 
     A causal model's sources are padded on the left, where padding does not part source and output; an empty one is the
     start token. Sources of an encoder-decoder model must have a token. Of the model's own generation configuration
@@ -221,6 +223,7 @@ def generate(
                 attention_mask=torch.tensor(mask, device=model.device),
                 generation_config=config,
                 streamer=streamer,
+                **({"assistant_model": assistant} if assistant is not None else {}),
             ).tolist()
     finally:
         module.generation_config = own

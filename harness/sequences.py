@@ -1,9 +1,10 @@
-"""Sequences whose items are read when they are asked for."""
+"""Sequences whose items are read when they are asked for; where two sequences differ."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from difflib import SequenceMatcher
 from typing import TypeVar, overload
 
 T = TypeVar("T")
@@ -23,3 +24,10 @@ class ReadSequence(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | list[T]:
         numbers = range(len(self))[index]  # counts negative numbers from the end, and ends an iteration
         return self.item(numbers) if isinstance(numbers, int) else [self.item(number) for number in numbers]
+
+
+def edits(source: Sequence[Hashable], output: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The places where an output departs from its source, in order: [start, end) in the output, empty where items of
+    the source were left out. Neighbouring changes are one edit."""
+    blocks = SequenceMatcher(None, source, output, autojunk=False).get_opcodes()
+    return [(start, end) for kind, _, _, start, end in blocks if kind != "equal"]

@@ -26,12 +26,14 @@ from typing import Any
 
 from harness.errors import RequestError
 
-# Modules of the harness that builders import and that cannot change what is built: they store, name, report or refuse.
-# The parameters, data and seeds that come through it are in an artifact's key. `harness.training` is none of these.
+# Modules of the harness that builders import and that cannot change what is built: they store, name, report, refuse
+# or set how many threads work. The parameters, data and seeds that come through it are in an artifact's key.
+# `harness.training` is none of these.
 FRAME = frozenset(
     f"harness.{name}"
     for name in (
         "contracts",
+        "cores",
         "errors",
         "files",
         "measure.artifacts",
@@ -39,6 +41,7 @@ FRAME = frozenset(
         "plan.registry",
         "progress",
         "sources",
+        "threads",
     )
 )
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout

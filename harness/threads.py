@@ -1,4 +1,4 @@
-"""A context in which compiled libraries use one thread, for comparisons with a pass that is timed on one."""
+"""Contexts with other numbers of threads: one, for comparisons with a pass that is timed on one; all, for training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from threadpoolctl import threadpool_limits
+
+from harness.cores import usable_cores
 
 
 @contextmanager
@@ -18,5 +20,17 @@ def one_thread() -> Iterator[None]:
     try:
         with threadpool_limits(limits=1):
             yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """As many threads for torch as this process has cores, for work that is not timed, and as many as before
+    afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(usable_cores())
+    try:
+        yield
     finally:
         torch.set_num_threads(before)

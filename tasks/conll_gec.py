@@ -12,16 +12,12 @@ from harness.contracts.tasks import Context, Measure
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.editing import MEASURES, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText, corrupted
 from tasks.data.files import find_file
+from tasks.data.learners import CONLL, applied
 from tasks.metrics import m2
-
-TESTS = {
-    "conll13": "conll13/official-preprocessed.revised.m2",
-    "conll14": "conll14/official-2014.combined.m2",
-}
 
 
 @task("conll-gec", contract="sequence-decoding", summary="error correction on CoNLL-2013/14, scored by MaxMatch (M2)")
@@ -33,19 +29,26 @@ class ConllGec(EditingTask):
         Metric("precision", better="higher"),
         Metric("recall", better="higher"),
         Metric("f0.5", "F0.5", better="higher"),
-        EDIT_RATIO,
+        *MEASURES,
     )
 
-    test: str = "conll13"
+    test: str = "conll14"
+
+    @property
+    def test_set(self) -> str:
+        return self.test
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
             gold = [item for item, _ in corrupted(GrammarText(), "test", self.seed, Progress(quiet=True))]
             label = "generated sentences"
         else:
-            gold = m2.read(find_file(TESTS.get(self.test, self.test), context.data))
+            gold = m2.read(find_file(CONLL.get(self.test, self.test), context.data))
             label = {"conll13": "CoNLL-2013", "conll14": "CoNLL-2014"}.get(self.test, Path(self.test).name)
         return Items([list(item.source) for item in gold], list(gold), label)
+
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        return [[" ".join(applied(gold.source, edits)) for edits in gold.annotators.values()] for gold in items.gold]
 
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`precision`, `recall`, `f0.5` by MaxMatch, from 0 to 100."""

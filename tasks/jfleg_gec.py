@@ -11,10 +11,10 @@ from harness.contracts.tasks import Context, Measure
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.editing import MEASURES, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText, corrupted
-from tasks.data.files import aligned_lines, find_file
+from tasks.data.learners import jfleg
 from tasks.metrics.gleu import Randint, gleu
 
 
@@ -24,10 +24,14 @@ class JflegGec(EditingTask):
     """Parameters: those of `EditingTask`, split: `test` or `dev` of JFLEG, and randint: the Python whose random numbers
     draw the references of GLEU (see `tasks.metrics.gleu`)."""
 
-    measures = (Metric("gleu", "GLEU", better="higher"), EDIT_RATIO)
+    measures = (Metric("gleu", "GLEU", better="higher"), *MEASURES)
 
     split: Literal["test", "dev"] = "test"
     randint: Randint = "python2"
+
+    @property
+    def test_set(self) -> str:
+        return f"jfleg-{self.split}"
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
@@ -35,14 +39,15 @@ class JflegGec(EditingTask):
             return Items(
                 [list(item.source) for item, _ in pairs], [[clean] for _, clean in pairs], "generated sentences"
             )
-        names = [f"jfleg/{self.split}.{part}" for part in ("src", "ref0", "ref1", "ref2", "ref3")]
-        sources, *references = aligned_lines([find_file(name, context.data) for name in names])
-        gold = [[line.split() for line in lines] for lines in zip(*references, strict=True)]
-        return Items([line.split() for line in sources], gold, f"JFLEG {self.split}")
+        texts = jfleg(self.split, context.data)
+        return Items([text[0] for text in texts], [text[1:] for text in texts], f"JFLEG {self.split}")
+
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        return [[" ".join(tokens) for tokens in references] for references in items.gold]
 
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`gleu`, from 0 to 100."""
         return {"gleu": gleu(items.sources, outputs, items.gold, randint=self.randint)}
 
     def facts(self) -> dict[str, Any]:
-        return {"references_of_gleu": f"drawn as by {self.randint.replace('python', 'Python ')}"}
+        return {**super().facts(), "references_of_gleu": f"drawn as by {self.randint.replace('python', 'Python ')}"}

@@ -12,7 +12,7 @@ from harness.contracts.tasks import Context, DecodingSetting, Measure
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
-from tasks.bases.editing import EDIT_RATIO, EditingTask, Tokens
+from tasks.bases.editing import MEASURES, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText
 from tasks.data.simplification import Corpus, generated, read_corpus, training_texts
@@ -37,7 +37,7 @@ class TextSimplification(EditingTask):
         Metric("sari_delete", "SARI delete", better="higher"),
         Metric("sari_add", "SARI add", better="higher"),
         Metric("bleu", "BLEU", better="higher"),
-        EDIT_RATIO,
+        *MEASURES,
     )
 
     corpus: Corpus = "asset"
@@ -61,9 +61,17 @@ class TextSimplification(EditingTask):
             corpora = training_texts(context.data)
         return trained_simplifier(size, first, corpora, cache, device=context.device, seed=self.seed, progress=progress)
 
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        return [[" ".join(tokens) for tokens in references] for references in items.gold]
+
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`sari` with its parts, and `bleu` of tokens in lower case against all references, from 0 to 100."""
         return {**sari(items.sources, outputs, items.gold), "bleu": bleu_of_tokens(outputs, items.gold)}
+
+    def facts(self) -> dict[str, Any]:
+        found = super().facts()
+        further = "rules" if self.source == "generated" else "TurkCorpus and ASSET"
+        return {name: f"{value}, then simplifications by {further}" for name, value in found.items()}
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         setting = super().prepare(context, progress)

@@ -73,6 +73,10 @@ class GenerationModel(Protocol):
     device: str
 
     @property
+    def assistant(self) -> GenerationModel | None:
+        """A smaller model of the same vocabulary, for assisted decoding; None where none was given."""
+
+    @property
     def language_model(self) -> LanguageModel | None:
         """The same weights as token scoring sees them; None for encoder-decoders."""
 

@@ -101,12 +101,14 @@ class DecodingSetting(Setting):
     """Sources are token ids; `batch` sources are decoded at a time, at most `limit` tokens each.
 
     reference, training: what `SequenceDecoding.fit` gets, made when a method needs it. A task that has them says so by
-    `provides`: `reference-text`, `training-pairs`.
+    `provides`: `reference-text`, `training-pairs`. gold: ids of the right outputs of each evaluated source, several
+    where several are right.
     """
 
     model: GenerationModel
     reference: Callable[[], Sequence[NDArray[np.int64]]] | None = None
     training: Callable[[], Sequence[tuple[list[int], list[int]]]] | None = None
+    gold: Callable[[], Sequence[Sequence[list[int]]]] | None = None
     evaluation: Sequence[Sequence[int]]
     timed: Sequence[Sequence[int]]
     limit: int

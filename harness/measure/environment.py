@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.cores import usable_cores
 from harness.sources import SOURCES
 
 DISTRIBUTION = "shortcut-harness"
@@ -59,15 +60,6 @@ def capture(device: str = "cpu") -> dict[str, Any]:
 def libraries() -> dict[str, str]:
     """Name -> version of the installed distributions that can change a number."""
     return dict(_versions())  # a copy
-
-
-def usable_cores() -> int:
-    """Cores this process may use: its affinity, cut by the container's quota (rounded up)."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
-    if quota.isdigit() and period.strip().isdigit():
-        return max(1, min(affinity, math.ceil(int(quota) / int(period))))
-    return affinity
 
 
 def machine_id(environment: Mapping[str, Any]) -> str:

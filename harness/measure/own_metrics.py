@@ -41,7 +41,10 @@ OWN = (
     Metric("searches", better="lower", kind="counter"),
     Metric("foss", "saved searches (FoSS)", kind="counter"),
     Metric("iterations", better="lower", kind="counter"),
-    Metric("accepted_tokens", "accepted tokens an iteration", better="higher", kind="counter"),
+    Metric("accepted_tokens", "mean acceptance length", better="higher", kind="counter"),
+    Metric("accepted_tokens_by_item", "mean acceptance length by item", better="higher", kind="counter"),
+    Metric("accepted_at_*", "accepted at position *", better="higher", kind="counter"),
+    Metric("blocks_of_*", "iterations accepting * tokens or more, not twice as many", kind="counter"),
     Metric("multiply_adds", better="lower", kind="counter"),
 )
 

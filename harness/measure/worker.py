@@ -34,6 +34,7 @@ from harness.contracts import Decoded
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
+from harness.cores import usable_cores
 from harness.errors import CellFailedError, HarnessError, place
 from harness.files import write_atomically
 from harness.measure.artifacts import CellArtifacts, SharedResults
@@ -278,7 +279,7 @@ def _synchroniser(device: str) -> Callable[[], None] | None:
 
 def _threads() -> dict[str, int]:
     """Threads that each loaded library will really use in this process (installing one can change another's)."""
-    counts = {"usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    counts = {"usable_cores": usable_cores()}
     for library, function in (
         ("torch", "get_num_threads"),
         ("numba", "get_num_threads"),

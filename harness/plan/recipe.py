@@ -162,16 +162,18 @@ class ScaleSpec(_Strict):
 
 
 class Figure(_Strict):
-    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`). Or bars, one for each
-    cell, of `parts` stacked from below. All of them are metrics or counters; x and y parameters, too."""
+    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`), and of `beside` in a
+    panel of its own. Or bars, one for each cell, of `parts` stacked from below. All of them are metrics or counters; x
+    and y parameters, too."""
 
     x: str = ""
     y: str = ""
+    beside: str = ""
     parts: list[str] = []
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Figure:
-        if bool(self.x and self.y) == bool(self.parts) or (self.parts and (self.x or self.y)):
+        if bool(self.x and self.y) == bool(self.parts) or (self.parts and (self.x or self.y or self.beside)):
             raise ValueError("give x and y for curves, or parts for stacked bars")
         return self
 

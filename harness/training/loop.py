@@ -17,6 +17,7 @@ from torch import nn
 
 from harness.errors import CellFailedError, MachineError, reason
 from harness.progress import Progress
+from harness.threads import all_cores
 
 Batch = TypeVar("Batch")
 _REPORT_EVERY = 10  # steps; reading the loss makes a GPU wait
@@ -24,11 +25,12 @@ _REPORT_EVERY = 10  # steps; reading the loss makes a GPU wait
 
 @dataclass(slots=True)
 class History:
-    """What happened: steps done, seconds over all runs, tokens seen, and losses by step."""
+    """What happened: steps done, seconds over all runs, tokens seen, threads of the last run, and losses by step."""
 
     step: int = 0
     seconds: float = 0.0
     tokens: int = 0
+    threads: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)  # (step, mean training loss since the last entry)
     evaluations: list[tuple[int, float]] = field(default_factory=list)  # (step, what `evaluate` returned)
 
@@ -68,6 +70,7 @@ def train(
     loss(module, batch): scalar. batches(step): the batch of a step, a function of the step alone, so that a resumed
     run sees what an uninterrupted one would. State that lives across steps (an LSTM's hidden state under truncated
     BPTT) belongs in a buffer of the module, which the checkpoint holds. evaluate(module): a held-out loss.
+    On a CPU all cores take part, however many threads the process is timed on.
     checkpoint: a file written every `checkpoint_seconds` and left behind; the caller removes it when the model is
     safe. Weights after a resume equal those of an uninterrupted run bit for bit (same machine, same threads).
 
@@ -78,12 +81,12 @@ def train(
     progress = progress or Progress()
     rates = [group["lr"] for group in optimizer.param_groups]
     history = History()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with all_cores(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(plan.seed)
         if checkpoint is not None and checkpoint.exists():
             history = _restore(checkpoint, module, optimizer, device)
         saved = started = time.monotonic()
-        before, first = history.seconds, history.step
+        before, first, history.threads = history.seconds, history.step, torch.get_num_threads()
         recent: list[torch.Tensor] = []
         module.train()
         while history.step < plan.steps:
@@ -144,7 +147,7 @@ def record(history: History, device: str, precision: torch.dtype | None) -> dict
         "seconds": round(history.seconds, 1),
         "device": device,
         "precision": str(precision or torch.float32),
-        "threads": torch.get_num_threads(),
+        "threads": history.threads,
         "torch": torch.__version__,
         "losses": history.losses[:: max(1, len(history.losses) // 200)],
     }

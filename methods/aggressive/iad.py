@@ -72,16 +72,9 @@ class InputGuided(Drafter):
         match.extend(tokens)
 
 
-@method(
-    "iad", contract="sequence-decoding", baseline="greedy", summary="drafts copied from the source, verified at once"
-)
 @dataclass(kw_only=True)
-class Iad(DraftingDecoder):
-    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
-
-    For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
-    first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
-    block: draft at most this many tokens at a time. 0: all that follows in the source, as in Algorithm 1; None: 0 for
+class IadOptions:
+    """block: longest draft in tokens. 0: all that follows in the source, as in Algorithm 1; None: 0 for
     encoder-decoder models and 32 for causal ones, whose prompts are much longer than what they share with the output.
     realign: draft also where no suffix says where to, as if the last token had replaced one of the source; not in the
     paper. It saves the ordinary step behind most replacements.
@@ -94,8 +87,23 @@ class Iad(DraftingDecoder):
     realign: bool = False
     adaptive: bool = True
 
-    def drafter(self, batch: Batch) -> Drafter:
-        framed = batch.model.kind == "encoder-decoder"
+    def drafting(self, sources: Sequence[Sequence[int]], ends: Set[int], framed: bool) -> InputGuided:
+        """The drafter for these sources. framed: of an encoder-decoder model."""
         block = self.block if self.block is not None else 0 if framed else 32
-        ends, sources = set(batch.model.eos_ids), batch.encoded.sources
         return InputGuided(sources, ends, framed=framed, block=block, adaptive=self.adaptive, realign=self.realign)
+
+
+@method(
+    "iad", contract="sequence-decoding", baseline="greedy", summary="drafts copied from the source, verified at once"
+)
+@dataclass(kw_only=True)
+class Iad(IadOptions, DraftingDecoder):
+    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
+
+    For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
+    first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
+    Parameters: see `IadOptions`.
+    """
+
+    def drafter(self, batch: Batch) -> Drafter:
+        return self.drafting(batch.encoded.sources, set(batch.model.eos_ids), batch.model.kind == "encoder-decoder")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding
 from harness.contracts.answers import Trace
-from harness.errors import MachineError, RequestError
+from harness.errors import CellFailedError, RequestError
 from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
@@ -50,7 +50,6 @@ class Names:
     "ctranslate2",
     contract="sequence-decoding",
     baseline="greedy",
-    needs=("encoder-decoder",),
     summary="greedy and beam search by CTranslate2, float32 or int8",
 )
 @dataclass(kw_only=True)
@@ -132,6 +131,8 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
     from ctranslate2.converters.transformers import _MODEL_LOADERS as LOADERS
 
     module = model.module
+    if model.kind != "encoder-decoder":
+        raise RequestError(f"CTranslate2 is a peer for encoder-decoder models, and {model.name} is causal")
     loader = LOADERS.get(type(module.config).__name__)
     if loader is None:
         raise RequestError(f"CTranslate2 converts no model of type {module.config.model_type!r}")
@@ -155,11 +156,11 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
 
 
 def _library() -> Any:
-    """The package. Raises `MachineError` where it is not installed."""
+    """The package. Raises `CellFailedError` where it is not installed: other cells do without."""
     try:
         import ctranslate2
     except ImportError as error:
-        raise MachineError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
+        raise CellFailedError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
     return ctranslate2
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
 from harness.generate import Constraints
-from methods.decoding.engines import checked_limits, engine_of
+from methods.decoding.engines import Numbers, checked_limits, engine_of
 from methods.decoding.session import Encoded, Engine, Session
 
 
@@ -25,14 +25,23 @@ class Batch:
     constraints: Constraints
 
 
-class Decoder(SequenceDecoding):
+@dataclass(kw_only=True)
+class EngineOptions:
+    """engine: `float32` decodes with the weights as they are, `int8` with the decoder's rounded to 8 bits, which
+    changes outputs."""
+
+    engine: Numbers = "float32"
+
+
+@dataclass(kw_only=True)
+class Decoder(EngineOptions, SequenceDecoding):
     """A decoder that keeps the engine of the model it saw last: weights are packed once, not once a batch.
 
     uneven: its rows advance by different amounts, so that an engine which is not ragged takes them one by one.
     """
 
     uneven: ClassVar[bool] = False
-    _prepared: tuple[GenerationModel, Engine] | None = None
+    _prepared: tuple[GenerationModel, Engine] | None = field(default=None, init=False, repr=False, compare=False)
 
     @abstractmethod
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
@@ -43,7 +52,7 @@ class Decoder(SequenceDecoding):
     ) -> list[Decoded]:
         import torch
 
-        engine = self.engine(model)
+        engine = self.engine_of(model)
         limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
         outputs = [Decoded([]) for _ in sources]
         numbers = [number for number, most in enumerate(limits) if most]
@@ -59,8 +68,8 @@ class Decoder(SequenceDecoding):
                 self.run(session, batch, phases)
         return outputs
 
-    def engine(self, model: GenerationModel) -> Engine:
+    def engine_of(self, model: GenerationModel) -> Engine:
         """The model's engine, made on first use."""
         if self._prepared is None or self._prepared[0] is not model:
-            self._prepared = model, engine_of(model)
+            self._prepared = model, engine_of(model, self.engine)
         return self._prepared[1]

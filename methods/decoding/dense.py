@@ -1,9 +1,8 @@
 """A linear layer that is fast for one row and for a few.
 
-Decoding one token reads every weight once and does little with it, so that reading decides: one row, and on one thread
-up to `FEW`, go through a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows
-go through oneDNN with weights packed once, which shares them out over threads (two threads, five rows, 2048 x 512:
-173 us against 237 us by the loop; one row: 195 us against 178 us).
+Decoding one token reads every weight once and does little with it, so that reading decides: up to `FEW` rows go through
+a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows go through oneDNN with
+weights packed once.
 
 oneDNN compiles and keeps a kernel for every shape it meets, and drafts come in all lengths: rows are filled up to one
 of `SIZES`, which bounds the memory that kernels take.
@@ -13,43 +12,56 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from methods.decoding.kernels import multiply
+from methods.decoding.kernels import multiply, multiply_shared
 
-FEW = 5  # rows that go through the compiled loop on one thread
+FEW = 5  # rows that go through the compiled loop
 SIZES = (2, 4, 8, 16, 32, 64)  # rows that the packed form is run with; more go through the BLAS library
+
+Plain = tuple[NDArray[np.float32] | NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]
 
 
 class Dense:
-    """x [n, in] -> x @ weight.T + bias, [n, out]."""
+    """x [n, in] -> x @ weight.T + bias, [n, out].
+
+    plain: weight, scale and bias as the compiled loop reads them; None where it does not apply. eighth: whether the
+    loop reads a weight that `rounded` made as 8-bit numbers.
+    """
 
     __slots__ = ("bias", "packed", "plain", "transposed")
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, eighth: bool = False) -> None:
         self.transposed = weight.t()  # a view
         self.bias = bias
         self.packed = pack(weight)
-        self.plain = None
+        self.plain: Plain | None = None
         if weight.device.type == "cpu" and weight.dtype == torch.float32:
             zeros = weight.new_zeros(len(weight)) if bias is None else bias
-            self.plain = weight.detach().contiguous().numpy(), zeros.detach().contiguous().numpy()
+            scale = scale_of(weight) if eighth else torch.ones(len(weight))
+            numbers = weight.detach().div(scale[:, None]).round().to(torch.int8) if eighth else weight.detach()
+            self.plain = numbers.contiguous().numpy(), scale.numpy(), zeros.detach().contiguous().numpy()
 
     @classmethod
-    def of(cls, *layers: torch.nn.Linear) -> Dense:
+    def of(cls, *layers: torch.nn.Linear, eighth: bool = False) -> Dense:
         """One layer, or several that read the same input as one whose outputs lie side by side."""
         if len(layers) == 1:
-            return cls(layers[0].weight, layers[0].bias)
+            return cls(layers[0].weight, layers[0].bias, eighth)
         biases: list[torch.Tensor] = [
             layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
         ]
-        return cls(torch.cat(tuple(layer.weight for layer in layers)), torch.cat(biases))
+        return cls(torch.cat(tuple(layer.weight for layer in layers)), torch.cat(biases), eighth)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = len(x)
-        if self.plain is not None and (rows == 1 or (rows <= FEW and torch.get_num_threads() == 1)):
-            few = x.new_empty(rows, self.transposed.shape[1])
-            multiply(*self.plain, x.contiguous().numpy(), few.numpy())
+        if self.plain is not None and rows <= FEW:
+            few, threads = x.new_empty(rows, self.transposed.shape[1]), torch.get_num_threads()
+            if threads > 1:
+                multiply_shared(*self.plain, x.contiguous().numpy(), few.numpy(), threads)
+            else:
+                multiply(*self.plain, x.contiguous().numpy(), few.numpy())
             return few
         if self.packed is None or rows > SIZES[-1]:
             return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
@@ -58,6 +70,18 @@ class Dense:
             x = torch.constant_pad_nd(x, (0, 0, 0, size - rows))
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
         return result if size == rows else result[:rows]
+
+
+def scale_of(weight: torch.Tensor) -> torch.Tensor:
+    """Per output, the value [out] of one step of its weight [out, in] in 8 bits; 1 for a row of zeros."""
+    largest = weight.detach().abs().amax(1)
+    return torch.where(largest > 0, largest / 127, torch.ones_like(largest))
+
+
+def rounded(weight: torch.Tensor) -> torch.Tensor:
+    """The weight [out, in] with every row rounded to 255 equal steps."""
+    scale = scale_of(weight)[:, None]
+    return weight.detach().div(scale).round() * scale
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor | None:

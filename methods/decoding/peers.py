@@ -180,3 +180,37 @@ class TransformersSourceLookup(TransformersPromptLookup):
             return super()._generate(model, sources, limit, accepted)
         finally:
             del module._get_candidate_generator
+
+
+@method(
+    "transformers-assisted",
+    contract="sequence-decoding",
+    baseline="greedy",
+    summary="`generate` of transformers with a smaller model that drafts",
+)
+@dataclass(kw_only=True)
+class TransformersAssisted(Peer):
+    """`generate(assistant_model=...)`, assisted decoding (Leviathan et al., 2023), one sentence at a time. The task
+    gives the assistant. tokens: drafted at a time, `num_assistant_tokens`; the assistant stops earlier where it is not
+    confident.
+    """
+
+    tokens: Annotated[int, Field(ge=1)] = 20
+    one_by_one: ClassVar[bool] = True
+
+    def settings(self) -> dict[str, Any]:
+        return {"num_beams": 1}
+
+    def _generate(
+        self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
+    ) -> list[list[int]]:
+        if model.assistant is None:
+            raise RequestError(f"no model drafts for {model.name}: name one by --set task.assistant=...")
+        if model.assistant.vocabulary_size != model.vocabulary_size:
+            raise RequestError(
+                f"{model.assistant.name} has {model.assistant.vocabulary_size} tokens and {model.name} has "
+                f"{model.vocabulary_size}: give an assistant with the same vocabulary"
+            )
+        assistant = model.assistant.module
+        assistant.generation_config.num_assistant_tokens = self.tokens
+        return generate(model, sources, limit, streamer=accepted, assistant=assistant, **self.settings())

@@ -1,23 +1,30 @@
-"""A lean engine for Marian, BART and their kin in `transformers`.
+"""A lean engine for Marian, BART, T5 and their kin in `transformers`.
 
 Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`; most of the
-module's own step is Python and kernel launches, which this engine cuts by fusing projections, keeping one pre-allocated
-cache for all layers, and making masks once per step instead of once per layer.
+module's own step is Python and kernel launches, which this engine cuts by fusing projections, keeping one cache for all
+layers, and making masks once per step instead of once per layer. Steps of a few tokens on a CPU are one compiled call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as functional
 
 from harness.errors import RequestError
-from methods.decoding.dense import Dense
-from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, Norm, bidirectional
+from methods.decoding import relative
+from methods.decoding.compiled import Weights, gathered
+from methods.decoding.dense import FEW, Dense
+from methods.decoding.kernels import ready, step
+from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional, norm_of
 from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Encoded, Engine, Session
+
+PLACES = 64  # tokens a row that the cache has room for at first
 
 # model classes -> whether a sub-layer normalises what it reads, instead of its sum
 CLASSES = {
@@ -27,32 +34,45 @@ CLASSES = {
     "MBartForConditionalGeneration": True,
     "M2M100ForConditionalGeneration": True,
     "PegasusForConditionalGeneration": True,
+    **dict.fromkeys(relative.TYPES, True),
 }
 
 
 class TransformerEngine(Engine):
-    """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later."""
+    """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later. eighth:
+    the decoder's matrices are those that `dense.rounded` made, and are read as 8-bit numbers."""
 
     ragged = True
 
-    def __init__(self, module: Any, start_id: int, device: str) -> None:
+    def __init__(self, module: Any, start_id: int, device: str, eighth: bool = False) -> None:
         encoder, decoder, pre = module.get_encoder(), module.get_decoder(), CLASSES[type(module).__name__]
+        self.source_bias = self.bias = self.scale = None
+        if type(module).__name__ in relative.TYPES:
+            self.source_bias, self.bias = relative.RelativeBias(encoder), relative.RelativeBias(decoder)
+            self.scale = 1.0
+            encoder, decoder = relative.stack_of(encoder), relative.stack_of(decoder)
         self.start_id, self.device = start_id, device
         self.source_embedding, self.embedding = Embedding(encoder), Embedding(decoder)
-        self.encoder = [EncoderLayer(layer, pre) for layer in encoder.layers]
-        self.decoder = [DecoderLayer(layer, pre) for layer in decoder.layers]
-        self.source_norm, self.norm = (Norm(stack.layer_norm) if pre else None for stack in (encoder, decoder))
-        self.heads = int(module.config.decoder_attention_heads)
-        self.width, self.source_width = self.embedding.table.shape[1], len(self.decoder[0].source_kv.transposed)
-        # FSMT calls its embeddings the output layer and multiplies by a matrix that need not be theirs
-        head = getattr(decoder, "output_projection", None) or module.get_output_embeddings()
-        self.head = Dense(head.weight, _output_bias(module))
+        self.encoder = [EncoderLayer(layer, pre, self.scale) for layer in encoder.layers]
+        self.decoder = [DecoderLayer(layer, pre, eighth) for layer in decoder.layers]
+        self.compiled = gathered(self.decoder)
+        ready()
+        self.source_norm, self.norm = (norm_of(stack.layer_norm) if pre else None for stack in (encoder, decoder))
+        self.heads = int(decoder.layers[0].self_attn.num_heads)
+        self.width = self.decoder[0].qkv.transposed.shape[1] // 3  # of all heads together
+        self.source_width = len(self.decoder[0].source_kv.transposed)
+        weight = output_layer(module).weight
+        if getattr(module.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
+            weight = weight * module.config.d_model**-0.5
+        self.head = Dense(weight, _output_bias(module), eighth)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         rows, ids = Ragged.packed(sources, self.device)
         if not len(ids):
             return Encoded(list(sources), self.embedding.table[:0])
         x, mask = self.source_embedding(ids, rows), rows.mask(self.embedding.table.dtype)
+        if self.source_bias is not None:
+            mask = _sum(self.source_bias(torch.arange(rows.longest, device=self.device), rows.longest), mask)
         for layer in self.encoder:
             x = layer(x, rows, mask)
         return Encoded(list(sources), x if self.source_norm is None else self.source_norm(x))
@@ -73,15 +93,16 @@ class TransformerEngine(Engine):
             for number, layer in enumerate(self.decoder):
                 kv = rows.pad(layer.source_kv(x)).view(len(rows.counts), rows.longest, 2, self.heads, -1)
                 source[number] = kv.permute(2, 0, 3, 1, 4)
-        return TransformerSession(self, source, rows.mask(x.dtype), max(limits))
+        return TransformerSession(self, source, rows, max(limits))
 
 
 class TransformerSession(Session):
-    """Cache: one tensor [layers, rows, longest, 2, heads, d / heads]; keys and values of a token lie side by side."""
+    """Cache: one tensor [layers, rows, places, 2, heads, d / heads]; keys and values of a token lie side by side. It
+    has twice as many places as before when they are used up."""
 
-    def __init__(
-        self, engine: TransformerEngine, source: torch.Tensor, mask: torch.Tensor | None, longest: int
-    ) -> None:
+    def __init__(self, engine: TransformerEngine, source: torch.Tensor, layout: Ragged, longest: int) -> None:
+        """source: keys and values [layers, 2, rows, heads, longest source, d / heads]; layout: of the sources. longest:
+        tokens that a row may get."""
         rows = source.shape[2]
         self.engine = engine
         self.first = [[engine.start_id] for _ in range(rows)]
@@ -89,15 +110,20 @@ class TransformerSession(Session):
         self.lengths = [0] * rows
         self._sharing = 1  # rows that read the same source, side by side
         self._owners = list(range(rows))
-        self._all_sources, self._all_masks = source, mask
+        self._all_sources, self._all_masks = source, layout.mask(source.dtype)
+        self._counts = [max(count, 1) for count in layout.counts]  # a source without tokens has a key of zeros
         self._see_sources(rows)
+        self._longest = max(longest, 1)
         self._cache = source.new_empty(
-            len(engine.decoder), rows, max(longest, 1), 2, engine.heads, engine.width // engine.heads
+            len(engine.decoder), rows, min(self._longest, PLACES), 2, engine.heads, engine.width // engine.heads
         )
         self._clean = 0  # positions before it hold numbers in every row
 
     def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
         engine = self.engine
+        self._reserve(max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True)))
+        if engine.compiled is not None and sum(map(len, tokens)) <= FEW:
+            return self._advance_few(engine.compiled, tokens, last)
         rows, ids = Ragged.packed(tokens, engine.device)
         start = self.lengths[0]
         aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
@@ -125,19 +151,54 @@ class TransformerSession(Session):
                 live[number][rows.row, place] = qkv[:, width:].view(-1, *shape)
             key, value = caches[number].unbind(0)
             query = rows.pad(qkv[:, :width]).view(len(tokens), rows.longest, engine.heads, -1).transpose(1, 2)
-            mixed = functional.scaled_dot_product_attention(query, key, value, mask)
+            mixed = functional.scaled_dot_product_attention(query, key, value, mask, scale=engine.scale)
             return rows.pack(mixed.transpose(1, 2).reshape(len(tokens), rows.longest, width))
 
         x = self._through_layers(x, rows, attend)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         return rows.last(x) if last else x
 
+    def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
+        """`advance` for so few tokens that the compiled step is faster."""
+        engine, rows = self.engine, len(tokens)
+        total = max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True))
+        if total > self._clean:
+            if min(self.lengths) != total - 1 or max(map(len, tokens)) > 1:  # else all rows write this place
+                self._cache[:, :rows, self._clean : total] = 0
+            self._clean = total
+        places = [length + slot for length, row in zip(self.lengths, tokens, strict=True) for slot in range(len(row))]
+        ids = torch.tensor([token for row in tokens for token in row])
+        x = step(
+            engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
+            np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), weights,
+            self._cache.numpy(), self._all_sources.numpy(), np.array(self._counts), np.array(self._owners),
+            torch.get_num_threads(),
+        )  # fmt: skip
+        states = torch.from_numpy(x)
+        if engine.norm is not None:
+            states = engine.norm(states)
+        self.lengths = [length + len(row) for length, row in zip(self.lengths, tokens, strict=True)]
+        if not last or len(tokens) == len(places):
+            return states
+        return states[torch.tensor([end - 1 for end in accumulate(map(len, tokens))])]
+
+    def _reserve(self, total: int) -> None:
+        """Have room for so many tokens a row."""
+        held = self._cache.shape[2]
+        if total > held:
+            layers, rows, _, *rest = self._cache.shape
+            grown = self._cache.new_empty(layers, rows, max(total, min(2 * held, self._longest)), *rest)
+            grown[:, :, :held] = self._cache
+            self._cache = grown
+
     def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         engine = self.engine
         rows, ids = Ragged.packed(tokens, engine.device)
         mask = rows.mask(self._cache.dtype)
+        if engine.bias is not None:
+            mask = _sum(engine.bias(torch.arange(rows.longest, device=engine.device), rows.longest), mask)
         return self._through_layers(
-            engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask)
+            engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask, engine.scale)
         )
 
     def _through_layers(
@@ -180,6 +241,7 @@ class TransformerSession(Session):
             move(self._all_sources, 2, distinct)
             if self._all_masks is not None:
                 move(self._all_masks, 0, distinct)
+        self._counts = [self._counts[owner] for owner in distinct]
         self._sharing = sharing
         self._owners = [number for number in range(len(distinct)) for _ in range(sharing)]
         self._see_sources(len(distinct))
@@ -197,23 +259,31 @@ class TransformerSession(Session):
         mask = self._source_mask
         if mask is not None and len(mask) != len(key):
             mask = mask.repeat_interleave(self._sharing, 0)
-        mixed = functional.scaled_dot_product_attention(queries, key, value, mask)
+        mixed = functional.scaled_dot_product_attention(queries, key, value, mask, scale=engine.scale)
         return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, engine.width))
 
     def _causal(self, count: int, total: int) -> torch.Tensor | None:
-        """Additive [count, total] for the last `count` of `total` positions; None for a single one, which sees all."""
+        """Additive [count, total], or [heads, count, total], for the last `count` of `total` positions; None where it
+        adds nothing, as for a single one, which sees all."""
+        bias = self.engine.bias
+        own = bias(torch.arange(total - count, total, device=self._cache.device), total) if bias is not None else None
         if count == 1:
-            return None
-        blocked = self._cache.new_full((count, total), float("-inf"))
-        return blocked.triu_(total - count + 1)
+            return own
+        blocked = self._cache.new_full((count, total), float("-inf")).triu_(total - count + 1)
+        return blocked if own is None else own + blocked
 
     def _scattered_mask(self, rows: Ragged, total: int) -> torch.Tensor:
-        """Additive [rows, 1, longest, total] where rows hold different lengths."""
+        """Additive [rows, 1 or heads, longest, total] where rows hold different lengths."""
         device = self._cache.device
         sees = torch.tensor(self.lengths, device=device)[:, None] + torch.arange(rows.longest, device=device)
         blocked = torch.arange(total, device=device) > sees[:, :, None]
         mask = torch.zeros(blocked.shape, dtype=self._cache.dtype, device=device)
-        return mask.masked_fill_(blocked, float("-inf"))[:, None]
+        mask = mask.masked_fill_(blocked, float("-inf"))[:, None]
+        return mask if self.engine.bias is None else self.engine.bias(sees, total) + mask
+
+
+def _sum(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    return bias if mask is None else bias + mask
 
 
 def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
@@ -222,6 +292,12 @@ def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tenso
         [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
         device=device,
     )
+
+
+def output_layer(module: Any) -> torch.nn.Linear:
+    """What gives the logits. FSMT calls its embeddings so and multiplies by a matrix that need not be theirs."""
+    found: torch.nn.Linear = getattr(module.get_decoder(), "output_projection", None) or module.get_output_embeddings()
+    return found
 
 
 def _output_bias(module: Any) -> torch.Tensor | None:

@@ -6,9 +6,8 @@ becomes tokens again by splitting.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,8 +22,10 @@ from harness.measure.artifacts import Cache
 from harness.text.kinds import open_source
 from tasks.bases.seq2seq import Items, Seq2SeqTask
 from tasks.data.correction import ArticleText, CleanText, GrammarText
-from tasks.metrics.edit_ratio import edit_ratios
-from tasks.models.seq2seq.sizes import Size
+from tasks.data.learners import TO_LEARN_FROM, learner_pairs
+from tasks.metrics.edits import edit_counts, edit_ratios
+from tasks.models.seq2seq.sizes import SIZES, Size
+from tasks.models.trained import size_to_train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,34 +33,45 @@ if TYPE_CHECKING:
 Tokens = list[str]
 CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"
 _LEAST = 10  # sentences; fewer give no interval
-EDIT_RATIO = Metric("edit_ratio")
+MEASURES = (
+    Metric("edit_ratio", "median edit ratio"),
+    Metric("mean_edit_ratio"),
+    Metric("edits", "edits a sentence"),
+    Metric("unchanged", "sentences left unchanged"),
+)
 
 
 @dataclass(kw_only=True, eq=False)
 class EditingTask(Seq2SeqTask):
     """Parameters: those of `Seq2SeqTask`, and source: `folder` takes sentences from data sets, `generated` from a
-    seeded grammar, whose corrections are known. text: clean text, a data set, to train a model on. edit_ratio: [low,
-    high), only sentences whose greedy output (by `transformers`) differs from the source by that much. The worked
-    examples are spread over the edit ratios of the outputs.
+    seeded grammar, whose corrections are known. text: clean text, a data set, to train a model on. corrections: the
+    sets of real corrections that its training ends with, `conll13` and `jfleg-dev`; [] for none. edits: [low, high),
+    only sentences in whose greedy output (by `transformers`) so many places differ from the source. The worked examples
+    are spread over the edit ratios of the outputs.
     """
 
     source: Literal["folder", "generated"] = "folder"
     text: str = CLEAN_TEXT
-    edit_ratio: list[float] | None = None
+    corrections: list[str] = field(default_factory=list)
+    edits: list[int] | None = None
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
         "mini": {"source": "generated", "model": "train:mini", "evaluation": 100, "timed": 8, "limit": 64},
-        "small": {"model": "train:small"},
-        "paper": {"model": "train:transformer-big"},
+        "small": {"model": "train:small", "corrections": list(TO_LEARN_FROM)},
+        "paper": {"model": "train:transformer-big", "corrections": list(TO_LEARN_FROM)},
     }
 
     def __post_init__(self) -> None:
-        bounds = self.edit_ratio
-        if bounds is not None and (
-            len(bounds) != 2 or any(math.isnan(bound) for bound in bounds) or not bounds[0] < bounds[1]
-        ):
-            raise RequestError(f"edit_ratio = {bounds}: give a lower bound and a larger upper bound, such as [0, 0.1]")
+        super().__post_init__()
+        trained = self.source == "folder" and size_to_train(self.model, SIZES) is not None
+        if trained and self.test_set in self.corrections:
+            raise RequestError(
+                f"{self.model} is trained on {self.test_set}, which it would be tested on: leave it out by "
+                "--set task.corrections=[...], or test on another set"
+            )
+        if self.edits is not None and not (len(self.edits) == 2 and self.edits[0] < self.edits[1]):
+            raise RequestError(f"edits = {self.edits}: give a lower bound and a larger upper bound, such as [1, 3]")
 
     def source_text(self, source: Tokens) -> str:
         return " ".join(source)
@@ -75,7 +87,9 @@ class EditingTask(Seq2SeqTask):
         from tasks.models.seq2seq.editors import trained_corrector
 
         clean: CleanText = GrammarText()
+        learners: list[tuple[Tokens, Tokens]] = []
         if self.source == "folder":
+            learners = learner_pairs(self.corrections, context.data)
             try:
                 clean = ArticleText(open_source("folder", self.text, context.data, cache))
             except RequestError as error:
@@ -84,37 +98,67 @@ class EditingTask(Seq2SeqTask):
                     "the folder that holds it, name another data set by --set task.text=NAME, or take generated "
                     "sentences by --set task.source=generated"
                 ) from error
-        return trained_corrector(size, clean, cache, device=context.device, seed=self.seed, progress=progress)
+        return trained_corrector(
+            size, clean, cache, learners=learners, device=context.device, seed=self.seed, progress=progress
+        )
+
+    @property
+    def test_set(self) -> str:
+        """The name by which `corrections` would call what is tested on; empty where they have none."""
+        return ""
+
+    def facts(self) -> dict[str, Any]:
+        """What a model that is trained here was trained on."""
+        if size_to_train(self.model, SIZES) is None:
+            return {}
+        clean = self.text if self.source == "folder" else "generated sentences"
+        real = self.corrections if self.source == "folder" else []
+        return {"trained_on": ", then ".join([f"{clean} with synthetic errors", *filter(None, [" and ".join(real)])])}
 
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
-        """Numbers of the sentences of the edit ratio asked for, judged by the model's greedy outputs.
+        """Numbers of the sentences with as many edits as asked for, judged by the model's greedy outputs.
 
         Raises `CellFailedError` when there is none.
         """
-        if self.edit_ratio is None:
+        if self.edits is None:
             return super().candidates(items, encoded, cache, progress)
         from tasks.models.pretrained.greedy import greedy_outputs
 
-        low, high = self.edit_ratio
+        low, high = self.edits
         outputs = greedy_outputs(self.generator, encoded, self.limit, cache, progress)
-        ratios = edit_ratios(items.sources, [self.parsed(self.generator.decode(ids)) for ids in outputs])
-        numbers = np.flatnonzero((ratios >= low) & (ratios < high))
+        counts = edit_counts(items.sources, [self.parsed(self.generator.decode(ids)) for ids in outputs])
+        numbers = np.flatnonzero((counts >= low) & (counts < high))
         if not len(numbers):  # it depends on the model: this cell has no result, others have one
             raise CellFailedError(
-                f"no sentence of {items.label} has an edit ratio in [{low:g}, {high:g}) under {self.model} "
-                f"(they lie between {ratios.min():.2f} and {ratios.max():.2f}); give other bounds"
+                f"no sentence of {items.label} has {low} to {high - 1} edits under {self.model} "
+                f"(they have {counts.min()} to {counts.max()}); give other bounds"
             )
         return numbers
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """The task's score, and the median `edit_ratio` of source and output in tokens."""
-        ratios = self._ratios(answers)
-        interval = statistics.bootstrap_interval(ratios.tolist(), resamples=2000) if len(ratios) >= _LEAST else None
-        return {**super().metrics(setting, answers), "edit_ratio": Measure.of(np.median(ratios), interval)}
+        """The task's score; how far the outputs are from their sources, in tokens: the median `edit_ratio` and its
+        mean, the mean number of `edits`, and the share of sentences left `unchanged`."""
+        outputs = self.outputs(answers)
+        ratios = edit_ratios(self.chosen.sources, outputs)
+        counts = edit_counts(self.chosen.sources, outputs).astype(np.float64)
+        same = (counts == 0).astype(np.float64)
+        enough = len(ratios) >= _LEAST
+        median = statistics.bootstrap_interval(ratios.tolist(), resamples=2000) if enough else None
+        return {
+            **super().metrics(setting, answers),
+            "edit_ratio": Measure.of(np.median(ratios), median),
+            "mean_edit_ratio": Measure.of(ratios.mean(), statistics.mean_interval(ratios)),
+            "edits": Measure.of(counts.mean(), statistics.mean_interval(counts)),
+            "unchanged": Measure.of(same.mean(), statistics.share_interval(same)),
+        }
 
     def series(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, list[float]]:
-        """Edit ratio of every sentence, for plots against its iterations."""
-        return {"edit_ratio": self._ratios(answers).tolist()}
+        """Edit ratio and edits of every sentence, for plots against its iterations."""
+        outputs = self.outputs(answers)
+        return {
+            "edit_ratio": edit_ratios(self.chosen.sources, outputs).tolist(),
+            "edits": edit_counts(self.chosen.sources, outputs).astype(np.float64).tolist(),
+        }
 
     def worth_showing(self, outputs: Sequence[Tokens]) -> list[int]:
         """Sentences of readable length: the first one that was left as it is, then at equal steps from the least to the
@@ -130,6 +174,3 @@ class EditingTask(Seq2SeqTask):
     def remarks(self, number: int, output: Tokens) -> dict[str, str]:
         [ratio] = edit_ratios([self.chosen.sources[number]], [output])
         return {"edit ratio": f"{ratio:.2f}"}
-
-    def _ratios(self, answers: Sequence[Decoded]) -> NDArray[np.float64]:
-        return edit_ratios(self.chosen.sources, self.outputs(answers))

@@ -48,13 +48,17 @@ class Items:
 @dataclass(kw_only=True, eq=False)
 class Seq2SeqTask(Task):
     """Parameters of all such tasks. model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a
-    model by folder or hub id. dtype: of its weights. source_language, target_language: of a multilingual model, as its
-    tokenizer names them. limit: longest output in ids. evaluation: at most this many items (None: all), drawn with
-    `seed`. timed: items of one timed pass, at least a batch, taken from all that are evaluated. batch: items decoded at
-    a time. shown: worked examples. seed: of training, of what is generated, and of what is drawn.
+    model by folder or hub id. prompt: what it reads, with `{source}` where the source belongs. assistant: a smaller
+    model with the same vocabulary, for methods that let one draft, given as `model` is. dtype: of the weights.
+    source_language, target_language: of a multilingual model, as its tokenizer names them. limit: longest output in
+    ids. evaluation: at most this many items (None: all), drawn with `seed`. timed: items of one timed pass, at least a
+    batch, taken from all that are evaluated. batch: items decoded at a time. shown: worked examples. seed: of training,
+    of what is generated, and of what is drawn.
     """
 
     model: str = "train:small"
+    prompt: str = "{source}"
+    assistant: str | None = None
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     source_language: str | None = None
     target_language: str | None = None
@@ -64,6 +68,10 @@ class Seq2SeqTask(Task):
     batch: Positive = 1
     shown: NotNegative = 0
     seed: NotNegative = 0
+
+    def __post_init__(self) -> None:
+        if "{source}" not in self.prompt:
+            raise RequestError(f"prompt = {self.prompt!r} holds no {{source}}; say where the source belongs")
 
     @abstractmethod
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
@@ -77,6 +85,10 @@ class Seq2SeqTask(Task):
         """
 
     @abstractmethod
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        """The right outputs of each item, one or several, as the model would write them."""
+
+    @abstractmethod
     def score(self, items: Items, outputs: Sequence[Any]) -> dict[str, Measure]:
         """Metrics of the outputs for the items."""
 
@@ -87,7 +99,8 @@ class Seq2SeqTask(Task):
     def encoded(self, items: Items) -> list[list[int]]:
         """Ids of the sources. Raises `RequestError` for one that the model has no positions for; a task whose sources
         may be cut does so here."""
-        encoded = self.generator.encode([self.source_text(source) for source in items.sources])
+        texts = [self.prompt.replace("{source}", self.source_text(source)) for source in items.sources]
+        encoded = self.generator.encode(texts)
         for number, ids in enumerate(encoded):
             if len(ids) > self.generator.window:
                 raise RequestError(
@@ -118,18 +131,13 @@ class Seq2SeqTask(Task):
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         """Raises `RequestError` when data or model are missing or a source does not fit the model."""
-        from tasks.models.pretrained.generation import TextGenerator
-
         cache = Cache(context.cache)
         items = self.items(context, cache, progress)
         if not any(items.sources):
             raise RequestError(f"{items.label} holds no sentence; give a file that does")
-        size = size_to_train(self.model, SIZES)
-        folder = str(self.trained(size, context, cache, progress)) if size else self.model
-        self.generator = TextGenerator.load(
-            folder, device=context.device, dtype=self.dtype, cache=cache, name=self.model,
-            source_language=self.source_language, target_language=self.target_language,
-        )  # fmt: skip
+        folder, self.generator = self._opened(self.model, context, cache, progress)
+        if self.assistant is not None:
+            _, self.generator.assistant = self._opened(self.assistant, context, cache, progress)
         encoded = self.encoded(items)
         numbers = self.candidates(items, encoded, cache, progress)
         drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
@@ -144,6 +152,7 @@ class Seq2SeqTask(Task):
             sample=min(max(self.timed, self.batch), len(drawn)),
             limit=self.limit,
             batch=self.batch,
+            gold=self._gold,
             hashes={
                 "data": digest([items.sources, [repr(gold) for gold in items.gold]]),
                 "model": self.generator.hash,
@@ -153,12 +162,27 @@ class Seq2SeqTask(Task):
                 "sentences": len(sources),
                 "source_ids": {"median": float(np.median(lengths)), "longest": max(lengths)},
                 "model": self.model,
-                "training": training_record(Path(folder)),
+                "training": training_record(folder),
                 **({"dtype": self.dtype} if self.dtype != "float32" else {}),
                 **self.generator.constraints.facts(),
                 **self.facts(),
             },
         )
+
+    def _opened(self, model: str, context: Context, cache: Cache, progress: Any) -> tuple[Path, TextGenerator]:
+        """The folder (or hub id) of a model and the model, trained now where it is to be and the cache has it not."""
+        from tasks.models.pretrained.generation import TextGenerator
+
+        size = size_to_train(model, SIZES)
+        folder = self.trained(size, context, cache, progress) if size else Path(model)
+        return folder, TextGenerator.load(
+            str(folder) if size else model, device=context.device, dtype=self.dtype, cache=cache, name=model,
+            source_language=self.source_language, target_language=self.target_language,
+        )  # fmt: skip
+
+    def _gold(self) -> list[list[list[int]]]:
+        """Ids of the right outputs of the items chosen."""
+        return [self.generator.encode(several) for several in self.gold_texts(self.chosen)]
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """The task's score."""

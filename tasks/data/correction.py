@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.sources import built_by
 from harness.text import SPLITS, Source, Split, split_hash
-from tasks.data.corruption import ErrorModel, Lexicon, annotate, sentences
+from tasks.data.corruption import ErrorModel, Lexicon, annotate, misspellings, sentences
 from tasks.data.corruption.errors import default_model
 from tasks.data.corruption.grammar import clean_sentences
 from tasks.metrics.m2 import Annotated
@@ -34,7 +35,7 @@ class CleanText(ABC):
     def content(self, cache: Cache) -> dict[str, Any]:
         """What determines the sentences and the errors made in them, JSON-able: the text, and the code that cuts and
         corrupts it."""
-        return {**self.identity(cache), "code": built_by(type(self))}
+        return {**self.identity(cache), "code": built_by(type(self)), "misspellings": misspellings.identity()}
 
     @abstractmethod
     def identity(self, cache: Cache) -> dict[str, Any]:
@@ -81,18 +82,19 @@ class ArticleText(CleanText):
 
 
 def corrupted(
-    clean: CleanText, split: Split, seed: int, progress: Progress
+    clean: CleanText, split: Split, seed: int, progress: Progress, versions: int = 1
 ) -> Iterator[tuple[Annotated, list[str]]]:  # fmt: skip
     """Sentences of a split (validation: the first of them) with errors made in them, annotated with the corrections,
-    and as they were."""
+    and as they were. All of them come `versions` times, each time with other errors."""
     model = clean.errors(progress)
     chosen = clean.sentences(split, progress)
     if split == "validation":
         chosen = chosen[:_HELD_OUT]
+    total = versions * len(chosen)
     rng = np.random.default_rng([seed, SPLITS.index(split)])
-    for done, tokens in enumerate(chosen, 1):
+    for done, tokens in enumerate(chain.from_iterable(repeat(chosen, versions)), 1):
         wrong, corrections = annotate(tokens, rng, model)
         edits = [Gold(edit.start, edit.end, (edit.words,)) for edit in corrections]
         yield Annotated(tuple(wrong), {0: edits}), tokens
-        if done % 1000 == 0 or done == len(chosen):
-            progress.update("making errors", done, len(chosen), "sentences")
+        if done % 1000 == 0 or done == total:
+            progress.update("making errors", done, total, "sentences")

@@ -233,7 +233,7 @@ TRAINED = {
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
     "tasks.models.seq2seq.training": {
         "harness.sequences", "harness.training.pairs", "tasks.models.pretrained.checkpoints",
-        "tasks.models.seq2seq.copier",
+        "tasks.models.seq2seq.causal", "tasks.models.seq2seq.copier",
     },
 }  # fmt: skip
 

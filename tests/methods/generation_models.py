@@ -16,6 +16,8 @@ from transformers import (
     MarianMTModel,
     T5Config,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 VOCABULARY = 40
@@ -36,6 +38,7 @@ class Model:
     vocabulary_size: int = VOCABULARY
     device: str = "cpu"
     language_model: Any = None
+    assistant: Any = None
 
 
 def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float = 1.0, **changes: Any) -> Model:
@@ -52,9 +55,12 @@ def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float
     elif kind == "bart":  # starts with its end token, as BART does
         module = BartForConditionalGeneration(BartConfig(forced_eos_token_id=None, **sizes))
         model = Model(module, 2, (2,), 32)
-    elif kind == "t5":
+    elif kind in ("t5", "umt5"):
         shape = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 4, "num_heads": 4, "d_ff": 32, "num_layers": 2}
-        module = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, **shape, **changes))
+        config, kept = (
+            (T5Config, T5ForConditionalGeneration) if kind == "t5" else (UMT5Config, UMT5ForConditionalGeneration)
+        )
+        module = kept(config(decoder_start_token_id=0, **shape, **changes))
         model = Model(module, 0, (1,), 512)
     else:
         shape = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}

@@ -12,6 +12,7 @@ from harness.contracts.answers import NEAR_TIE
 from harness.contracts.tasks import Measure
 from harness.errors import RequestError
 from harness.measure import statistics
+from harness.measure.drivers.acceptance import acceptance
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches, sums, thinned
 from harness.measure.refusals import counted, possible
 from harness.plan.registry import label
@@ -88,8 +89,8 @@ class DecodingDriver(Driver):
             totals["drafted"] = sum(drafted)
         totals["tokens"] = tokens
         if iterations:  # an engine of others may not say
-            totals.update(iterations=iterations, accepted_tokens=tokens / iterations)
-        return totals
+            totals["iterations"] = iterations
+        return totals | acceptance(answers)
 
     def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         return sums([a.trace.timing_counters for a in answers])

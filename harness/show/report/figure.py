@@ -43,6 +43,15 @@ class Point:
 Curves = dict[str, list[Point]]  # row label -> points by x
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What one panel of a figure shows of the measured rows: the name of its y axis, curves, level lines."""
+
+    axis: str
+    curves: Curves
+    levels: dict[str, float]
+
+
 def draw(
     recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, *,
     cells: Sequence[Cell] = (), machine: str | None = None,
@@ -71,8 +80,9 @@ def _curves(
     recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, cells: Sequence[Cell]
 ) -> Figure | None:
     assert recipe.figure is not None
-    x, y = recipe.figure.x, recipe.figure.y
+    x, y, beside = recipe.figure.x, recipe.figure.y, recipe.figure.beside
     curves = measured_curves(rows, x, y)
+    second = measured_curves(rows, x, beside) if beside else {}
     if not curves:
         return None
     printed = {(number.row, number.column) for number in published.numbers}
@@ -87,7 +97,10 @@ def _curves(
     axes = among(rows, x), among(rows, y)
     same_axes = comparable(axes[1], scale in recipe.data_of_paper)
     papers = published_curves(published, *axes, theirs)
-    return _draw(recipe, scale, axes, curves, levels(rows, x, y), papers, measured, same_axes, machine_line(rows))
+    panels = [Panel(axes[1].axis, curves, levels(rows, x, y))]
+    if second:
+        panels.append(Panel(among(rows, beside).axis, second, levels(rows, x, beside)))
+    return _draw(recipe, scale, axes, panels, papers, measured, same_axes, machine_line(rows))
 
 
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
@@ -163,30 +176,36 @@ def _in_label(column: str, name: str) -> float | None:
 
 
 def _draw(
-    recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], curves: Curves, references: dict[str, float],
-    papers: Curves, measured: dict[str, str], same_axes: bool, machine: str,
+    recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], ours: Sequence[Panel], papers: Curves,
+    measured: dict[str, str], same_axes: bool, machine: str,
 ) -> Figure:  # fmt: skip
-    """One panel; two next to each other, with values of their own, where the paper's are of other data."""
+    """The panels of what was measured, side by side. The paper's curves are in the first one, or in one of their own,
+    with values of their own, where they are of other data."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     apart = bool(papers) and not same_axes
-    figure = Figure(figsize=(11.0 if apart else 7.0, 4.8), layout="constrained")
+    ratios = [3] * len(ours) + [2] * apart
+    figure = Figure(figsize=(7.0 + 4.0 * (len(ratios) - 1), 4.8), layout="constrained")
     FigureCanvasAgg(figure)
-    ratios = [3, 2] if apart else None
-    panels: Any = figure.subplots(1, 2 if apart else 1, squeeze=False, sharex=True, width_ratios=ratios)[0]
-    for number, (name, value) in enumerate(references.items()):
-        panels[0].axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
-    names = [*curves, *(name for name in papers if name not in measured)]
-    for name, points in curves.items():
-        _curve(panels[0], names.index(name), name, points, measured=True)
+    panels: Any = figure.subplots(1, len(ratios), squeeze=False, sharex=True, width_ratios=ratios)[0]
+    known = {name: None for panel in ours for name in panel.curves}
+    names = [*known, *(name for name in papers if name not in measured)]
+    for panel, drawn in zip(panels, ours, strict=False):
+        panel.set_ylabel(drawn.axis)
+        for number, (name, value) in enumerate(drawn.levels.items()):
+            panel.axhline(value, color="0.5", linestyle=("--", ":", "-.")[number % 3], label=name)
+        for name, points in drawn.curves.items():
+            _curve(panel, names.index(name), name, points, measured=True)
+    theirs = panels[-1] if apart else panels[0]
+    theirs.set_ylabel(axes[1].axis)
     for name, points in papers.items():
-        _curve(panels[-1], names.index(measured.get(name, name)), f"{name}, published", points, measured=False)
-    entries = max(len(curves), len(papers)) if apart else len(curves) + len(papers)
-    xs = sorted({point.x for points in [*curves.values(), *papers.values()] for point in points})
+        _curve(theirs, names.index(measured.get(name, name)), f"{name}, published", points, measured=False)
+    entries = max(len(known), len(papers)) if apart else len(known) + len(papers)
+    every = [points for drawn in ours for points in drawn.curves.values()]
+    xs = sorted({point.x for points in [*every, *papers.values()] for point in points})
     for panel in panels:
         panel.set_xlabel(axes[0].axis)
-        panel.set_ylabel(axes[1].axis)
         if xs[0] > 0 and xs[-1] / xs[0] >= DECADES:
             panel.set_xscale("log")
             panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
@@ -199,14 +218,16 @@ def _draw(
         found = [panel.get_legend_handles_labels() for panel in panels]
         handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
         figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small", frameon=False)
-    panels[0].set_title(f"measured, scale {scale}", fontsize="medium")
+    for panel in panels[: len(ours)]:
+        panel.set_title(f"measured, scale {scale}", fontsize="medium")
     if apart:
-        panels[1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
+        panels[-1].set_title("published (other data: compare shapes, not values)", fontsize="medium")
     elif papers:
         panels[0].set_title(f"measured, scale {scale}; hollow: published", fontsize="medium")
-    figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", 120 if apart else 76), fontsize="medium")
-    known = any(p.low is not None for points in curves.values() for p in points)
-    figure.supxlabel(("bars: 95% intervals; " if known else "") + machine, fontsize="x-small", color="0.4")
+    width = 120 if len(panels) > 1 else 76
+    figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", width), fontsize="medium")
+    bounded = any(p.low is not None for points in every for p in points)
+    figure.supxlabel(("bars: 95% intervals; " if bounded else "") + machine, fontsize="x-small", color="0.4")
     return figure
 
 

@@ -47,7 +47,7 @@ class DraftingDecoder(Decoder):
 
         shared = expected[: common_prefix(output, expected)]
         with torch.inference_mode():
-            session = self.engine(model).start([source], [len(shared) + 1])
+            session = self.engine_of(model).start([source], [len(shared) + 1])
             prompt = session.first[0]
             logits = session.logits(session.advance([[*prompt, *shared]], last=True))
             limit = max(len(output), len(expected))  # one of them may end there, forced by the limit

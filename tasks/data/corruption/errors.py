@@ -11,11 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.data.corruption.lexicon import Lexicon
+from tasks.data.corruption.misspellings import misspellings
 from tasks.data.corruption.rules import START, ErrorModel, Rule
 
 if TYPE_CHECKING:
     import numpy as np
 
+_LISTED = 0.5  # share of misspellings that are taken from a list where it has the word
 SHAPE = 3.0  # of the gamma distribution of writers: some sentences have none, some have many errors
 _KEYS = dict(zip("qwertyuiopasdfghjklzxcvbnm", "wertyuioqsdfghjklaxcvbnmzn", strict=True))
 _SOUNDS = ("ie", "ei"), ("ei", "ie"), ("c", "s"), ("s", "c"), ("ph", "f"), ("tion", "sion"), ("ance", "ence"), (
@@ -98,10 +100,14 @@ def _apply(rule: Rule, word: str, following: str, previous: str, rng: np.random.
 
 
 def misspelt(word: str, rng: np.random.Generator) -> str:
-    """The word with one slip of the pen: a sound misspelt, or a letter doubled, undoubled, dropped, swapped with the
-    next or mistaken for its neighbour on the keyboard. A word of one or two letters stays as it is."""
+    """The word as people misspell it, every second time that a list knows how; else with one slip of the pen: a sound
+    misspelt, or a letter doubled, undoubled, dropped, swapped with the next or mistaken for its neighbour on the
+    keyboard. A word of one or two letters stays as it is."""
     if len(word) < 3:
         return word
+    known = misspellings().get(word, ())
+    if known and rng.random() < _LISTED:
+        return known[int(rng.random() * len(known))]
     kind, where, extra = rng.random(3).tolist()
     at = 1 + int(where * (len(word) - 1))  # the first letter stays
     if kind < 0.3:

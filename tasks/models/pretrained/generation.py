@@ -44,6 +44,7 @@ class TextGenerator:
         self.tokenizer = tokenizer
         self.name = name
         self.device = device
+        self.assistant: TextGenerator | None = None
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)

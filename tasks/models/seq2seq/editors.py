@@ -21,19 +21,24 @@ from tasks.data.simplification import Sentence
 from tasks.models.pretrained.checkpoints import tokenizer_hash
 from tasks.models.seq2seq.pairs import encoded_pairs
 from tasks.models.seq2seq.subwords import trained_subwords
-from tasks.models.seq2seq.training import trained_encoder_decoder
+from tasks.models.seq2seq.training import trained_seq2seq
 
 if TYPE_CHECKING:
     from tasks.models.seq2seq.sizes import Size
 
+Tokens = list[str]
 _HELD_OUT = 100  # first texts of a corpus that only the held-out loss of a simplifier sees
 _SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
 
 
 def trained_corrector(
-    size: Size, clean: CleanText, cache: Cache, *, device: str = "cpu", seed: int = 0, progress: Progress | None = None
-) -> Path:
-    """Folder of the corrector of a size, trained on clean text with errors made in it unless the cache has it."""
+    size: Size, clean: CleanText, cache: Cache, *, learners: Sequence[tuple[Tokens, Tokens]] = (), device: str = "cpu",
+    seed: int = 0, progress: Progress | None = None,
+) -> Path:  # fmt: skip
+    """Folder of the corrector of a size, trained on clean text with errors made in it unless the cache has it.
+
+    learners: (source, corrected sentence) of real learners, on which the last steps are trained.
+    """
     progress = progress or Progress()
     content = clean.content(cache)
 
@@ -42,29 +47,45 @@ def trained_corrector(
 
     tokenizer = trained_subwords(lines, content, size.vocabulary, cache)
     content |= {"vocabulary": size.vocabulary, "seed": seed}
-    training, held_out = (
-        correction_pairs(clean, split, tokenizer, content, cache, progress) for split in ("train", "validation")
+    training = correction_pairs(clean, "train", tokenizer, content, cache, progress, size.versions)
+    held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
+    corrector = trained_seq2seq(size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress)
+    if not (learners and size.last_steps):
+        return corrector
+    key = {"texts": digest(list(learners)), "tokenizer": tokenizer_hash(corrector)}
+    last = encoded_pairs(
+        "learner-pairs", key, lambda: [(" ".join(a), " ".join(b)) for a, b in learners], corrector, cache, progress
     )
-    return trained_encoder_decoder(
-        size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
-    )
+    return trained_seq2seq(
+        _shorter(size, size.last_steps), last, held_out, corrector, cache,
+        start=corrector, device=device, seed=seed, progress=progress,
+    )  # fmt: skip
 
 
 def correction_pairs(
-    clean: CleanText, split: Split, tokenizer: Path, content: Mapping[str, Any], cache: Cache, progress: Progress
-) -> Pairs:
-    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones). The tokens of a sentence are
-    written with blanks between them.
+    clean: CleanText, split: Split, tokenizer: Path, content: Mapping[str, Any], cache: Cache, progress: Progress,
+    versions: int = 1,
+) -> Pairs:  # fmt: skip
+    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones), each `versions` times with other
+    errors. The tokens of a sentence are written with blanks between them.
 
     content: what determines the sentences, JSON-able, with the `seed` of their errors.
     """
 
     def texts() -> list[tuple[str, str]]:
-        items = corrupted(clean, split, int(content["seed"]), progress)
+        items = corrupted(clean, split, int(content["seed"]), progress, versions)
         return [(" ".join(item.source), " ".join(tokens)) for item, tokens in items]
 
-    key = {**content, "split": split, "tokenizer": tokenizer_hash(tokenizer)}
+    key = {**content, "split": split, "versions": versions, "tokenizer": tokenizer_hash(tokenizer)}
     return encoded_pairs("correction-pairs", key, texts, tokenizer, cache, progress)
+
+
+def _shorter(size: Size, steps: int) -> Size:
+    """How a model of this size is trained further for some steps: by a quarter of the rate, and with dropout."""
+    return replace(
+        size, steps=steps, warmup=max(1, steps * size.warmup // size.steps), learning_rate=size.learning_rate / 4,
+        dropout=0.1,
+    )  # fmt: skip
 
 
 def trained_simplifier(
@@ -93,11 +114,7 @@ def trained_simplifier(
 
         return encoded_pairs("simplification-pairs", {**content, "part": part}, texts, corrector, cache, progress)
 
-    shorter = replace(
-        size, steps=max(1, size.steps // _SHORTER), warmup=max(1, size.warmup // _SHORTER),
-        learning_rate=size.learning_rate / 4, dropout=0.1,
-    )  # fmt: skip
-    return trained_encoder_decoder(
-        shorter, pairs("train"), pairs("validation"), corrector, cache,
+    return trained_seq2seq(
+        _shorter(size, max(1, size.steps // _SHORTER)), pairs("train"), pairs("validation"), corrector, cache,
         start=corrector, device=device, seed=seed, progress=progress,
     )  # fmt: skip

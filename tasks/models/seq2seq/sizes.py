@@ -1,4 +1,5 @@
-"""Sizes of encoder-decoder Transformers and how each is trained. No torch here: a dry run reads this table."""
+"""Sizes of Transformers that write one text from another, and how each is trained. No torch here: a dry run reads this
+table."""
 
 from __future__ import annotations
 
@@ -10,9 +11,14 @@ from dataclasses import dataclass
 class Size:
     """A model and its training with AdamW: linear warm-up over `warmup` steps, then half a cosine down to 5%.
 
-    vocabulary: entries of the shared subword vocabulary. width: of the model; feed_forward: of the inner layers.
+    vocabulary: entries of the shared subword vocabulary. encoder_layers: 0 makes a causal model, which reads the source
+    as a prompt. width: of the model; feed_forward: of the inner layers.
     positions: longest source or output, in ids. batch_ids: padded ids of the longer side, a step. longest: pairs with
     more ids on either side are left out of training. smoothing: share of probability that label smoothing spreads.
+    edit_weight: what a target id counts in the loss where repeating the source would be wrong (Junczys-Dowmunt et al.,
+    2018, section 4). versions: how often a clean text is corrupted, each time with other errors. last_steps: with which
+    a corrector's training ends, on real corrections. copies: an encoder-decoder begins as a copier of its source, else
+    with random weights.
     """
 
     vocabulary: int
@@ -29,6 +35,16 @@ class Size:
     learning_rate: float
     dropout: float = 0.0
     smoothing: float = 0.0
+    edit_weight: float = 1.0
+    versions: int = 1
+    last_steps: int = 0
+    copies: bool = True
+
+    @property
+    def shape(self) -> str:
+        """Layers and width, as people write them."""
+        layers = f"{self.encoder_layers}+{self.decoder_layers}" if self.encoder_layers else f"{self.decoder_layers}"
+        return f"{layers}x{self.width}"
 
 
 SIZES: Mapping[str, Size] = {
@@ -37,8 +53,8 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3,
     ),
     "small": Size(
-        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=1024,
-        steps=4500, warmup=200, learning_rate=1e-3,
+        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=4096,
+        steps=4500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
     ),
     # Encoders run once a sentence and in parallel, decoders once a token: deep and shallow is fast.
     "mini-deep": Size(
@@ -46,16 +62,36 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3,
     ),
     "small-deep": Size(
-        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=1024,
-        steps=2500, warmup=200, learning_rate=1e-3,
+        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=4096,
+        steps=2500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+    ),
+    # causal models, whose sources are prompts
+    "mini-causal": Size(
+        vocabulary=1024, encoder_layers=0, decoder_layers=4, width=128, feed_forward=384, heads=4, batch_ids=2048,
+        steps=1000, warmup=60, learning_rate=2e-3,
+    ),
+    "small-causal": Size(
+        vocabulary=8192, encoder_layers=0, decoder_layers=6, width=256, feed_forward=768, heads=8, batch_ids=4096,
+        steps=3000, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+    ),
+    # they draft for the models of the same name
+    "mini-draft": Size(
+        vocabulary=1024, encoder_layers=1, decoder_layers=1, width=64, feed_forward=256, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small-draft": Size(
+        vocabulary=8192, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, heads=8, batch_ids=4096,
+        steps=1500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=100,
     ),
     # for a GPU
     "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector
         vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
         batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
+        edit_weight=4.0, versions=10, last_steps=1000,
     ),
     "transformer-big-deep": Size(  # the shape of the paper's 12+2 BART-Init
         vocabulary=32_768, encoder_layers=12, decoder_layers=2, width=1024, feed_forward=4096, heads=16,
         batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
+        edit_weight=4.0, versions=10, last_steps=1000,
     ),
 }  # fmt: skip

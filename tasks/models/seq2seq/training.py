@@ -1,8 +1,10 @@
-"""Encoder-decoder Transformers trained here: Marian's architecture (post-norm, sinusoidal positions, tied embeddings).
+"""Transformers trained here to write one text from another: encoder-decoders of Marian's architecture (post-norm,
+sinusoidal positions, tied embeddings), or causal models (`tasks.models.seq2seq.causal`).
 
-Training does not begin with random weights alone: a new model is a copier (`tasks.models.seq2seq.copier`). The result
-is a model folder in the hub's layout (`save_pretrained`, safetensors, tokenizer), in the cache, keyed by the content of
-the pairs, the tokenizer and everything below that shapes the weights. `training.json` tells how it was made.
+The training of an encoder-decoder that edits does not begin with random weights alone: a new model is a copier
+(`tasks.models.seq2seq.copier`). The result is a model folder in the hub's layout (`save_pretrained`, safetensors,
+tokenizer), in the cache, keyed by the content of the pairs, the tokenizer and everything below that shapes the weights.
+`training.json` tells how it was made.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +23,34 @@ import torch.nn.functional as F
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
+from harness.sequences import edits
 from harness.training.loop import Plan, decayed, record, train, warmup_cosine
 from harness.training.pairs import Pair, Pairs, length_batches, padded
 from harness.training.precision import fast_precision
 from tasks.models.pretrained.checkpoints import tokenizer_hash
+from tasks.models.seq2seq.causal import new_causal_module
 from tasks.models.seq2seq.copier import start_as_copier
 
 if TYPE_CHECKING:
     from tasks.models.seq2seq.sizes import Size
 
-Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _HELD_OUT_PAIRS = 256
-COPIER = "a copier over random weights"  # how `training.json` calls them
+COPIER, RANDOM = "a copier over random weights", "random weights"  # how `training.json` calls them
 
 
-def trained_encoder_decoder(
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Padded ids, int64: sources [n, s], decoder inputs [n, t] (targets moved on by one), targets [n, t]. weights:
+    float32 [n, t], what each target counts in the loss; 0 for padding. For a causal model source and target are one
+    text, the sources are None, and what belongs to them counts nothing."""
+
+    sources: torch.Tensor | None
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    weights: torch.Tensor
+
+
+def trained_seq2seq(
     size: Size,
     training: Pairs,
     held_out: Pairs,
@@ -63,11 +78,12 @@ def trained_encoder_decoder(
         shutil.copytree(tokenizer_folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("key.json"))
         _train(size, training, held_out, folder, start, device, seed, progress or Progress())
 
-    return cache.build("encoder-decoder", key, build)
+    return cache.build("seq2seq", key, build)
 
 
 def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
-    """A Marian module that repeats its source, over random weights. The pad token is the decoder's first input."""
+    """A Marian module over random weights, which repeats its source where the size says so. The pad token is the
+    decoder's first input."""
     from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
     config = MarianConfig(
@@ -77,9 +93,11 @@ def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
         max_position_embeddings=size.positions, activation_function="relu", dropout=size.dropout,
         attention_dropout=0.0, scale_embedding=True, share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
         pad_token_id=pad, eos_token_id=end, decoder_start_token_id=pad, bos_token_id=None, forced_eos_token_id=None,
+        init_std=0.02 if size.copies else 0.6 / size.width**0.5,  # narrow models learn faster from larger weights
     )  # fmt: skip
     module = MarianMTModel(config)
-    start_as_copier(module)
+    if size.copies:
+        start_as_copier(module)
     module.generation_config = GenerationConfig(pad_token_id=pad, eos_token_id=end, decoder_start_token_id=pad)
     return module
 
@@ -87,9 +105,12 @@ def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
 def initial_module(size: Size, tokenizer: Any, start: Path | None) -> Any:
     """What training begins with: the model in `start` under the size's dropout, else a new one."""
     if start is None:
-        return new_module(size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
-    from transformers import AutoModelForSeq2SeqLM
+        make = new_module if size.encoder_layers else new_causal_module
+        return make(size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
+    if not size.encoder_layers:  # Llama has no dropout
+        return AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     # layers take their dropout when they are made: setting it in the configuration afterwards would change nothing
     return AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, dropout=size.dropout)
 
@@ -107,7 +128,7 @@ def _train(
         module = initial_module(size, tokenizer, start)
     module.to(device)
     precision = fast_precision(device)
-    first = module.config.decoder_start_token_id
+    first = module.config.decoder_start_token_id if module.config.is_encoder_decoder else None
     try:
         numbers = length_batches(training.lengths, size.batch_ids, size.longest, seed)
         numbers(0)
@@ -115,7 +136,7 @@ def _train(
         raise RequestError(f"no training pair fits the model: {error}; give other text or a larger size") from error
 
     def batches(step: int) -> Batch:
-        return _tensors([training[int(n)] for n in numbers(step)], pad, first, device)
+        return batch_of([training[int(n)] for n in numbers(step)], pad, first, device, size.edit_weight)
 
     def loss(model: Any, batch: Batch) -> torch.Tensor:
         return mean_loss(model, batch, pad, size.smoothing)
@@ -124,7 +145,7 @@ def _train(
 
     @torch.no_grad()
     def evaluate(model: Any) -> float:
-        parts = (_tensors(checked[n : n + 32], pad, first, device) for n in range(0, len(checked), 32))
+        parts = (batch_of(checked[n : n + 32], pad, first, device) for n in range(0, len(checked), 32))
         with torch.autocast(torch.device(device).type, precision, enabled=precision is not None):
             losses = [float(mean_loss(model, batch, pad, 0.0)) for batch in parts]
         return float(np.mean(losses)) if losses else float("nan")
@@ -133,7 +154,7 @@ def _train(
     plan = Plan(
         steps=size.steps, schedule=warmup_cosine(size.steps, size.warmup, floor=0.05), autocast=precision, seed=seed,
         tokens_per_step=size.batch_ids, evaluate_every=max(1, size.steps // 20),
-        stage=f"training a {size.encoder_layers}+{size.decoder_layers} encoder-decoder",
+        stage=f"training a {size.shape} model",
     )  # fmt: skip
     optimizer = torch.optim.AdamW(decayed(module, 0.01), lr=size.learning_rate, betas=(0.9, 0.98), fused=True)
     history = train(
@@ -143,7 +164,7 @@ def _train(
     module.save_pretrained(folder)
     made = {
         "size": asdict(size),
-        "initial_weights": COPIER if start is None else f"the model {start.name}",
+        "initial_weights": _initial(size, start),
         "pairs": len(training),
         "parameters": sum(p.numel() for p in module.parameters()),
         "evaluations": history.evaluations,
@@ -153,18 +174,48 @@ def _train(
     checkpoint.unlink(missing_ok=True)
 
 
+def _initial(size: Size, start: Path | None) -> str:
+    return f"the model {start.name}" if start is not None else COPIER if size.encoder_layers and size.copies else RANDOM
+
+
 def mean_loss(module: Any, batch: Batch, pad: int, smoothing: float) -> torch.Tensor:
-    """Cross-entropy (nats a target id) of a batch: sources [n, s], decoder inputs [n, t], targets [n, t]."""
-    sources, inputs, targets = batch
-    logits = module(
-        input_ids=sources, attention_mask=(sources != pad).long(), decoder_input_ids=inputs, use_cache=False
-    ).logits
-    real = targets != pad
-    return F.cross_entropy(logits[real].float(), targets[real], label_smoothing=smoothing)
+    """Weighted mean of the cross-entropy (nats) of a batch's targets."""
+    if batch.sources is None:
+        logits = module(input_ids=batch.inputs, use_cache=False).logits
+    else:
+        logits = module(
+            input_ids=batch.sources, attention_mask=(batch.sources != pad).long(), decoder_input_ids=batch.inputs,
+            use_cache=False,
+        ).logits  # fmt: skip
+    real = batch.weights > 0
+    losses = F.cross_entropy(
+        logits[real].float(), batch.targets[real], label_smoothing=smoothing, reduction="none"
+    )  # fmt: skip
+    weights = batch.weights[real]
+    return (losses * weights).sum() / weights.sum()
 
 
-def _tensors(pairs: Sequence[Pair], pad: int, first: int, device: str) -> Batch:
-    """Sources, decoder inputs (targets moved on by one, opened by `first`) and targets, padded."""
-    sources, targets = (torch.from_numpy(padded(side, pad)) for side in zip(*pairs, strict=True))
-    inputs = torch.cat([torch.full_like(targets[:, :1], first), targets[:, :-1]], dim=1)
-    return sources.to(device), inputs.to(device), targets.to(device)
+def batch_of(pairs: Sequence[Pair], pad: int, first: int | None, device: str, edit_weight: float = 1.0) -> Batch:
+    """Pairs of ids as a batch; decoder inputs are opened by `first`, and None stands for a causal model. edit_weight:
+    what edited targets count."""
+    if first is None:
+        whole = torch.from_numpy(padded([[*source, *target] for source, target in pairs], pad))
+        sources, inputs, targets = None, whole[:, :-1].to(device), whole[:, 1:]
+        begins = [len(source) - 1 for source, _ in pairs]
+    else:
+        reading, targets = (torch.from_numpy(padded(side, pad)) for side in zip(*pairs, strict=True))
+        inputs = torch.cat([torch.full_like(targets[:, :1], first), targets[:, :-1]], dim=1).to(device)
+        sources, begins = reading.to(device), [0] * len(pairs)
+    weights = torch.zeros(targets.shape)
+    for row, begin, (source, target) in zip(weights, begins, pairs, strict=True):
+        row[begin : begin + len(target)] = 1.0
+        if edit_weight != 1.0:
+            row[[begin + place for place in edited(source, target)]] = edit_weight
+    return Batch(sources, inputs, targets.to(device), weights.to(device))
+
+
+def edited(source: Sequence[int], target: Sequence[int]) -> list[int]:
+    """Places of the target where going on with the source would be wrong: ids inserted or replaced, and the first one
+    behind ids of the source that were left out."""
+    places = [place for start, end in edits(source, target) for place in range(start, max(end, start + 1))]
+    return [place for place in places if place < len(target)]

@@ -136,6 +136,10 @@ def test_models_are_named_by_the_sizes_that_they_have(name):
         if found := re.match(r"(\d+)\+(\d+) Transformer of width (\d+)", shown):
             size = SIZES["pairs"][value]
             has = (size.encoder_layers, size.decoder_layers, size.width)
+        elif found := re.match(r"(\d+)x(\d+) causal Transformer", shown):
+            size = SIZES["pairs"][value]
+            assert not size.encoder_layers
+            has = (size.decoder_layers, size.width)
         elif found := re.match(r"(\d+)x(\d+) (LSTM|transformer)", shown):
             kind = found[3].lower() if RECIPES[name].task.name != "nmt-beam" else "translation"
             size = SIZES[kind][value]

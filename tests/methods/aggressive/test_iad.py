@@ -18,7 +18,7 @@ from methods.aggressive.iad import Iad, InputGuided
 from methods.aggressive.suffix import SuffixMatch
 from methods.decoding.greedy import Greedy
 
-KINDS = ["marian", "bart", "t5", "gpt2"]
+KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 
 
 def check(model, sources, limit, **parameters):
@@ -298,7 +298,7 @@ def test_bad_requests_are_refused(tiny, kind):
 
 
 @pytest.mark.parametrize("wanted", [200, pytest.param(2_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["marian", "bart", "t5", "gpt2", "copier"])
+@pytest.mark.parametrize("kind", ["marian", "bart", "t5", "umt5", "gpt2", "copier"])
 def test_iad_is_greedy_on_random_pairs(tiny, kind, wanted):
     """Pairs of a model and a source, in batches of 1 to 8."""
     pairs = seed = 0
@@ -306,7 +306,7 @@ def test_iad_is_greedy_on_random_pairs(tiny, kind, wanted):
         seed += 1
         chosen = random.Random(seed)
         model = tiny.copier(seed, chosen.choice([0.3, 0.8, 1.2])) if kind == "copier" else tiny.make(kind, seed)
-        shortest = 1 if kind == "t5" else 0
+        shortest = 1 if kind == "umt5" else 0
         sources = [
             [chosen.randrange(0, 40) for _ in range(chosen.randrange(shortest, 20))] + [2] * (kind == "copier")
             for _ in range(chosen.randrange(1, 9))

@@ -10,7 +10,7 @@ from harness.errors import RequestError
 from methods.decoding.engines import engine_of
 from methods.decoding.transformer import TransformerEngine
 
-KINDS = ["marian", "bart", "t5", "gpt2"]
+KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
 ROWS = [[20, 21, 22, 39], [23, 24], [25, 26, 27, 28, 29]]
 
@@ -103,7 +103,7 @@ def test_encoder_outputs_of_another_width_are_refused(tiny):
         engine.open(engine_of(tiny.make("gpt2", 0)).encode([[5, 6]]), [4])
 
 
-@pytest.mark.parametrize("kind", ["marian", "bart"])
+@pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
 def test_the_lean_engine_gives_the_modules_logits(tiny, kind):
     model = tiny.make(kind, 5)
     engine = engine_of(model)

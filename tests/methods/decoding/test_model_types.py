@@ -65,9 +65,9 @@ def test_a_type_is_decoded_rightly_or_refused(kind):
     sources = [[chosen.randrange(3, 59) for _ in range(length)] for length in (9, 1, 5, 9)]
     if engine == "refused":
         with pytest.raises(RequestError, match=f"'{kind}'|without a key-value cache"):
-            method.engine(model)
+            method.engine_of(model)
         return
-    made = method.engine(model)
+    made = method.engine_of(model)
     assert (isinstance(made, GenericEngine), made.ragged) == (engine != "lean", rows == "of different lengths")
     wanted = [without_cache(model, source) for source in sources]
     assert decoded(method, model, sources) == wanted

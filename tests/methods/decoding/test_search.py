@@ -19,7 +19,7 @@ from methods.decoding.peers import (
 )
 from methods.decoding.session import without
 
-KINDS = ["marian", "bart", "t5", "gpt2"]
+KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 
 
 def outputs(method, model, sources, limit=12):
@@ -192,7 +192,7 @@ def test_an_empty_prompt_is_the_start_token(tiny):
 
 def test_an_encoder_that_needs_tokens_says_so(tiny):
     with pytest.raises(RequestError, match="empty source"):
-        outputs(Greedy(), tiny.make("t5", 0), [[]])
+        outputs(Greedy(), tiny.make("umt5", 0), [[]])
 
 
 METHODS = [Greedy(), Beam(), TransformersGreedy(), TransformersBeam(), TransformersPromptLookup()]
@@ -257,7 +257,7 @@ def test_a_decoder_deeper_than_its_encoder(tiny):
 
 def test_prompts_of_different_lengths_give_logits_of_their_last_tokens_only(tiny):
     model, positions, method = tiny.make("gpt2", 0), [], Greedy()
-    method.engine(model)  # its self-check passes before we look
+    method.engine_of(model)  # its self-check passes before we look
     model.module.lm_head.register_forward_pre_hook(lambda module, inputs: positions.append(inputs[0].shape[1]))
     prompts = [[5] * 30, [6] * 4, [7] * 4, [8] * 30]
     together = outputs(method, model, prompts, 6)

@@ -17,7 +17,7 @@ from tasks.bases.seq2seq import marked_blocks
 from tasks.conll_gec import ConllGec
 from tasks.data.simplification import read_corpus, simplified, training_texts
 from tasks.jfleg_gec import JflegGec
-from tasks.metrics.edit_ratio import edit_ratios
+from tasks.metrics.edits import edit_counts
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.greedy import greedy_outputs
 from tasks.models.seq2seq.editors import trained_simplifier
@@ -89,6 +89,29 @@ def test_conll_scores_corrections_by_m2(copier_folder, context):
     assert task.series(setting, answers(task, [right, *sources[1:]]))["edit_ratio"] == pytest.approx([2 / 9, 0, 0])
 
 
+def test_gold_outputs_are_the_corrected_sentences_as_the_model_would_write_them(copier_folder, context):
+    task = ConllGec(test="conll14", model=str(copier_folder))
+    setting = task.prepare(context, QUIET)
+    texts = [[task.generator.decode(ids) for ids in several] for several in setting.gold()]
+    assert texts[0] == ["The student likes the old houses near the river ."]
+    assert texts[1:] == [["She reads two books every week ."], ["My friends have built a bridge ."]]
+    assert all(ids[-1] in setting.model.eos_ids for several in setting.gold() for ids in several)
+    jfleg = JflegGec(model=str(copier_folder))
+    assert [len(several) for several in jfleg.prepare(context, QUIET).gold()] == [4, 4, 4]
+
+
+def test_an_assistant_is_opened_beside_the_model(copier_folder, context):
+    setting = ConllGec(test="conll14", model=str(copier_folder), assistant=str(copier_folder)).prepare(context, QUIET)
+    assert setting.model.assistant.vocabulary_size == setting.model.vocabulary_size
+    assert ConllGec(test="conll14", model=str(copier_folder)).prepare(context, QUIET).model.assistant is None
+
+
+def test_a_prompt_is_what_the_model_reads(copier_folder, context):
+    task = ConllGec(test="conll14", model=str(copier_folder), prompt="the {source} .")
+    setting = task.prepare(context, QUIET)
+    assert task.generator.decode(setting.evaluation[1]) == "the She reads two books every week . ."
+
+
 def test_a_corrector_of_generated_sentences_has_known_errors_to_find(copier_folder, context):
     task = ConllGec(source="generated", model=str(copier_folder), evaluation=40, timed=5, seed=3)
     setting = task.prepare(context, QUIET)
@@ -107,25 +130,23 @@ def test_a_corrector_of_generated_sentences_has_known_errors_to_find(copier_fold
     assert copied["edit_ratio"].low < copied["edit_ratio"].high
 
 
-def test_sentences_are_chosen_by_the_edit_ratio_of_the_models_outputs(copier_folder, context):
+def test_sentences_are_chosen_by_the_edits_in_the_models_outputs(copier_folder, context):
     every = ConllGec(source="generated", model=str(copier_folder), limit=40)
     everything = every.prepare(context, QUIET)
-    low = ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[0.0, 0.5]).prepare(
-        context, QUIET
-    )
-    high = ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[0.5, 9.0]).prepare(
-        context, QUIET
+    low, high = (
+        ConllGec(source="generated", model=str(copier_folder), limit=40, edits=edits).prepare(context, QUIET)
+        for edits in ([0, 3], [3, 99])
     )
     assert len(low.evaluation) + len(high.evaluation) == len(everything.evaluation)
     assert 0 < len(low.evaluation) < len(everything.evaluation)
     assert low.hashes == everything.hashes
     made = greedy_outputs(low.model, low.evaluation, 40, Cache(context.cache), QUIET)
-    ratios = edit_ratios(
+    counts = edit_counts(
         [low.model.decode(source).split() for source in low.evaluation], [low.model.decode(ids).split() for ids in made]
     )
-    assert (ratios < 0.5).all()
-    with pytest.raises(CellFailedError, match=r"no sentence .* edit ratio in \[98, 99\).*lie between"):
-        ConllGec(source="generated", model=str(copier_folder), limit=40, edit_ratio=[98, 99]).prepare(context, QUIET)
+    assert (counts < 3).all()
+    with pytest.raises(CellFailedError, match=r"no sentence .* 98 to 98 edits .*they have"):
+        ConllGec(source="generated", model=str(copier_folder), limit=40, edits=[98, 99]).prepare(context, QUIET)
 
 
 def test_the_sentences_that_may_be_timed_are_those_evaluated_in_drawn_order(copier_folder, context):
@@ -232,7 +253,7 @@ def test_a_file_without_sentences_is_refused_before_anything_is_trained(context,
         write(data / f"jfleg/test.{name}", "")
     with pytest.raises(RequestError, match="JFLEG test holds no sentence"):
         JflegGec(model="train:small").prepare(context, QUIET)
-    assert not (cache_home / "encoder-decoder").exists()
+    assert not (cache_home / "seq2seq").exists()
 
 
 def test_a_broken_m2_line_is_named(copier_folder, context, data):
@@ -256,10 +277,14 @@ def test_missing_data_models_and_senseless_parameters_are_one_line(copier_folder
         ConllGec(test="conll14", model="train:smal").prepare(context, QUIET)
     with pytest.raises(RequestError, match=r"no data set 'wikipedia-2015/.*task\.text=.*task\.source=generated"):
         ConllGec(test="conll14", model="train:small").prepare(context, QUIET)
-    with pytest.raises(RequestError, match="edit_ratio"):
-        ConllGec(edit_ratio=[0.3, 0.1])
-    with pytest.raises(RequestError, match="edit_ratio"):
-        ConllGec(edit_ratio=[float("nan"), 1.0])
+    with pytest.raises(RequestError, match="trained on conll13, which it would be tested on"):
+        ConllGec(test="conll13", model="train:small", corrections=["conll13"])
+    with pytest.raises(RequestError, match=r"holds no \{source\}"):
+        ConllGec(prompt="Correct this:")
+    with pytest.raises(RequestError, match="edits"):
+        ConllGec(edits=[3, 1])
+    with pytest.raises(RequestError, match="edits"):
+        ConllGec(edits=[3])
     for wrong in ({"timed": 0}, {"evaluation": 0}, {"seed": -1}, {"shown": -1}, {"source": "generate"}):
         [name] = wrong
         with pytest.raises(RequestError, match=f"parameter '{name}'"):

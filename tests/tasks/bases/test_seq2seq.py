@@ -33,6 +33,9 @@ class Titles(Seq2SeqTask):
             return super().encoded(items)
         return [ids[: self.generator.window] for ids in self.generator.encode(items.sources)]
 
+    def gold_texts(self, items):
+        return [[gold] for gold in items.gold]
+
     def score(self, items, outputs):
         return {"right": Measure(sum(text == title for text, title in zip(outputs, items.gold, strict=True)))}
 

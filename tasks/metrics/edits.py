@@ -1,7 +1,8 @@
-"""How much an output differs from its source: edit distance in tokens over the source's length.
+"""How much an output differs from its source.
 
-The aggressive-decoding paper, Figure 5: "the normalized (by the input length) edit distance between the input and
-output". 0 is a copy; above 1 the output is longer than the source and shares little with it.
+Edits: the places where the two differ. Edit ratio: edit distance in tokens over the source's length (Ge et al., 2022,
+Figure 5: "the normalized (by the input length) edit distance between the input and output"). 0 is a copy; above 1 the
+output is longer than the source and shares little with it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
+
+from harness.sequences import edits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +32,11 @@ def edit_ratios(sources: Sequence[Sequence[Hashable]], outputs: Sequence[Sequenc
     """float64 [n]: edit distance of each output to its source over the source's length (an empty source counts 1)."""
     pairs = zip(sources, outputs, strict=True)
     return np.array([edit_distance(source, output) / max(len(source), 1) for source, output in pairs], np.float64)
+
+
+def edit_counts(sources: Sequence[Sequence[Hashable]], outputs: Sequence[Sequence[Hashable]]) -> NDArray[np.int64]:
+    """int64 [n]: the places where each output departs from its source; neighbouring changes are one."""
+    return np.array([len(edits(source, output)) for source, output in zip(sources, outputs, strict=True)], np.int64)
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.edit_ratio import edit_distance, edit_ratios
+from tasks.metrics.edits import edit_counts, edit_distance, edit_ratios
 
 TOKENS = st.lists(st.sampled_from("abc"), max_size=6)
 
@@ -28,3 +28,14 @@ def test_the_distance_is_levenshteins(left, right):
         return min(naive(i - 1, j) + 1, naive(i, j - 1) + 1, naive(i - 1, j - 1) + (left[i - 1] != right[j - 1]))
 
     assert edit_distance(left, right) == naive(len(left), len(right)) == edit_distance(right, left)
+
+
+def test_edits_are_the_places_where_an_output_departs_from_its_source():
+    source = ["She", "go", "to", "the", "big", "school", "every", "days", "."]
+    outputs = [
+        "She go to the big school every days .",
+        "She goes to school every day .",  # replaced, left out, replaced
+        "Yesterday , she went to the big school every days .",  # neighbouring changes are one
+        "",
+    ]
+    assert edit_counts([source] * 4, [text.split() for text in outputs]).tolist() == [0, 3, 1, 1]

@@ -1,0 +1,83 @@
+"""IAD where the model writes the gold outputs, whatever it is: what edits cost, apart from how good the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.contracts import Artifacts
+from harness.contracts.answers import common_prefix
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import DecodingSetting, Measure
+from harness.errors import CellFailedError, RequestError
+from harness.measure import statistics
+from harness.plan.registry import analysis
+from harness.progress import Progress
+from harness.sequences import edits
+from methods.aggressive.iad import IadOptions
+from methods.decoding.drafting.drafter import Drafter
+
+
+@analysis("iad-forced", summary="iterations of IAD over gold outputs forced on the model")
+@dataclass(kw_only=True)
+class IadForced(IadOptions):
+    """What is drafted is compared with the gold output instead of the model's choice; no model runs, and the iterations
+    are exact.
+
+    edits: [low, high), only gold outputs that differ from their sources in so many places (in tokens of the model).
+    The others: see `IadOptions`.
+    """
+
+    measures = (
+        Metric("accepted_tokens", better="higher"),
+        Metric("edits", "edits a sentence"),
+        Metric("outputs", "gold outputs"),
+    )
+
+    edits: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.edits is not None and not (len(self.edits) == 2 and self.edits[0] < self.edits[1]):
+            raise RequestError(f"edits = {self.edits}: give a lower bound and a larger upper bound, such as [1, 3]")
+
+    def __call__(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`accepted_tokens` (mean acceptance length, pooled), `edits`, and the number of gold `outputs`.
+
+        Raises `RequestError` where the task has no gold outputs, and `CellFailedError` where none has so many edits.
+        """
+        if setting.gold is None:
+            raise RequestError("iad-forced needs gold outputs, which this task's setting does not hold")
+        framed, ends = setting.model.kind == "encoder-decoder", set(setting.model.eos_ids)
+        pairs = [(source, gold) for source, several in zip(setting.evaluation, setting.gold(), strict=True)
+                 for gold in several]  # fmt: skip
+        counts = [len(edits(source, gold)) for source, gold in pairs]
+        low, high = self.edits or (0, max(counts, default=0) + 1)
+        chosen = [number for number, count in enumerate(counts) if low <= count < high]
+        if not chosen:
+            raise CellFailedError(f"no gold output has {low} to {high - 1} edits; give other bounds")
+        tokens, iterations = np.empty(len(chosen)), np.empty(len(chosen))
+        for row, number in enumerate(progress.track(chosen, "forcing gold outputs", unit="outputs")):
+            source, gold = pairs[number]
+            tokens[row] = len(gold)
+            iterations[row] = sum(1 for _ in blocks(self.drafting([source], ends, framed), gold, setting.limit))
+        interval = statistics.block_bootstrap([tokens, iterations], lambda t, i: t / i, block=1)
+        return {
+            "accepted_tokens": Measure.of(tokens.sum() / iterations.sum(), interval),
+            "edits": Measure.of(np.mean([counts[n] for n in chosen]), None),
+            "outputs": Measure.of(len(chosen), None),
+        }
+
+
+def blocks(drafter: Drafter, output: Sequence[int], limit: int) -> Iterator[Sequence[int]]:
+    """What each iteration accepts when the model writes this output (number 0 of the drafter's), of which no more than
+    `limit` tokens count."""
+    output, written = output[:limit], 0
+    while written < len(output):
+        [draft] = drafter.draft([0], [limit - written - 1])
+        agreed = common_prefix(draft, output[written:])
+        block = output[written : written + agreed + 1]
+        yield block
+        drafter.accept(0, block, len(draft))
+        written += len(block)

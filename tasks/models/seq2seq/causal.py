@@ -1,0 +1,27 @@
+"""Causal Transformers that edit: they read a source and its end token, and go on with the output.
+
+Llama's architecture (pre-norm, rotary positions), because every engine and peer knows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tasks.models.seq2seq.sizes import Size
+
+
+def new_causal_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
+    """A Llama module over random weights; source and output share its positions."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=size.width, intermediate_size=size.feed_forward,
+        num_hidden_layers=size.decoder_layers, num_attention_heads=size.heads, num_key_value_heads=size.heads,
+        max_position_embeddings=2 * size.positions, tie_word_embeddings=True,
+        initializer_range=0.6 / size.width**0.5,  # as for our language models: narrow ones learn faster from it
+        pad_token_id=pad, bos_token_id=end, eos_token_id=end,
+    )  # fmt: skip
+    module = LlamaForCausalLM(config)
+    module.generation_config = GenerationConfig(pad_token_id=pad, bos_token_id=end, eos_token_id=end)
+    return module

@@ -1,0 +1,60 @@
+"""IAD's iterations over outputs that are forced on the model."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from harness.errors import CellFailedError, RequestError
+from harness.measure.phases import NoPhases
+from harness.progress import Progress
+from methods.aggressive.forced import IadForced, blocks
+from methods.aggressive.iad import Iad, IadOptions
+
+QUIET = Progress(quiet=True)
+END = 2
+
+
+def setting(sources, gold):
+    model = SimpleNamespace(kind="encoder-decoder", eos_ids=(END,))
+    return SimpleNamespace(model=model, evaluation=sources, limit=64, gold=lambda: gold)
+
+
+@pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_forcing_what_a_model_writes_gives_its_own_iterations(tiny, kind, adaptive):
+    chosen, model = random.Random(kind), tiny.make(kind, 5)
+    method = Iad(adaptive=adaptive)
+    for _ in range(5):
+        source = [chosen.randrange(3, 39) for _ in range(chosen.randrange(1, 12))]
+        [first] = method.decode(model, [source], 12, NoPhases())
+        source = [*source, *first.ids]  # so that drafts are accepted
+        [decoded] = method.decode(model, [source], 12, NoPhases())
+        drafter = IadOptions(adaptive=adaptive).drafting([source], set(model.eos_ids), model.kind == "encoder-decoder")
+        assert [len(block) for block in blocks(drafter, decoded.ids, 12)] == decoded.trace.accepted
+
+
+def test_a_copy_takes_one_iteration_and_an_edit_a_few_more():
+    source = [*range(10, 30), END]
+    edited = [*range(10, 15), 99, *range(16, 30), END]
+    found = IadForced()(setting([source], [[source, edited]]), None, QUIET)
+    # the copy: one block of 21. The edit: 10 to 14 and 99; 16, which no suffix leads to; the rest
+    assert found["accepted_tokens"].value == pytest.approx((21 + 21) / (1 + 3))
+    assert found["edits"].value == 0.5
+    assert found["outputs"].value == 2
+    alone = IadForced(edits=[1, 2])(setting([source], [[source, edited]]), None, QUIET)
+    assert alone["accepted_tokens"].value == pytest.approx(21 / 3)
+
+
+def test_what_cannot_be_forced_is_refused():
+    source = [10, 11, END]
+    with pytest.raises(CellFailedError, match="no gold output has 5 to 8 edits"):
+        IadForced(edits=[5, 9])(setting([source], [[source]]), None, QUIET)
+    with pytest.raises(RequestError, match="lower bound"):
+        IadForced(edits=[3, 3])
+    without = setting([source], [])
+    without.gold = None
+    with pytest.raises(RequestError, match="needs gold outputs"):
+        IadForced()(without, None, QUIET)
