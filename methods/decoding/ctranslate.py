@@ -22,28 +22,22 @@ from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
 from methods.decoding.engines import checked_limits
 
-PAD = "<pad>"  # the name by which CTranslate2's converter of Marian models knows the token that it leaves out
-
 
 class Names:
-    """Stands in for a tokenizer: the name of a token is its id, and that of padding is `<pad>`."""
+    """Stands in for a tokenizer: the name of a token is its id."""
 
     def __init__(self, model: GenerationModel) -> None:
         config = model.module.config
-        self.pad_id: int | None = config.pad_token_id
         self.size = model.vocabulary_size
-        self.eos_token = self.convert_ids_to_tokens(model.eos_ids[0])
-        self.bos_token = self.convert_ids_to_tokens(_first(config.bos_token_id, model.eos_ids[0]))
-        self.unk_token = self.convert_ids_to_tokens(_first(getattr(config, "unk_token_id", None), model.eos_ids[0]))
+        self.eos_token = str(model.eos_ids[0])
+        self.bos_token = str(_first(config.bos_token_id, model.eos_ids[0]))
+        self.unk_token = str(_first(getattr(config, "unk_token_id", None), model.eos_ids[0]))
 
     def convert_ids_to_tokens(self, number: int) -> str:
-        return PAD if number == self.pad_id else str(number)
-
-    def number(self, name: str) -> int:
-        return int(name) if name != PAD else int(self.pad_id or 0)
+        return str(number)
 
     def get_vocab(self) -> dict[str, int]:
-        return {self.convert_ids_to_tokens(number): number for number in range(self.size)}
+        return {str(number): number for number in range(self.size)}
 
 
 @method(
@@ -82,7 +76,6 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         import torch
 
         ctranslate2 = _library()
-        self._names = Names(subject)
         self._translator = ctranslate2.Translator(
             str(artifacts.path("ctranslate2")),
             device="cuda" if subject.device.startswith("cuda") else "cpu",
@@ -100,7 +93,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
                 "which CTranslate2 applies otherwise: leave this peer out, or take the settings out of the model's "
                 "generation_config.json"
             )
-        names, outputs = self._names, [Decoded([]) for _ in sources]
+        outputs = [Decoded([]) for _ in sources]
         groups: dict[int, list[int]] = {}
         for number, most in enumerate(limits):
             if most:
@@ -108,20 +101,16 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         settings: dict[str, Any] = {
             "beam_size": self.beam, "length_penalty": self.length_penalty, "max_input_length": 0,
             "min_decoding_length": 0, "return_end_token": True,
-            "suppress_sequences": self._suppressed(constraints) or None,
-            "end_token": [names.convert_ids_to_tokens(end) for end in model.eos_ids],
+            "suppress_sequences": [[str(token)] for token in constraints.suppressed] or None,
+            "end_token": [str(end) for end in model.eos_ids],
         }  # fmt: skip
         with phases("generate"):
             for most, group in groups.items():
-                given = [[names.convert_ids_to_tokens(token) for token in sources[number]] for number in group]
+                given = [[str(token) for token in sources[number]] for number in group]
                 results = self._translator.translate_batch(given, max_decoding_length=most, **settings)
                 for number, result in zip(group, results, strict=True):
-                    outputs[number] = Decoded([names.number(name) for name in result.hypotheses[0]], Trace())
+                    outputs[number] = Decoded([int(name) for name in result.hypotheses[0]], Trace())
         return outputs
-
-    def _suppressed(self, constraints: Constraints) -> list[list[str]]:
-        """One-token sequences that may not come; a padding token that the conversion left out cannot."""
-        return [[str(token)] for token in constraints.suppressed if token != self._names.pad_id]
 
 
 def convert(model: GenerationModel, folder: Path, compute: str) -> None:
@@ -133,7 +122,10 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
     module = model.module
     if model.kind != "encoder-decoder":
         raise RequestError(f"CTranslate2 is a peer for encoder-decoder models, and {model.name} is causal")
-    loader = LOADERS.get(type(module.config).__name__)
+    kind = type(module.config).__name__
+    # the loader of Marian models takes the start token for a padding token that comes last and reads as zeros, which is
+    # so in OPUS's models and not in all; that of BART takes tokens as they are
+    loader = LOADERS.get("BartConfig" if kind == "MarianConfig" else kind)
     if loader is None:
         raise RequestError(f"CTranslate2 converts no model of type {module.config.model_type!r}")
     own = module.config
@@ -143,7 +135,7 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
             f"CTranslate2 takes encoder and decoder with as many heads only, and {model.name} has others"
         )
     module.config = deepcopy(own)  # the converter writes into it
-    for name, value in (("normalize_before", False), ("normalize_embedding", True)):
+    for name, value in (("normalize_before", False), ("normalize_embedding", kind != "MarianConfig")):
         if not hasattr(module.config, name):
             setattr(module.config, name, value)
     try:

@@ -205,8 +205,8 @@ def _add(weights, layer, sub_layer, x, y):  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def largest(values, count):  # type: ignore[no-untyped-def]
-    """The `count` largest of float32 values [n], best first, their places int64 [count], and whether two of them, or the
-    last and one left out, are equal. Needs count <= n."""
+    """The `count` largest of float32 values [n], best first, and their places int64 [count]. Also whether two of them,
+    or the last and one left out, are equal. Needs count <= n."""
     best, places = np.empty(count, np.float32), np.empty(count, np.int64)
     held, tied = 0, False
     for place in range(len(values)):
