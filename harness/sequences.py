@@ -28,6 +28,16 @@ class ReadSequence(Sequence[T]):
 
 def edits(source: Sequence[Hashable], output: Sequence[Hashable]) -> list[tuple[int, int]]:
     """The places where an output departs from its source, in order: [start, end) in the output, empty where items of
-    the source were left out. Neighbouring changes are one edit."""
+    the source were left out. Neighbouring changes are one edit. Where several places are possible, as for one of two
+    equal items left out, it is the last, up to which the output goes on as the source does."""
+    found = []
     blocks = SequenceMatcher(None, source, output, autojunk=False).get_opcodes()
-    return [(start, end) for kind, _, _, start, end in blocks if kind != "equal"]
+    for number, (kind, first, last, start, end) in enumerate(blocks):
+        if kind == "equal":
+            continue
+        moved, room = 0, blocks[number + 1][2] - blocks[number + 1][1] if number + 1 < len(blocks) else 0
+        span, begin, stop = (source, first, last) if kind == "delete" else (output, start, end)
+        while kind != "replace" and moved < room and span[begin + moved] == span[stop + moved]:
+            moved += 1
+        found.append((start + moved, end + moved))
+    return found

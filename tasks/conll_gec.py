@@ -36,7 +36,8 @@ class ConllGec(EditingTask):
 
     @property
     def test_set(self) -> str:
-        return self.test
+        names = {Path(file).name: name for name, file in CONLL.items()}
+        return names.get(Path(self.test).name, self.test)
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":

@@ -50,18 +50,24 @@ class IadForced(IadOptions):
         if setting.gold is None:
             raise RequestError("iad-forced needs gold outputs, which this task's setting does not hold")
         framed, ends = setting.model.kind == "encoder-decoder", set(setting.model.eos_ids)
-        pairs = [(source, gold) for source, several in zip(setting.evaluation, setting.gold(), strict=True)
-                 for gold in several]  # fmt: skip
+        every = list(zip(setting.evaluation, setting.gold(), strict=True))
+        pairs = [(source, gold) for source, several in every for gold in several]
+        sentences = [number for number, (_, several) in enumerate(every) for _ in several]
         counts = [len(edits(source, gold)) for source, gold in pairs]
         low, high = self.edits or (0, max(counts, default=0) + 1)
         chosen = [number for number, count in enumerate(counts) if low <= count < high]
         if not chosen:
             raise CellFailedError(f"no gold output has {low} to {high - 1} edits; give other bounds")
-        tokens, iterations = np.empty(len(chosen)), np.empty(len(chosen))
-        for row, number in enumerate(progress.track(chosen, "forcing gold outputs", unit="outputs")):
+        # by sentence, for the gold outputs of one are alike
+        tokens, iterations = np.zeros(len(setting.evaluation)), np.zeros(len(setting.evaluation))
+        for number in progress.track(chosen, "forcing gold outputs", unit="outputs"):
             source, gold = pairs[number]
-            tokens[row] = len(gold)
-            iterations[row] = sum(1 for _ in blocks(self.drafting([source], ends, framed), gold, setting.limit))
+            for block in blocks(self.drafting([source], ends, framed), gold, setting.limit):
+                tokens[sentences[number]] += len(block)
+                iterations[sentences[number]] += 1
+        tokens, iterations = tokens[iterations > 0], iterations[iterations > 0]
+        if not len(iterations):
+            raise CellFailedError("the gold outputs hold no token; give others, or a higher limit")
         interval = statistics.block_bootstrap([tokens, iterations], lambda t, i: t / i, block=1)
         return {
             "accepted_tokens": Measure.of(tokens.sum() / iterations.sum(), interval),

@@ -7,34 +7,19 @@ than that. Here one call does the whole step, on weights that lie side by side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from methods.decoding.kernels import GELU, RELU, SILU
+from methods.decoding.kernels import GELU, RELU, SILU, Weights
 from methods.decoding.layers import Norm
 
 if TYPE_CHECKING:
     from methods.decoding.layers import DecoderLayer
 
 ACTIVATIONS = {"ReLU": RELU, "GELUActivation": GELU, "SiLUActivation": SILU, "SiLU": SILU}
-
-
-class Weights(NamedTuple):
-    """All weights of a decoder's layers. matrices, scales, vectors: everything of a kind, flat. at: int64 [layers, 6,
-    4], where each matrix of a layer begins, its scale and bias begin, and how many rows it has; norms: int64 [layers,
-    3, 2], where weight and bias of each norm begin. pre: whether norms come first. eps: float32 [layers, 3]."""
-
-    matrices: NDArray[Any]
-    scales: NDArray[np.float32]
-    vectors: NDArray[np.float32]
-    at: NDArray[np.int64]
-    norms: NDArray[np.int64]
-    eps: NDArray[np.float32]
-    pre: bool
-    activation: int
 
 
 def gathered(layers: Sequence[DecoderLayer]) -> Weights | None:

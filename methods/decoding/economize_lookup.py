@@ -38,11 +38,13 @@ class EconomizeLookup(SequenceDecoding):
     ) -> list[Decoded]:
         import torch
 
+        if model.kind != "causal":
+            raise RequestError(f"economize decodes causal models, and {model.name} is an encoder-decoder")
         limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
-        if constraints.by_position or constraints.suppressed:
+        if asked := [name for name, value in constraints.settings().items() if value is not None]:
             raise RequestError(
-                f"economize does not know what the generation configuration of {model.name} asks for "
-                f"({', '.join(constraints.facts().values()) or 'suppressed tokens'}): leave this peer out"
+                f"the generation configuration of {model.name} asks for {', '.join(asked)}, which economize does not "
+                "know: leave this peer out"
             )
         outputs = [Decoded([]) for _ in sources]
         numbers = [number for number, most in enumerate(limits) if most]
@@ -59,8 +61,6 @@ class EconomizeLookup(SequenceDecoding):
     def _applied(self, model: GenerationModel) -> Any:
         """The model with economize's loop around it, made on first use."""
         if self._ready is None or self._ready[0] is not model:
-            if model.kind != "causal":
-                raise RequestError(f"economize decodes causal models, and {model.name} is an encoder-decoder")
             try:
                 import economize
                 from economize.techniques.lookup import LookupConfig

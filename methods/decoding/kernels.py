@@ -4,8 +4,9 @@ Profile (one thread, weights 2048 x 512 in float32 that are in no cache, GB/s of
 `torch.addmm`, 15 by oneDNN with packed weights; two rows 20, 6, 11; five rows 18, 7, 17; eight rows 10, 6, 11. A row
 of the matrix is read once, from start to end, for all rows of the input.
 
-All that calls each other is in this file: numba looks at no other for changes when it takes compiled code from its
-cache. `ready` has to be called once in a process: code from the cache does not start the threads that it uses.
+All that calls each other is in this file, and the type that it reads: numba looks at no other for changes when it takes
+compiled code from its cache. `ready` has to be called once in a process: code from the cache does not start the threads
+that it uses.
 
 Of fast-math they take what lets sums vectorise and not the promise that there are no NaNs.
 """
@@ -13,13 +14,31 @@ Of fast-math they take what lets sums vectorise and not the promise that there a
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import get_num_threads, njit, prange
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 FAST: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 RELU, GELU, SILU = range(3)  # activations that the compiled step knows
+
+
+class Weights(NamedTuple):
+    """All weights of a decoder's layers. matrices, scales, vectors: everything of a kind, flat. at: int64 [layers, 6,
+    4], where each matrix of a layer begins, its scale and bias begin, and how many rows it has; norms: int64 [layers,
+    3, 2], where weight and bias of each norm begin. pre: whether norms come first. eps: float32 [layers, 3]."""
+
+    matrices: NDArray[Any]
+    scales: NDArray[np.float32]
+    vectors: NDArray[np.float32]
+    at: NDArray[np.int64]
+    norms: NDArray[np.int64]
+    eps: NDArray[np.float32]
+    pre: bool
+    activation: int
 
 
 def ready() -> None:

@@ -17,9 +17,9 @@ import torch.nn.functional as functional
 
 from harness.errors import RequestError
 from methods.decoding import relative
-from methods.decoding.compiled import Weights, gathered
+from methods.decoding.compiled import gathered
 from methods.decoding.dense import FEW, Dense
-from methods.decoding.kernels import ready, step
+from methods.decoding.kernels import Weights, ready, step
 from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional, norm_of
 from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Encoded, Engine, Session

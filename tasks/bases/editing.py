@@ -64,10 +64,10 @@ class EditingTask(Seq2SeqTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        trained = self.source == "folder" and size_to_train(self.model, SIZES) is not None
+        trained = [name for name in (self.model, self.assistant) if name and self._learned_from(name)]
         if trained and self.test_set in self.corrections:
             raise RequestError(
-                f"{self.model} is trained on {self.test_set}, which it would be tested on: leave it out by "
+                f"{trained[0]} is trained on {self.test_set}, which it would be tested on: leave it out by "
                 "--set task.corrections=[...], or test on another set"
             )
         if self.edits is not None and not (len(self.edits) == 2 and self.edits[0] < self.edits[1]):
@@ -89,7 +89,7 @@ class EditingTask(Seq2SeqTask):
         clean: CleanText = GrammarText()
         learners: list[tuple[Tokens, Tokens]] = []
         if self.source == "folder":
-            learners = learner_pairs(self.corrections, context.data)
+            learners = learner_pairs(self.corrections if size.last_steps else [], context.data)
             try:
                 clean = ArticleText(open_source("folder", self.text, context.data, cache))
             except RequestError as error:
@@ -102,6 +102,11 @@ class EditingTask(Seq2SeqTask):
             size, clean, cache, learners=learners, device=context.device, seed=self.seed, progress=progress
         )
 
+    def _learned_from(self, model: str) -> list[str]:
+        """The sets of real corrections that a model is trained on here."""
+        size = size_to_train(model, SIZES)
+        return self.corrections if self.source == "folder" and size is not None and size.last_steps else []
+
     @property
     def test_set(self) -> str:
         """The name by which `corrections` would call what is tested on; empty where they have none."""
@@ -112,7 +117,7 @@ class EditingTask(Seq2SeqTask):
         if size_to_train(self.model, SIZES) is None:
             return {}
         clean = self.text if self.source == "folder" else "generated sentences"
-        real = self.corrections if self.source == "folder" else []
+        real = self._learned_from(self.model)
         return {"trained_on": ", then ".join([f"{clean} with synthetic errors", *filter(None, [" and ".join(real)])])}
 
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:

@@ -58,10 +58,13 @@ def _jfleg(roots: Sequence[Path]) -> Iterator[tuple[Tokens, Tokens]]:
 
 
 def applied(source: Sequence[str], edits: Sequence[Gold]) -> Tokens:
-    """The source with the first correction of every edit. Of edits that overlap the last one counts."""
-    tokens, begin = list(source), len(source)
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end), reverse=True):
-        if edit.end <= begin:
-            tokens[edit.start : edit.end] = edit.corrections[0]
-            begin = edit.start
+    """The source with the first correction of every edit. Of edits that overlap the one that begins first counts, of
+    those that begin together the longest, of equal ones the first; insertions at one place keep their order."""
+    kept: list[Gold] = []
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.start < edit.end, -edit.end)):
+        if not kept or edit.start >= kept[-1].end:
+            kept.append(edit)
+    tokens = list(source)
+    for edit in reversed(kept):
+        tokens[edit.start : edit.end] = edit.corrections[0]
     return tokens

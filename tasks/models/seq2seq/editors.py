@@ -45,11 +45,16 @@ def trained_corrector(
     def lines() -> Iterator[str]:
         return (" ".join(tokens) for tokens in clean.sentences("train", progress))
 
-    tokenizer = trained_subwords(lines, content, size.vocabulary, cache)
+    # misspellings make errors, not the clean text that subwords are learned from
+    text = {name: value for name, value in content.items() if name != "misspellings"}
+    tokenizer = trained_subwords(lines, text, size.vocabulary, cache)
     content |= {"vocabulary": size.vocabulary, "seed": seed}
     training = correction_pairs(clean, "train", tokenizer, content, cache, progress, size.versions)
     held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
-    corrector = trained_seq2seq(size, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress)
+    first = replace(size, last_steps=0)  # which the first steps do not depend on
+    corrector = trained_seq2seq(
+        first, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
+    )
     if not (learners and size.last_steps):
         return corrector
     key = {"texts": digest(list(learners)), "tokenizer": tokenizer_hash(corrector)}
@@ -57,7 +62,7 @@ def trained_corrector(
         "learner-pairs", key, lambda: [(" ".join(a), " ".join(b)) for a, b in learners], corrector, cache, progress
     )
     return trained_seq2seq(
-        _shorter(size, size.last_steps), last, held_out, corrector, cache,
+        _shorter(first, size.last_steps), last, held_out, corrector, cache,
         start=corrector, device=device, seed=seed, progress=progress,
     )  # fmt: skip
 

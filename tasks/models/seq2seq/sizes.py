@@ -53,8 +53,8 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3,
     ),
     "small": Size(
-        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=4500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=2048,
+        steps=3600, warmup=300, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
     ),
     # Encoders run once a sentence and in parallel, decoders once a token: deep and shallow is fast.
     "mini-deep": Size(

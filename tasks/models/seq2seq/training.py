@@ -109,9 +109,9 @@ def initial_module(size: Size, tokenizer: Any, start: Path | None) -> Any:
         return make(size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    if not size.encoder_layers:  # Llama has no dropout
-        return AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     # layers take their dropout when they are made: setting it in the configuration afterwards would change nothing
+    if not size.encoder_layers:  # Llama has dropout in attention alone
+        return AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, attention_dropout=size.dropout)
     return AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, dropout=size.dropout)
 
 
@@ -170,6 +170,8 @@ def _train(
         "evaluations": history.evaluations,
         **record(history, device, precision),
     }
+    if start is not None and (start / "training.json").exists():
+        made["start"] = json.loads((start / "training.json").read_text())
     (folder / "training.json").write_text(json.dumps(made, indent=1))
     checkpoint.unlink(missing_ok=True)
 

@@ -48,8 +48,17 @@ def test_a_copy_takes_one_iteration_and_an_edit_a_few_more():
     assert alone["accepted_tokens"].value == pytest.approx(21 / 3)
 
 
+def test_tokens_behind_the_limit_do_not_count():
+    source = [*range(10, 30), END]
+    given = setting([source], [[source]])
+    given.limit = 8
+    assert IadForced()(given, None, QUIET)["accepted_tokens"].value == 8
+
+
 def test_what_cannot_be_forced_is_refused():
     source = [10, 11, END]
+    with pytest.raises(CellFailedError, match="hold no token"):
+        IadForced()(setting([source], [[[]]]), None, QUIET)
     with pytest.raises(CellFailedError, match="no gold output has 5 to 8 edits"):
         IadForced(edits=[5, 9])(setting([source], [[source]]), None, QUIET)
     with pytest.raises(RequestError, match="lower bound"):

@@ -27,7 +27,9 @@ SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
 
 
 def made(tiny, kind, seed, **changes):
-    """A random model in float32; mBART normalises before its layers, and its activation is another one here."""
+    """A random model in float32, each with another activation; mBART normalises before its layers."""
+    if kind == "marian":
+        changes.setdefault("activation_function", "relu")
     model = tiny.make("bart" if kind == "mbart" else kind, seed, torch.float32, **changes)
     if kind == "mbart":
         torch.manual_seed(seed)

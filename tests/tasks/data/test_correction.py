@@ -12,6 +12,7 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source
 from tasks.data.correction import ArticleText, GrammarText, corrupted
+from tasks.data.learners import applied
 from tasks.metrics import m2
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.greedy import greedy_outputs
@@ -37,18 +38,10 @@ class Articles(Source):
         return [self.text * (4 if split == "train" else 1)]
 
 
-def corrected(item):
-    """The sentence with its annotated corrections applied, last first."""
-    tokens = list(item.source)
-    for edit in reversed(item.annotators[0]):
-        tokens[edit.start : edit.end] = edit.corrections[0]
-    return tokens
-
-
 def test_annotated_corrections_lead_back_to_the_clean_sentence():
     items = list(corrupted(GrammarText(), "test", 0, QUIET))
     assert len(items) == 300
-    assert all(corrected(item) == clean for item, clean in items)
+    assert all(applied(item.source, item.annotators[0]) == clean for item, clean in items)
     assert sum(list(item.source) != clean for item, clean in items) > 150
     assert list(corrupted(GrammarText(), "test", 0, QUIET)) == items
 

@@ -33,8 +33,16 @@ def test_edits_are_applied_from_the_last_to_the_first():
     source = ["a", "b", "c", "d"]
     edits = [Gold(0, 1, (("x", "y"),)), Gold(2, 2, (("new",),)), Gold(3, 4, ((),))]
     assert applied(source, edits) == ["x", "y", "b", "new", "c"]
-    assert applied(source, [Gold(0, 2, (("z",),)), Gold(1, 3, (("w",),))]) == ["a", "w", "d"]  # they overlap
     assert applied(source, []) == source
+
+
+def test_of_edits_that_overlap_the_outer_one_counts_and_insertions_keep_their_order():
+    source = ["a", "b", "c", "d"]
+    assert applied(source, [Gold(1, 3, (("w",),)), Gold(0, 2, (("z",),))]) == ["z", "c", "d"]
+    assert applied(source, [Gold(1, 2, (("inner",),)), Gold(0, 3, (("outer",),))]) == ["outer", "d"]
+    assert applied(source, [Gold(1, 2, (("one",),)), Gold(1, 2, (("two",),))]) == ["a", "one", "c", "d"]
+    two = [Gold(1, 1, (("x",),)), Gold(1, 1, (("y",),)), Gold(1, 2, (("z",),))]
+    assert applied(source, two) == ["a", "x", "y", "z", "c", "d"]
 
 
 def test_every_annotator_and_every_reference_makes_a_pair(tmp_path):

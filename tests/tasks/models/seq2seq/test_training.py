@@ -121,6 +121,9 @@ def test_edited_places_are_those_where_repeating_the_source_would_be_wrong():
     assert edited(source, [5, 6, 30, 7, 8, 9, 1]) == [2]  # inserted
     assert edited(source, [5, 6, 8, 9, 1]) == [2]  # 7 left out: 8 comes where 7 would
     assert edited(source, [5, 6, 7, 8, 9]) == []  # nothing stands behind what was left out
+    assert edited([7, 7, 8, 1], [7, 8, 1]) == [1]  # a doubled 7: the first is still right
+    assert edited([7, 8, 1], [7, 7, 8, 1]) == [1]
+    assert edited([5, 6, 5, 6, 9, 1], [5, 6, 9, 1]) == [2]
 
 
 def test_edited_targets_weigh_more_in_the_loss(tiny_size):
