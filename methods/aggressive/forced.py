@@ -58,7 +58,7 @@ class IadForced(IadOptions):
         chosen = [number for number, count in enumerate(counts) if low <= count < high]
         if not chosen:
             raise CellFailedError(f"no gold output has {low} to {high - 1} edits; give other bounds")
-        # by sentence, for the gold outputs of one are alike
+        # by sentence: the gold outputs of one sentence are not independent
         tokens, iterations = np.zeros(len(setting.evaluation)), np.zeros(len(setting.evaluation))
         for number in progress.track(chosen, "forcing gold outputs", unit="outputs"):
             source, gold = pairs[number]
