@@ -96,19 +96,27 @@ class SoftmaxSetting(Setting):
     batch: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class GoldOutput:
+    """A right output: its ids, and in how many places it departs from its source, in words."""
+
+    ids: list[int]
+    edits: int
+
+
 @dataclass(slots=True, kw_only=True)
 class DecodingSetting(Setting):
     """Sources are token ids; `batch` sources are decoded at a time, at most `limit` tokens each.
 
     reference, training: what `SequenceDecoding.fit` gets, made when a method needs it. A task that has them says so by
-    `provides`: `reference-text`, `training-pairs`. gold: ids of the right outputs of each evaluated source, several
-    where several are right.
+    `provides`: `reference-text`, `training-pairs`. gold: the right outputs of each evaluated source, several where
+    several are right.
     """
 
     model: GenerationModel
     reference: Callable[[], Sequence[NDArray[np.int64]]] | None = None
     training: Callable[[], Sequence[tuple[list[int], list[int]]]] | None = None
-    gold: Callable[[], Sequence[Sequence[list[int]]]] | None = None
+    gold: Callable[[], Sequence[Sequence[GoldOutput]]] | None = None
     evaluation: Sequence[Sequence[int]]
     timed: Sequence[Sequence[int]]
     limit: int

@@ -11,11 +11,11 @@ from harness.contracts import Artifacts
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import DecodingSetting, Measure
+from harness.counts import Counts
 from harness.errors import CellFailedError, RequestError
 from harness.measure import statistics
 from harness.plan.registry import analysis
 from harness.progress import Progress
-from harness.sequences import edits
 from methods.aggressive.iad import IadOptions
 from methods.decoding.drafting.drafter import Drafter
 
@@ -26,8 +26,8 @@ class IadForced(IadOptions):
     """What is drafted is compared with the gold output instead of the model's choice; no model runs, and the iterations
     are exact.
 
-    edits: [low, high), only gold outputs that differ from their sources in so many places (in tokens of the model).
-    The others: see `IadOptions`.
+    edits: only gold outputs with so many edits, as the task counts them: `2`, `3-4`, `5+`. The others: see
+    `IadOptions`.
     """
 
     measures = (
@@ -36,11 +36,10 @@ class IadForced(IadOptions):
         Metric("outputs", "gold outputs"),
     )
 
-    edits: list[int] | None = None
+    edits: int | str = "0+"
 
     def __post_init__(self) -> None:
-        if self.edits is not None and not (len(self.edits) == 2 and self.edits[0] < self.edits[1]):
-            raise RequestError(f"edits = {self.edits}: give a lower bound and a larger upper bound, such as [1, 3]")
+        self._wanted = Counts.parse(self.edits, "edits")
 
     def __call__(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
         """`accepted_tokens` (mean acceptance length, pooled), `edits`, and the number of gold `outputs`.
@@ -53,16 +52,14 @@ class IadForced(IadOptions):
         every = list(zip(setting.evaluation, setting.gold(), strict=True))
         pairs = [(source, gold) for source, several in every for gold in several]
         sentences = [number for number, (_, several) in enumerate(every) for _ in several]
-        counts = [len(edits(source, gold)) for source, gold in pairs]
-        low, high = self.edits or (0, max(counts, default=0) + 1)
-        chosen = [number for number, count in enumerate(counts) if low <= count < high]
+        chosen = [number for number, (_, gold) in enumerate(pairs) if gold.edits in self._wanted]
         if not chosen:
-            raise CellFailedError(f"no gold output has {low} to {high - 1} edits; give other bounds")
+            raise CellFailedError(f"edits = {self.edits}: no gold output has so many; give another range")
         # by sentence: the gold outputs of one sentence are not independent
         tokens, iterations = np.zeros(len(setting.evaluation)), np.zeros(len(setting.evaluation))
         for number in progress.track(chosen, "forcing gold outputs", unit="outputs"):
             source, gold = pairs[number]
-            for block in blocks(self.drafting([source], ends, framed), gold, setting.limit):
+            for block in blocks(self.drafting([source], ends, framed), gold.ids, setting.limit):
                 tokens[sentences[number]] += len(block)
                 iterations[sentences[number]] += 1
         tokens, iterations = tokens[iterations > 0], iterations[iterations > 0]
@@ -71,7 +68,7 @@ class IadForced(IadOptions):
         interval = statistics.block_bootstrap([tokens, iterations], lambda t, i: t / i, block=1)
         return {
             "accepted_tokens": Measure.of(tokens.sum() / iterations.sum(), interval),
-            "edits": Measure.of(np.mean([counts[n] for n in chosen]), None),
+            "edits": Measure.of(np.mean([pairs[n][1].edits for n in chosen]), None),
             "outputs": Measure.of(len(chosen), None),
         }
 

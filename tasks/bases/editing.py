@@ -16,6 +16,7 @@ import numpy as np
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale
+from harness.counts import Counts
 from harness.errors import CellFailedError, RequestError
 from harness.measure import statistics
 from harness.measure.artifacts import Cache
@@ -45,15 +46,15 @@ MEASURES = (
 class EditingTask(Seq2SeqTask):
     """Parameters: those of `Seq2SeqTask`, and source: `folder` takes sentences from data sets, `generated` from a
     seeded grammar, whose corrections are known. text: clean text, a data set, to train a model on. corrections: the
-    sets of real corrections that its training ends with, `conll13` and `jfleg-dev`; [] for none. edits: [low, high),
-    only sentences in whose greedy output (by `transformers`) so many places differ from the source. The worked examples
-    are spread over the edit ratios of the outputs.
+    sets of real corrections that its training ends with, `conll13` and `jfleg-dev`; [] for none. edits: only sentences
+    in whose greedy output (by `transformers`) so many places differ from the source: `2`, `3-4`, `5+`. The worked
+    examples are spread over the edit ratios of the outputs.
     """
 
     source: Literal["folder", "generated"] = "folder"
     text: str = CLEAN_TEXT
     corrections: list[str] = field(default_factory=list)
-    edits: list[int] | None = None
+    edits: int | str = "0+"
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
@@ -64,14 +65,14 @@ class EditingTask(Seq2SeqTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        trained = [name for name in (self.model, self.assistant) if name and self._learned_from(name)]
+        named = {"task.model": self.model, "task.assistant": self.assistant}
+        trained = [model for name, model in named.items() if model and self._learned_from(model, name)]
         if trained and self.test_set in self.corrections:
             raise RequestError(
                 f"{trained[0]} is trained on {self.test_set}, which it would be tested on: leave it out by "
                 "--set task.corrections=[...], or test on another set"
             )
-        if self.edits is not None and not (len(self.edits) == 2 and self.edits[0] < self.edits[1]):
-            raise RequestError(f"edits = {self.edits}: give a lower bound and a larger upper bound, such as [1, 3]")
+        self._wanted = Counts.parse(self.edits, "task.edits")
 
     def source_text(self, source: Tokens) -> str:
         return " ".join(source)
@@ -89,7 +90,12 @@ class EditingTask(Seq2SeqTask):
         clean: CleanText = GrammarText()
         learners: list[tuple[Tokens, Tokens]] = []
         if self.source == "folder":
-            learners = learner_pairs(self.corrections if size.last_steps else [], context.data)
+            try:
+                learners = learner_pairs(self.corrections if size.last_steps else [], context.data)
+            except RequestError as error:
+                raise RequestError(
+                    f"{error}; or train {self.model} without them by --set task.corrections=[]"
+                ) from error
             try:
                 clean = ArticleText(open_source("folder", self.text, context.data, cache))
             except RequestError as error:
@@ -102,9 +108,9 @@ class EditingTask(Seq2SeqTask):
             size, clean, cache, learners=learners, device=context.device, seed=self.seed, progress=progress
         )
 
-    def _learned_from(self, model: str) -> list[str]:
-        """The sets of real corrections that a model is trained on here."""
-        size = size_to_train(model, SIZES)
+    def _learned_from(self, model: str, parameter: str = "task.model") -> list[str]:
+        """The sets of real corrections that a model is trained on here. parameter: that gives the model."""
+        size = size_to_train(model, SIZES, parameter)
         return self.corrections if self.source == "folder" and size is not None and size.last_steps else []
 
     @property
@@ -125,18 +131,17 @@ class EditingTask(Seq2SeqTask):
 
         Raises `CellFailedError` when there is none.
         """
-        if self.edits is None:
+        if self._wanted == Counts(0, None):
             return super().candidates(items, encoded, cache, progress)
         from tasks.models.pretrained.greedy import greedy_outputs
 
-        low, high = self.edits
         outputs = greedy_outputs(self.generator, encoded, self.limit, cache, progress)
         counts = edit_counts(items.sources, [self.parsed(self.generator.decode(ids)) for ids in outputs])
-        numbers = np.flatnonzero((counts >= low) & (counts < high))
+        numbers = np.array([number for number, count in enumerate(counts) if count in self._wanted], np.int64)
         if not len(numbers):  # it depends on the model: this cell has no result, others have one
             raise CellFailedError(
-                f"no sentence of {items.label} has {low} to {high - 1} edits under {self.model} "
-                f"(they have {counts.min()} to {counts.max()}); give other bounds"
+                f"task.edits = {self.edits}: no output of {self.model} for {items.label} has so many "
+                f"(they have {counts.min()} to {counts.max()}); give another range"
             )
         return numbers
 

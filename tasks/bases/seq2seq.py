@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.contracts import Decoded
-from harness.contracts.tasks import Context, DecodingSetting, Measure, Task
+from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
 from harness.errors import RequestError
 from harness.files import digest
 from harness.measure.artifacts import Cache
+from harness.sequences import edits
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.models.records import training_record
 from tasks.models.seq2seq.sizes import SIZES, Size
@@ -135,9 +136,11 @@ class Seq2SeqTask(Task):
         items = self.items(context, cache, progress)
         if not any(items.sources):
             raise RequestError(f"{items.label} holds no sentence; give a file that does")
-        folder, self.generator = self._opened(self.model, context, cache, progress)
+        folder, self.generator = self._opened(self.model, "task.model", context, cache, progress)
+        helper: dict[str, str] = {}
         if self.assistant is not None:
-            _, self.generator.assistant = self._opened(self.assistant, context, cache, progress)
+            _, self.generator.assistant = self._opened(self.assistant, "task.assistant", context, cache, progress)
+            helper["assistant"] = self.generator.assistant.hash
         encoded = self.encoded(items)
         numbers = self.candidates(items, encoded, cache, progress)
         drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
@@ -156,6 +159,7 @@ class Seq2SeqTask(Task):
             hashes={
                 "data": digest([items.sources, [repr(gold) for gold in items.gold]]),
                 "model": self.generator.hash,
+                **helper,
             },
             facts={
                 "data": items.label,
@@ -163,26 +167,34 @@ class Seq2SeqTask(Task):
                 "source_ids": {"median": float(np.median(lengths)), "longest": max(lengths)},
                 "model": self.model,
                 "training": training_record(folder),
+                **({"assistant": self.assistant} if self.assistant is not None else {}),
                 **({"dtype": self.dtype} if self.dtype != "float32" else {}),
                 **self.generator.constraints.facts(),
                 **self.facts(),
             },
         )
 
-    def _opened(self, model: str, context: Context, cache: Cache, progress: Any) -> tuple[Path, TextGenerator]:
+    def _opened(
+        self, model: str, parameter: str, context: Context, cache: Cache, progress: Any
+    ) -> tuple[Path, TextGenerator]:
         """The folder (or hub id) of a model and the model, trained now where it is to be and the cache has it not."""
         from tasks.models.pretrained.generation import TextGenerator
 
-        size = size_to_train(model, SIZES)
+        size = size_to_train(model, SIZES, parameter)
         folder = self.trained(size, context, cache, progress) if size else Path(model)
         return folder, TextGenerator.load(
             str(folder) if size else model, device=context.device, dtype=self.dtype, cache=cache, name=model,
             source_language=self.source_language, target_language=self.target_language,
         )  # fmt: skip
 
-    def _gold(self) -> list[list[list[int]]]:
-        """Ids of the right outputs of the items chosen."""
-        return [self.generator.encode(several) for several in self.gold_texts(self.chosen)]
+    def _gold(self) -> list[list[GoldOutput]]:
+        """The right outputs of the items chosen."""
+        found = []
+        for source, texts in zip(self.chosen.sources, self.gold_texts(self.chosen), strict=True):
+            words = self.source_text(source).split()
+            counts = [len(edits(words, text.split())) for text in texts]
+            found.append([GoldOutput(*both) for both in zip(self.generator.encode(texts), counts, strict=True)])
+        return found
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """The task's score."""

@@ -15,8 +15,8 @@ S = TypeVar("S")
 TRAIN = "train:"
 
 
-def size_to_train(model: str, sizes: Mapping[str, S]) -> S | None:
-    """The size of the model to train, or None where `model` is a folder or a hub id.
+def size_to_train(model: str, sizes: Mapping[str, S], parameter: str = "task.model") -> S | None:
+    """The size of the model to train, or None where `model` is a folder or a hub id. parameter: that gives the model.
 
     Raises `RequestError` for a size that is not in the table.
     """
@@ -24,7 +24,7 @@ def size_to_train(model: str, sizes: Mapping[str, S]) -> S | None:
         return None
     name = model.removeprefix(TRAIN)
     if name not in sizes:
-        raise unknown("model size", model, [f"{TRAIN}{known}" for known in sizes], "task.model")
+        raise unknown("model size", model, [f"{TRAIN}{known}" for known in sizes], parameter)
     return sizes[name]
 
 

@@ -83,7 +83,7 @@ def _curves(
     x, y, beside = recipe.figure.x, recipe.figure.y, recipe.figure.beside
     curves = measured_curves(rows, x, y)
     second = measured_curves(rows, x, beside) if beside else {}
-    if not curves:
+    if not curves and not second:
         return None
     printed = {(number.row, number.column) for number in published.numbers}
     paired = {name: labels for name, labels in places(cells).items() if labels in printed}

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 @cache
 def misspellings() -> Mapping[str, tuple[str, ...]]:
-    """Word -> how it is misspelt, in the order of the list; lower case, letters only."""
+    """Word, in lower case -> how it is misspelt, in the order of the list; letters only."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     text = (files("codespell_lib") / "data" / "dictionary.txt").read_text(encoding="utf-8")
     for line in text.splitlines():

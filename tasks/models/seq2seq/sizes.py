@@ -62,8 +62,8 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3,
     ),
     "small-deep": Size(
-        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=2500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=2048,
+        steps=1800, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=200,
     ),
     # causal models, whose sources are prompts
     "mini-causal": Size(
@@ -71,8 +71,8 @@ SIZES: Mapping[str, Size] = {
         steps=1000, warmup=60, learning_rate=2e-3,
     ),
     "small-causal": Size(
-        vocabulary=8192, encoder_layers=0, decoder_layers=6, width=256, feed_forward=768, heads=8, batch_ids=4096,
-        steps=3000, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+        vocabulary=8192, encoder_layers=0, decoder_layers=6, width=256, feed_forward=768, heads=8, batch_ids=2048,
+        steps=2000, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=200,
     ),
     # they draft for the models of the same name
     "mini-draft": Size(
@@ -80,8 +80,8 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3,
     ),
     "small-draft": Size(
-        vocabulary=8192, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=1500, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=100,
+        vocabulary=8192, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, heads=8, batch_ids=2048,
+        steps=1000, warmup=100, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=100,
     ),
     # for a GPU
     "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector

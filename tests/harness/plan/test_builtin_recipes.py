@@ -183,7 +183,8 @@ def test_what_answers_differently_by_design_says_so():
     for (name, _), found in CELLS.items():
         for cell in found:
             if cell.method.name == "greedy" and cell.speed_baseline and cell.speed_baseline.name == "beam":
-                assert cell.fidelity.reason and cell.fidelity_baseline.name == "beam"
+                rounded = cell.method.params["engine"] != "float32"
+                assert cell.fidelity.reason and cell.fidelity_baseline.name == ("greedy" if rounded else "beam")
             if name == "l2s-fig2":
                 assert cell.fidelity.reason
 

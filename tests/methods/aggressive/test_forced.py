@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.contracts.tasks import GoldOutput
 from harness.errors import CellFailedError, RequestError
 from harness.measure.phases import NoPhases
 from harness.progress import Progress
+from harness.sequences import edits
 from methods.aggressive.forced import IadForced, blocks
 from methods.aggressive.iad import Iad, IadOptions
 
@@ -18,8 +20,11 @@ END = 2
 
 
 def setting(sources, gold):
+    """gold: ids of the right outputs of each source, whose edits count as those of words do."""
     model = SimpleNamespace(kind="encoder-decoder", eos_ids=(END,))
-    return SimpleNamespace(model=model, evaluation=sources, limit=64, gold=lambda: gold)
+    pairs = zip(sources, gold, strict=True)
+    outputs = [[GoldOutput(ids, len(edits(source, ids))) for ids in several] for source, several in pairs]
+    return SimpleNamespace(model=model, evaluation=sources, limit=64, gold=lambda: outputs)
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
@@ -44,7 +49,7 @@ def test_a_copy_takes_one_iteration_and_an_edit_a_few_more():
     assert found["accepted_tokens"].value == pytest.approx((21 + 21) / (1 + 3))
     assert found["edits"].value == 0.5
     assert found["outputs"].value == 2
-    alone = IadForced(edits=[1, 2])(setting([source], [[source, edited]]), None, QUIET)
+    alone = IadForced(edits=1)(setting([source], [[source, edited]]), None, QUIET)
     assert alone["accepted_tokens"].value == pytest.approx(21 / 3)
 
 
@@ -59,11 +64,11 @@ def test_what_cannot_be_forced_is_refused():
     source = [10, 11, END]
     with pytest.raises(CellFailedError, match="hold no token"):
         IadForced()(setting([source], [[[]]]), None, QUIET)
-    with pytest.raises(CellFailedError, match="no gold output has 5 to 8 edits"):
-        IadForced(edits=[5, 9])(setting([source], [[source]]), None, QUIET)
-    with pytest.raises(RequestError, match="lower bound"):
-        IadForced(edits=[3, 3])
-    without = setting([source], [])
+    with pytest.raises(CellFailedError, match="edits = 5-8: no gold output has so many"):
+        IadForced(edits="5-8")(setting([source], [[source]]), None, QUIET)
+    with pytest.raises(RequestError, match="give a count"):
+        IadForced(edits="4-3")
+    without = setting([source], [[source]])
     without.gold = None
     with pytest.raises(RequestError, match="needs gold outputs"):
         IadForced()(without, None, QUIET)

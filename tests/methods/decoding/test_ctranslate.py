@@ -91,6 +91,9 @@ def test_int8_is_another_file_and_decodes(tiny, tmp_path):
 def test_what_it_cannot_do_is_refused(tiny, tmp_path):
     with pytest.raises(RequestError, match="as many heads only"):
         ready(CTranslate2(), tiny.make("bart", 0, torch.float32), tmp_path)
+    (tmp_path / "t5").mkdir()
+    with pytest.raises(RequestError, match=r"of type bart and marian, and .* is of type t5"):
+        ready(CTranslate2(), tiny.make("t5", 0, torch.float32), tmp_path / "t5")
     model, sources = random_model(tiny, "bart", 0)
     (tmp_path / "again").mkdir()
     peer = ready(CTranslate2(), model, tmp_path / "again")

@@ -92,10 +92,15 @@ def test_conll_scores_corrections_by_m2(copier_folder, context):
 def test_gold_outputs_are_the_corrected_sentences_as_the_model_would_write_them(copier_folder, context):
     task = ConllGec(test="conll14", model=str(copier_folder))
     setting = task.prepare(context, QUIET)
-    texts = [[task.generator.decode(ids) for ids in several] for several in setting.gold()]
+    texts = [[task.generator.decode(gold.ids) for gold in several] for several in setting.gold()]
     assert texts[0] == ["The student likes the old houses near the river ."]
     assert texts[1:] == [["She reads two books every week ."], ["My friends have built a bridge ."]]
-    assert all(ids[-1] in setting.model.eos_ids for several in setting.gold() for ids in several)
+    assert all(gold.ids[-1] in setting.model.eos_ids for several in setting.gold() for gold in several)
+    counts = [[gold.edits for gold in several] for several in setting.gold()]
+    assert counts == [
+        edit_counts([source] * len(texts[n]), [text.split() for text in texts[n]]).tolist()
+        for n, source in enumerate(task.chosen.sources)
+    ]
     jfleg = JflegGec(model=str(copier_folder))
     assert [len(several) for several in jfleg.prepare(context, QUIET).gold()] == [4, 4, 4]
 
@@ -103,7 +108,11 @@ def test_gold_outputs_are_the_corrected_sentences_as_the_model_would_write_them(
 def test_an_assistant_is_opened_beside_the_model(copier_folder, context):
     setting = ConllGec(test="conll14", model=str(copier_folder), assistant=str(copier_folder)).prepare(context, QUIET)
     assert setting.model.assistant.vocabulary_size == setting.model.vocabulary_size
-    assert ConllGec(test="conll14", model=str(copier_folder)).prepare(context, QUIET).model.assistant is None
+    assert setting.hashes["assistant"] == setting.hashes["model"] and setting.facts["assistant"] == str(copier_folder)
+    alone = ConllGec(test="conll14", model=str(copier_folder)).prepare(context, QUIET)
+    assert alone.model.assistant is None and "assistant" not in {**alone.hashes, **alone.facts}
+    with pytest.raises(RequestError, match=r"in task\.assistant: did you mean 'train:small-draft'"):
+        ConllGec(test="conll14", model=str(copier_folder), assistant="train:small-drat")
 
 
 def test_a_prompt_is_what_the_model_reads(copier_folder, context):
@@ -135,7 +144,7 @@ def test_sentences_are_chosen_by_the_edits_in_the_models_outputs(copier_folder, 
     everything = every.prepare(context, QUIET)
     low, high = (
         ConllGec(source="generated", model=str(copier_folder), limit=40, edits=edits).prepare(context, QUIET)
-        for edits in ([0, 3], [3, 99])
+        for edits in ("0-2", "3+")
     )
     assert len(low.evaluation) + len(high.evaluation) == len(everything.evaluation)
     assert 0 < len(low.evaluation) < len(everything.evaluation)
@@ -145,8 +154,8 @@ def test_sentences_are_chosen_by_the_edits_in_the_models_outputs(copier_folder, 
         [low.model.decode(source).split() for source in low.evaluation], [low.model.decode(ids).split() for ids in made]
     )
     assert (counts < 3).all()
-    with pytest.raises(CellFailedError, match=r"no sentence .* 98 to 98 edits .*they have"):
-        ConllGec(source="generated", model=str(copier_folder), limit=40, edits=[98, 99]).prepare(context, QUIET)
+    with pytest.raises(CellFailedError, match=r"edits = 98: no output of .*they have"):
+        ConllGec(source="generated", model=str(copier_folder), limit=40, edits=98).prepare(context, QUIET)
 
 
 def test_the_sentences_that_may_be_timed_are_those_evaluated_in_drawn_order(copier_folder, context):
@@ -277,14 +286,15 @@ def test_missing_data_models_and_senseless_parameters_are_one_line(copier_folder
         ConllGec(test="conll14", model="train:smal").prepare(context, QUIET)
     with pytest.raises(RequestError, match=r"no data set 'wikipedia-2015/.*task\.text=.*task\.source=generated"):
         ConllGec(test="conll14", model="train:small").prepare(context, QUIET)
+    with pytest.raises(RequestError, match=r"no file conll13/.*; or train .* by --set task\.corrections=\[\]"):
+        ConllGec(test="conll14", model="train:small", corrections=["conll13"]).prepare(context, QUIET)
     with pytest.raises(RequestError, match="trained on conll13, which it would be tested on"):
         ConllGec(test="conll13", model="train:small", corrections=["conll13"])
     with pytest.raises(RequestError, match=r"holds no \{source\}"):
         ConllGec(prompt="Correct this:")
-    with pytest.raises(RequestError, match="edits"):
-        ConllGec(edits=[3, 1])
-    with pytest.raises(RequestError, match="edits"):
-        ConllGec(edits=[3])
+    for wrong in ("4-3", "some", "-1", "1.5"):
+        with pytest.raises(RequestError, match=rf"task\.edits = .{wrong}.: give a count"):
+            ConllGec(edits=wrong)
     for wrong in ({"timed": 0}, {"evaluation": 0}, {"seed": -1}, {"shown": -1}, {"source": "generate"}):
         [name] = wrong
         with pytest.raises(RequestError, match=f"parameter '{name}'"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from transformers import AutoTokenizer
@@ -91,6 +94,34 @@ def test_a_corrector_of_other_text_or_seed_is_another_model(tmp_path, tiny_size)
     assert trained_corrector(tiny_size, ArticleText(Articles()), cache, seed=1, progress=QUIET) != folder
     other = Articles(ARTICLE.replace("Dogs", "Cats"))
     assert trained_corrector(tiny_size, ArticleText(other), cache, progress=QUIET) != folder
+
+
+def test_every_version_of_a_text_has_errors_of_its_own(tmp_path, subwords_folder):
+    cache = Cache(tmp_path)
+    content = {**GrammarText().content(cache), "seed": 0}
+    once, twice = (
+        correction_pairs(GrammarText(), "validation", subwords_folder, content, cache, QUIET, versions)
+        for versions in (1, 2)
+    )
+    assert len(twice) == 2 * len(once)
+    sources, targets = (sorted(Counter(tuple(pair[side]) for pair in twice).values(), reverse=True) for side in (0, 1))
+    assert all(count % 2 == 0 for count in targets)  # the clean text of each comes twice
+    assert sum(count == 1 for count in sources) > 0.5 * len(twice)  # what was made of it mostly does not
+
+
+def test_training_ends_with_real_corrections_where_there_are_some(tmp_path, tiny_size):
+    cache = Cache(tmp_path)
+    text = ArticleText(Articles())
+    learners = [(["Dogs", "likes", "walks", "."], ["Dogs", "like", "walks", "."])] * 4
+    first = trained_corrector(tiny_size, text, cache, learners=learners, progress=QUIET)
+    size = replace(tiny_size, last_steps=3)
+    assert trained_corrector(size, text, cache, progress=QUIET) == first  # the steps before do not depend on them
+    last = trained_corrector(size, text, cache, learners=learners, progress=QUIET)
+    made = json.loads((last / "training.json").read_text())
+    assert made["start"] == json.loads((first / "training.json").read_text())
+    assert made["size"]["steps"] == 3 and made["pairs"] == 4 and made["initial_weights"] == f"the model {first.name}"
+    others = trained_corrector(size, text, cache, learners=learners[:2], progress=QUIET)
+    assert last not in (first, others) and others.parent == last.parent
 
 
 @pytest.mark.slow

@@ -66,6 +66,22 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
 
 
+def test_a_second_metric_has_a_panel_of_its_own(tmp_path):
+    beside = parse(RECIPE.replace("y: speedup}", "y: speedup, beside: accepted_tokens}"), "demo.yaml")
+    every = [row("OS3", f"k={k}", k, speedup=k / 2, accepted_tokens=10 - k) for k in (1, 2)]
+    forced = [row("forced", f"k={k}", k, accepted_tokens=9 - k) for k in (1, 2)]  # a curve of the second panel alone
+
+    def axes(rows):
+        [svg, _] = figure.draw(beside, "small", rows, Published([]), tmp_path)
+        return re.findall(r"<!-- ([^>]*) -->", svg.read_text())
+
+    both = axes([*every, *forced])
+    assert both.count("forced") == 1 and both.count("OS3") == 2
+    assert all(both.count(own(name).axis) == 1 for name in ("speedup", "accepted_tokens"))
+    assert "forced" in axes(forced)  # nothing of the first panel was measured
+    assert not figure.draw(beside, "small", [], Published([]), tmp_path)
+
+
 def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
     found = figure.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))

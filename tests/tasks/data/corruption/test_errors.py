@@ -81,6 +81,15 @@ def test_misspelt_words_stay_near_the_word(word):
     assert all(other in listed or (abs(len(other) - len(word)) <= 1 and other[0] == word[0]) for other in wrong)
 
 
+def test_half_of_the_misspellings_of_a_listed_word_are_listed_ones():
+    rng = np.random.default_rng(0)
+    listed = misspellings()["receive"]
+    made = [misspelt("receive", rng) for _ in range(2000)]
+    rules = sum(word not in listed for word in made) / len(made)
+    assert 0.2 < rules < 0.55  # the rules, too, swap letters that the list has
+    assert set(listed) <= set(made)
+
+
 def test_a_lexicon_knows_forms_from_the_text_alone():
     text = "the device works . devices worked and are working . they work well . a safe place is safely kept ."
     lexicon = Lexicon.of([text.split()], least=1)
