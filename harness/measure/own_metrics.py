@@ -41,6 +41,7 @@ OWN = (
     Metric("searches", better="lower", kind="counter"),
     Metric("foss", "saved searches (FoSS)", kind="counter"),
     Metric("iterations", better="lower", kind="counter"),
+    Metric("iterations_by_item", "iterations an output", better="lower", kind="counter"),
     Metric("accepted_tokens", "mean acceptance length", better="higher", kind="counter"),
     Metric("accepted_tokens_by_item", "mean acceptance length by item", better="higher", kind="counter"),
     Metric("accepted_at_*", "accepted at position *", better="higher", kind="counter"),

@@ -164,17 +164,19 @@ class ScaleSpec(_Strict):
 class Figure(_Strict):
     """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`), and of `beside` in a
     panel of its own. Or bars, one for each cell, of `parts` stacked from below. All of them are metrics or counters; x
-    and y parameters, too."""
+    and y parameters, too. Or a `histogram` for each cell, of the speedups of its items."""
 
     x: str = ""
     y: str = ""
     beside: str = ""
     parts: list[str] = []
+    histogram: Literal["", "speedup"] = ""
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Figure:
-        if bool(self.x and self.y) == bool(self.parts) or (self.parts and (self.x or self.y or self.beside)):
-            raise ValueError("give x and y for curves, or parts for stacked bars")
+        curves = bool(self.x or self.y or self.beside)
+        if [curves, bool(self.parts), bool(self.histogram)].count(True) != 1 or (curves and not (self.x and self.y)):
+            raise ValueError("give x and y for curves, or parts for stacked bars, or a histogram")
         return self
 
 

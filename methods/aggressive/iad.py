@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from harness.contracts import Phases
 from harness.plan.registry import method
 from methods.aggressive.suffix import SuffixMatch
 from methods.decoding.decoder import Batch
@@ -105,5 +106,7 @@ class Iad(IadOptions, DraftingDecoder):
     Parameters: see `IadOptions`.
     """
 
-    def drafter(self, batch: Batch) -> Drafter:
-        return self.drafting(batch.encoded.sources, set(batch.model.eos_ids), batch.model.kind == "encoder-decoder")
+    def drafter(self, batch: Batch, phases: Phases) -> Drafter:
+        framed = batch.model.kind == "encoder-decoder"
+        with phases("draft"):
+            return self.drafting(batch.encoded.sources, set(batch.model.eos_ids), framed)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.contracts import Decoded
+from harness.contracts.answers import common_prefix
 from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
 from harness.errors import RequestError
 from harness.files import digest
@@ -53,8 +54,8 @@ class Seq2SeqTask(Task):
     model with the same vocabulary, for methods that let one draft, given as `model` is. dtype: of the weights.
     source_language, target_language: of a multilingual model, as its tokenizer names them. limit: longest output in
     ids. evaluation: at most this many items (None: all), drawn with `seed`. timed: items of one timed pass, at least a
-    batch, taken from all that are evaluated. batch: items decoded at a time. shown: worked examples. seed: of training,
-    of what is generated, and of what is drawn.
+    batch, taken from all that are evaluated. batch: items decoded at a time. shown: worked examples; steps: with the
+    drafts that were rejected. seed: of training, of what is generated, and of what is drawn.
     """
 
     model: str = "train:small"
@@ -68,6 +69,7 @@ class Seq2SeqTask(Task):
     timed: Positive = 4
     batch: Positive = 1
     shown: NotNegative = 0
+    steps: bool = False
     seed: NotNegative = 0
 
     def __post_init__(self) -> None:
@@ -201,13 +203,14 @@ class Seq2SeqTask(Task):
         return self.score(self.chosen, self.outputs(answers))
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
-        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not."""
+        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not, and drafted
+        ones that were rejected are shown where `steps` asks for it."""
         outputs = self.outputs(answers)
         return [
             {
                 "source": self.source_text(self.chosen.sources[number]),
                 **self.remarks(number, outputs[number]),
-                "output": marked_blocks(self.generator, answers[number]),
+                "output": marked_blocks(self.generator, answers[number], self.steps),
             }
             for number in self.worth_showing(outputs)
         ]
@@ -221,17 +224,33 @@ class Seq2SeqTask(Task):
         return [n for n, source in enumerate(self.chosen.sources) if len(self.source_text(source).split()) in _READABLE]
 
 
-def marked_blocks(generator: TextGenerator, answer: Decoded) -> str:
-    """The output, with brackets around the tokens that were accepted together, and how many iterations it took."""
+def marked_blocks(generator: TextGenerator, answer: Decoded, drafts: bool = False) -> str:
+    """The output, with brackets around the tokens that were accepted together, and how many iterations it took.
+
+    drafts: show also what was drafted and rejected, as ✗{...} behind the token that took its place.
+    """
     text, done, parts = "", 0, []
-    for accepted in answer.trace.accepted:
-        done += accepted
+
+    def add(tokens: int) -> None:
+        nonlocal text, done
+        done += tokens
         whole = generator.decode(answer.ids[:done])
-        piece = whole[len(text) :]
-        if accepted > 1 and piece.strip():
+        piece, text = whole[len(text) :], whole
+        if tokens > 1 and piece.strip():
             parts.append(f"{' ' if piece[0] == ' ' else ''}[{piece.strip()}]")
         else:
             parts.append(piece)
-        text = whole
+
+    steps = answer.trace.accepted
+    drafted = answer.trace.drafts if drafts and answer.trace.drafts else [[] for _ in steps]  # greedy search has none
+    for accepted, draft in zip(steps, drafted, strict=True):
+        rejected = draft[common_prefix(draft, answer.ids[done : done + accepted]) :]
+        if not rejected:
+            add(accepted)
+            continue
+        if accepted > 1:
+            add(accepted - 1)
+        add(1)
+        parts.append(f" ✗{{{generator.decode(rejected)}}}")
     marked = "".join(parts).strip() or generator.decode(answer.ids)
     return f"{marked} ({len(answer.ids)} tokens in {answer.trace.iterations} iterations)"

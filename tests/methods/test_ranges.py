@@ -11,6 +11,10 @@ from harness.plan.registry import Registry
 INF, NAN = float("inf"), float("nan")
 REFUSED = {
     "iad": {"block": [-1]},
+    "gad": {
+        "block": [0], "beta": [0], "tau": [-1.0, NAN], "steps": [0], "batch_ids": [0], "learning_rate": [0.0],
+        "dropout": [1.0], "layers": [0], "trained_block": [0], "seed": [-1],
+    },
     "beam": {"beam": [0], "length_penalty": [NAN]},
     "transformers-beam": {"beam": [0]},
     "transformers-prompt-lookup": {"tokens": [0], "ngram": [-1]},

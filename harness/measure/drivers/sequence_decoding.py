@@ -90,6 +90,7 @@ class DecodingDriver(Driver):
         totals["tokens"] = tokens
         if iterations:  # an engine of others may not say
             totals["iterations"] = iterations
+            totals["iterations_by_item"] = iterations / len(answers)
         return totals | acceptance(answers)
 
     def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:

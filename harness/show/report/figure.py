@@ -1,4 +1,5 @@
-"""The recipe's figure: measured curves with their intervals, the paper's points with them; or stacked bars."""
+"""The recipe's figure: measured curves with their intervals, the paper's points with them; or stacked bars; or
+histograms."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from harness.files import write_atomically
 from harness.measure.own_metrics import among
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
-from harness.show.report import bars
+from harness.show.report import bars, histogram
 from harness.show.report.context import machine_line
 from harness.show.report.published import Published, comparable, places
 from harness.show.report.selection import by_machine, interval_of, value_of
@@ -64,7 +65,12 @@ def draw(
     if recipe.figure is None:
         return []
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
-    drawn = _bars(recipe, scale, ours) if recipe.figure.parts else _curves(recipe, scale, ours, published, cells)
+    if recipe.figure.histogram:
+        drawn = _histograms(recipe, scale, ours)
+    elif recipe.figure.parts:
+        drawn = _bars(recipe, scale, ours)
+    else:
+        drawn = _curves(recipe, scale, ours, published, cells)
     return [_save(drawn, folder / f"figure.{kind}") for kind in ("svg", "png")] if drawn is not None else []
 
 
@@ -74,6 +80,12 @@ def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
     title = f"{recipe.name}, scale {scale}: {recipe.title}"
     parts = [among(rows, part) for part in recipe.figure.parts]
     return bars.figure(groups, parts, title, machine_line(rows)) if groups else None
+
+
+def _histograms(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
+    groups = histogram.measured(rows)
+    title = f"{recipe.name}, scale {scale}: {recipe.title}"
+    return histogram.figure(groups, title, machine_line(rows)) if groups else None
 
 
 def _curves(

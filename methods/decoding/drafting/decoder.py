@@ -24,20 +24,18 @@ class DraftingDecoder(Decoder):
     A drafter whose tokens are accepted by another rule overrides `run` (with `accepts`) and `gap`.
     """
 
-    measures = (
+    measures: ClassVar[tuple[Metric, ...]] = (
         Metric("drafted", "drafted tokens", kind="counter"),
         Metric("near_ties", better="lower", kind="counter"),
     )
     uneven: ClassVar[bool] = True
 
     @abstractmethod
-    def drafter(self, batch: Batch) -> Drafter:
-        """What drafts for this batch; made in the phase `draft`."""
+    def drafter(self, batch: Batch, phases: Phases) -> Drafter:
+        """What drafts for this batch. The time that it takes to make belongs in a phase."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        with phases("draft"):
-            drafter = self.drafter(batch)
-        draft_and_verify(session, batch, drafter, phases)
+        draft_and_verify(session, batch, self.drafter(batch, phases), phases)
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]

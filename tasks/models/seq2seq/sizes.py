@@ -83,6 +83,31 @@ SIZES: Mapping[str, Size] = {
         vocabulary=8192, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, heads=8, batch_ids=2048,
         steps=1000, warmup=100, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=100,
     ),
+    # they translate, and summarise
+    "mini-translator": Size(
+        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=2e-3, copies=False,
+    ),
+    "small-translator": Size(
+        vocabulary=8192, encoder_layers=4, decoder_layers=4, width=256, feed_forward=1024, heads=8, batch_ids=4096,
+        steps=3000, warmup=500, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False,
+    ),
+    "mini-big-translator": Size(
+        vocabulary=1024, encoder_layers=3, decoder_layers=3, width=192, feed_forward=768, heads=4, batch_ids=1024,
+        steps=600, warmup=60, learning_rate=1.5e-3, copies=False,
+    ),
+    "small-big-translator": Size(
+        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=384, feed_forward=1536, heads=8, batch_ids=4096,
+        steps=4000, warmup=800, learning_rate=7e-4, dropout=0.3, smoothing=0.1, copies=False,
+    ),
+    "mini-summariser": Size(
+        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, positions=512,
+        longest=256, batch_ids=2048, steps=600, warmup=60, learning_rate=2e-3,
+    ),
+    "small-summariser": Size(
+        vocabulary=8192, encoder_layers=4, decoder_layers=4, width=256, feed_forward=1024, heads=8, positions=512,
+        longest=512, batch_ids=8192, steps=1500, warmup=200, learning_rate=1e-3, dropout=0.1,
+    ),
     # for a GPU
     "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector
         vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,

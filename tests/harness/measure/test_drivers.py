@@ -81,7 +81,8 @@ def test_counters_add_up_over_items():
     decoded = [Decoded([1, 2, 3], Trace(1, counters={"searches": 2})), Decoded([4], Trace(1, counters={"searches": 1}))]
     totals = DRIVERS["sequence-decoding"].counters(decoded)
     assert totals == {
-        "searches": 3, "tokens": 4, "iterations": 2, "accepted_tokens": 2, "accepted_tokens_by_item": 2,
+        "searches": 3, "tokens": 4, "iterations": 2, "iterations_by_item": 1, "accepted_tokens": 2,
+        "accepted_tokens_by_item": 2,
     }  # fmt: skip
     scores = [TokenScores(np.zeros(8), {"tokens": 8, "searches": 2}), TokenScores(np.zeros(2), {"tokens": 2})]
     assert DRIVERS["token-scoring"].counters(scores)["foss"] == pytest.approx(0.8)

@@ -62,7 +62,10 @@ def test_the_text_of_a_claim_stands_alone(name, condition):
     text = condition.text
     assert re.match(r"[A-Z]|kNN-LM", text) and not re.match(r"(And|The same|So|Nor|There|At|It|With)\b", text)
     assert not re.search(r"\bthe same\b(?! (model|budget|questions))", text)
-    names = r"L2S|[Ss]pherical k-means|IAD|RaLMSpec|kNN-LM|retrieval|[Ss]earch|greedy|Asynchronous|Prefetching|batch"
+    names = (
+        r"L2S|[Ss]pherical k-means|IAD|GAD|RaLMSpec|kNN-LM|RetoMaton|AdaptRet|retrieval|[Ss]earch|greedy|Asynchronous|"
+        r"Prefetching|batch|automaton|drafter"
+    )
     assert re.search(names, text), "no method is named"
     if isinstance(condition.than, float) and condition.metric == "speedup" and condition.than not in (0.0, 1.0):
         assert re.search(rf"{condition.than:g}", text), "the number is missing"

@@ -237,6 +237,19 @@ def test_accepted_blocks_are_marked(copier_folder, cache_home):
     assert "[house .]" in text
 
 
+def test_rejected_drafts_stand_behind_what_took_their_place(copier_folder):
+    model = TextGenerator.load(str(copier_folder))
+    [ids, other] = model.encode(["The old house .", "books every week"])
+    trace = Trace(iterations=2, accepted=[2, len(ids) - 2], drafts=[[ids[0], *other[:-1]], ids[2:]])
+    text = marked_blocks(model, Decoded(ids, trace), drafts=True)
+    shown = model.decode(other[:-1])
+    assert f" ✗{{{shown}}}" in text and text.count("✗") == 1
+    assert text.replace(f" ✗{{{shown}}}", "").replace("[", "").replace("]", "") == (
+        f"The old house . ({len(ids)} tokens in 2 iterations)"
+    )
+    assert "✗" not in marked_blocks(model, Decoded(ids, trace))
+
+
 def test_examples_are_spread_over_edit_ratios(copier_folder, context):
     task = ConllGec(source="generated", model=str(copier_folder), evaluation=30, shown=3)
     setting = task.prepare(context, QUIET)

@@ -10,7 +10,7 @@ from harness.errors import RequestError
 from harness.measure.own_metrics import own
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing, parse
-from harness.show.report import bars, figure
+from harness.show.report import bars, figure, histogram
 from harness.show.report.published import Number, Published
 
 RECIPE = """
@@ -64,6 +64,37 @@ def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
 
 def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
+
+
+def timed(label, *passes):
+    """A row with the times of passes: {item: (baseline, method)} in nanoseconds."""
+    pairs = [
+        {"items": [*one], "baseline_ns": [b for b, _ in one.values()], "method_ns": [m for _, m in one.values()]}
+        for one in passes
+    ]
+    return {**row(label, "", speedup=2.0), "timing": {"processes": [{"pairs": pairs[:1]}, {"pairs": pairs[1:]}]}}
+
+
+def test_an_items_speedup_is_of_all_its_times(tmp_path):
+    several = timed("GAD", {7: (30, 10), 3: (10, 20)}, {7: (10, 10), 1: (50, 10)})
+    assert histogram.speedups(several) == [5.0, 0.5, 2.0]  # of items 1, 3 and 7
+    batches = timed("in batches", {1: (30, 10), 2: (30, 10)})
+    batches["timing"]["processes"][0]["pairs"][0]["method_ns"] = [20]  # one call for both
+    unknown = timed("too many", {1: (30, 10)})
+    unknown["timing"]["processes"][0]["pairs"][0]["items"] = None
+    assert histogram.measured([several, batches, unknown, row("not timed", "")]) == {several["cell"]: [5.0, 0.5, 2.0]}
+    recipe = parse(RECIPE.replace("{x: k, y: speedup}", "{histogram: speedup}"), "demo.yaml")
+    svg, png = figure.draw(recipe, "small", [several], Published([]), tmp_path)
+    text = re.findall(r"<!-- ([^>]*) -->", svg.read_text())
+    assert {"median 2.00", "33% of the items slower", "speedup of one item (times)"} <= set(text)
+    assert png.stat().st_size > 1000
+    assert not figure.draw(recipe, "small", [batches], Published([]), tmp_path)
+
+
+def test_a_figure_is_of_one_kind():
+    for wrong in ("{x: k, y: speedup, histogram: speedup}", "{parts: [a_s], histogram: speedup}", "{x: k}", "{}"):
+        with pytest.raises(RequestError, match="figure"):
+            parse(RECIPE.replace("{x: k, y: speedup}", wrong), "demo.yaml")
 
 
 def test_a_second_metric_has_a_panel_of_its_own(tmp_path):

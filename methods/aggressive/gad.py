@@ -1,0 +1,196 @@
+"""Generalised Aggressive Decoding, GAD and GAD++ (Ge et al., 2022, section 3.2), and its drafter alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
+from harness.errors import RequestError
+from harness.plan.registry import method
+from methods.aggressive.nar import NarDrafter
+from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
+from methods.decoding.decoder import Batch, Decoder
+from methods.decoding.drafting.decoder import DraftingDecoder
+from methods.decoding.drafting.verification import draft_and_verify, exactly
+from methods.decoding.engines import engine_of
+from methods.decoding.session import Engine, Session
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+
+@dataclass(kw_only=True)
+class BlockOptions(DrafterOptions):
+    """block: k, the tokens drafted at a time. Further parameters: see `DrafterOptions`."""
+
+    block: Annotated[int, Field(ge=1)] = 25
+
+    def __post_init__(self) -> None:
+        if self.block > self.trained_block:
+            raise RequestError(
+                f"block = {self.block} is more than the drafter learns to fill (trained_block = {self.trained_block})"
+            )
+
+
+def decoding_of(module: Any) -> Iterator[torch.nn.Parameter]:
+    """The parameters that a module needs when its encoder is not asked: an encoder may share its embeddings."""
+    yield from module.get_decoder().parameters()
+    yield from module.get_output_embeddings().parameters()
+
+
+class NarDecoder(BlockOptions, Decoder):
+    """What GAD shares with its drafter alone: the drafter's training and its encoder."""
+
+    measures = (
+        *(Metric(f"{who}_{part}_ms", f"{who}'s {part}", "ms", "lower", "time")
+          for who in ("verifier", "drafter") for part in ("encoder", "decoder")),
+        Metric("others_ms", "others", "ms", "lower", "time"),
+        Metric("drafter_share", "drafter's share of decoding", better="lower"),
+        Metric("drafter_parameters", kind="counter"),
+        Metric("drafter_bytes", "drafter", "bytes", "lower", "memory"),
+    )  # fmt: skip
+
+    @property
+    def random_fit(self) -> bool:
+        return True
+
+    def fit(
+        self,
+        model: GenerationModel,
+        reference: Sequence[NDArray[np.int64]],
+        training: Sequence[tuple[list[int], list[int]]],
+        artifacts: Artifacts,
+    ) -> None:
+        fit_drafter(model, training, self.training(), artifacts)
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        self._drafting = opened_drafter(subject, artifacts)
+        self._drafting_engine = engine_of(self._drafting, self.engine)
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Milliseconds a sentence that each module takes, and the drafter's share of what both decoders take."""
+        parts = {"verifier_encoder": "encode", "drafter_encoder": "encode_drafter", "drafter_decoder": "draft",
+                 "verifier_decoder": "verify"}  # fmt: skip
+        found = {f"{name}_ms": Ratio({f"method.{phase}": 1e3}, per={"items": 1}) for name, phase in parts.items()}
+        rest = {f"method.{phase}": -1e3 for phase in parts.values()}
+        both = {"method.draft": 1.0, "method.verify": 1.0}
+        return {
+            **found,
+            "others_ms": Ratio({"method": 1e3, **rest}, per={"items": 1}),
+            "drafter_share": Ratio({"method.draft": 1.0}, per=both, equal=0.5),
+        }
+
+    def counters(self) -> dict[str, float]:
+        """Parameters of the drafter that it uses, and the bytes that they take."""
+        module = self._drafting.module
+        unused = set() if self.own_encoder else set(module.get_encoder().parameters()) - set(decoding_of(module))
+        parameters = [part for part in module.parameters() if part not in unused]
+        return {
+            "drafter_parameters": sum(part.numel() for part in parameters),
+            "drafter_bytes": sum(part.numel() * part.element_size() for part in parameters),
+        }
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        if self.block > limit > 0:
+            raise RequestError(f"block = {self.block} is longer than any output may be ({limit} tokens): give less")
+        return super().decode(model, sources, limit, phases)
+
+    def drafter(self, batch: Batch, phases: Phases) -> NarDrafter:
+        """What drafts for this batch."""
+        model, engine, encoded = batch.model, self._drafting_engine, batch.encoded
+        with phases("encode_drafter"):
+            if self.own_encoder and self.engine_of(model) is not engine:
+                encoded = engine.encode(encoded.sources)
+            return NarDrafter(
+                engine, encoded, self.block, model.vocabulary_size, model.start_id, model.window, batch.limits
+            )
+
+
+@method(
+    "gad", contract="sequence-decoding", baseline="greedy", needs=("training-pairs",),
+    summary="a non-autoregressive drafter's blocks, verified at once",
+)  # fmt: skip
+@dataclass(kw_only=True)
+class Gad(NarDecoder, DraftingDecoder):
+    """Output = greedy decoding's (GAD), or nearly (GAD++).
+
+    beta, tau: GAD++ accepts a drafted token also where it is among the verifier's `beta` best and its log-probability
+    at most `tau` below the best one's (Equations 8 and 9). With beta = 1 or tau = 0 this is GAD. Further parameters:
+    see `BlockOptions`.
+    """
+
+    measures = (*NarDecoder.measures, *DraftingDecoder.measures)
+
+    beta: Annotated[int, Field(ge=1)] = 1
+    tau: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def lossless(self) -> bool:
+        """Whether only the verifier's first choice is accepted."""
+        return self.beta == 1 or self.tau == 0
+
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        accepts = exactly if self.lossless else self._accepts
+        draft_and_verify(session, batch, self.drafter(batch, phases), phases, accepts, depth=max(2, self.beta))
+
+    def _accepts(self, drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
+        best = list(ids[: self.beta])
+        return drafted in best and logits[0] - logits[best.index(drafted)] <= self.tau
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        return super().gap(model, source, output, expected) if self.lossless else None
+
+
+@method(
+    "nar", contract="sequence-decoding", baseline="greedy", needs=("training-pairs",),
+    summary="the non-autoregressive drafter of GAD alone, nothing verified",
+)  # fmt: skip
+@dataclass(kw_only=True)
+class Nar(NarDecoder):
+    """Blocks of the drafter, one behind the other, until one has an end token or the drafter has no positions left; an
+    iteration is a block. Parameters: see `BlockOptions`."""
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Milliseconds a sentence of the drafter's parts; there is no verifier."""
+        encoder = "encode" if self.own_encoder else "encode_drafter"
+        parts = {"drafter_encoder": encoder, "drafter_decoder": "draft"}
+        return {f"{name}_ms": Ratio({f"method.{phase}": 1e3}, per={"items": 1}) for name, phase in parts.items()}
+
+    def engine_of(self, model: GenerationModel) -> Engine:
+        """The drafter's, unless it reads what the verifier's encoder makes of the sources."""
+        return self._drafting_engine if self.own_encoder else super().engine_of(model)
+
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        drafter = self.drafter(batch, phases)
+        ends, active = set(batch.model.eos_ids), list(range(len(batch.outputs)))
+        while active:
+            with phases("draft"):
+                most = [batch.limits[output] - len(batch.outputs[output].ids) for output in active]
+                blocks = drafter.draft(active, most)
+            going = []
+            for output, block in zip(active, blocks, strict=True):
+                if not block:
+                    continue
+                decoded = batch.outputs[output]
+                accepted = next((place + 1 for place, token in enumerate(block) if token in ends), len(block))
+                decoded.ids.extend(block[:accepted])
+                decoded.trace.iterations += 1
+                decoded.trace.accepted.append(accepted)
+                if decoded.ids[-1] not in ends and len(decoded.ids) < batch.limits[output]:
+                    drafter.accept(output, block, len(block))
+                    going.append(output)
+            active = going

@@ -1,0 +1,251 @@
+"""The non-autoregressive drafter (Ge et al., 2022, section 3.2.1) and its training.
+
+It has the verifier's architecture and vocabulary, and one more token, MASK. Its decoder attends in both directions over
+the output so far and k masks, and says what belongs in the place of each mask. It learns from prefixes of random length
+of the pairs that the verifier learned from, with the glancing strategy (Qian et al., 2021): of the masked targets some
+are shown to it, more of them the more it gets wrong, and it learns the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import copy, deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from pydantic import Field
+
+from harness.contracts import Artifacts, GenerationModel
+from harness.errors import RequestError
+from harness.files import digest
+from harness.progress import Progress
+from harness.training.loop import Plan, decayed, record, train, warmup_cosine
+from harness.training.pairs import Pair, Pairs, length_batches, padded
+from harness.training.precision import fast_precision
+
+ARTIFACT = "nar-drafter"
+_GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
+
+
+@dataclass(kw_only=True)
+class DrafterOptions:
+    """Training of the drafter with AdamW: linear warm-up over a tenth of `steps`, then half a cosine; batch_ids: padded
+    ids of the longer side, a step. It begins with the verifier's weights.
+
+    seed: of dropout, prefixes and what is shown. layers: of its decoder, the verifier's lowest; None: all. own_encoder:
+    whether it has an encoder of its own, as in the paper; else it reads what the verifier's encoder made of the source.
+    width: of a drafter of another width than the verifier's, which begins with random weights; its inner layers are
+    wider or narrower by the same factor. trained_block: longest block that it learns to fill.
+    """
+
+    steps: Annotated[int, Field(ge=1)] = 6000
+    batch_ids: Annotated[int, Field(ge=16)] = 4096
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    layers: Annotated[int, Field(ge=1)] | None = None
+    own_encoder: bool = True
+    width: Annotated[int, Field(ge=1)] | None = None
+    trained_block: Annotated[int, Field(ge=1)] = 25
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def training(self) -> DrafterOptions:
+        """These options without those of what inherits from them."""
+        return DrafterOptions(**{name: getattr(self, name) for name in DrafterOptions.__dataclass_fields__})
+
+
+def fit_drafter(
+    model: GenerationModel, training: Sequence[Pair], options: DrafterOptions, artifacts: Artifacts
+) -> None:
+    """Train the drafter of a verifier on pairs of ids, unless the cache has it; an interrupted training goes on.
+
+    Raises `RequestError` for a model whose decoder the drafter cannot take over, and where no pair is short enough.
+    """
+    if not hasattr(getattr(getattr(model.module, "model", None), "decoder", None), "layers"):
+        raise RequestError(
+            f"a drafter takes over the decoder of a model such as Marian or BART, and {model.name} is a "
+            f"{type(model.module).__name__}"
+        )
+    heads = model.module.config.decoder_attention_heads
+    if options.width is not None and (options.width % heads or not options.own_encoder):
+        raise RequestError(
+            f"width = {options.width}: give a multiple of the {heads} heads, and own_encoder=true, for the verifier's "
+            "encoder has its own width"
+        )
+    key = {"model": model.hash, "pairs": _hash(training), **asdict(options)}
+
+    def build(folder: Path) -> None:
+        _train(model, training, options, folder)
+
+    artifacts.build(ARTIFACT, key, build)
+
+
+def _hash(pairs: Sequence[Pair]) -> str:
+    """Of the pairs' ids; those that are kept on disk know theirs."""
+    return pairs.hash if isinstance(pairs, Pairs) else digest([list(map(list, pair)) for pair in pairs])
+
+
+def opened_drafter(model: GenerationModel, artifacts: Artifacts) -> GenerationModel:
+    """The drafter as a generation model; its vocabulary has the MASK behind the verifier's.
+
+    Raises `RequestError` for one with another vocabulary.
+    """
+    drafter = copy(model)
+    drafter.name, drafter.vocabulary_size = f"the drafter of {model.name}", model.vocabulary_size + 1
+    folder = artifacts.path(ARTIFACT)
+    drafter.module = type(model.module).from_pretrained(folder, dtype=model.module.dtype).to(model.device).eval()
+    found = drafter.module.get_input_embeddings().num_embeddings
+    if found != drafter.vocabulary_size:
+        raise RequestError(
+            f"the drafter in {folder} has {found} tokens, and {model.name} with a MASK has {drafter.vocabulary_size}: "
+            "train one for this model"
+        )
+    return drafter
+
+
+def new_drafter(model: GenerationModel, options: DrafterOptions) -> Any:
+    """The module that training begins with: the verifier's weights in float32 and, for MASK, the mean of its
+    embeddings; random weights where the width is another."""
+    before = model.module.config
+    config = deepcopy(before)
+    config.dropout, config.attention_dropout, config.activation_dropout = options.dropout, 0.0, 0.0
+    config.decoder_layers = min(options.layers or before.decoder_layers, before.decoder_layers)
+    if options.width is not None:
+        config.d_model = options.width
+        for name in ("encoder_ffn_dim", "decoder_ffn_dim"):
+            setattr(config, name, getattr(before, name) * options.width // before.d_model)
+        config.vocab_size = model.vocabulary_size + 1
+        if getattr(before, "decoder_vocab_size", None):  # Marian
+            config.decoder_vocab_size = config.vocab_size
+        return type(model.module)(config)
+    left_out = tuple(f"model.decoder.layers.{n}." for n in range(config.decoder_layers, before.decoder_layers))
+    weights = model.module.state_dict()
+    module = type(model.module)(config)
+    module.load_state_dict({name: weights[name].float() for name in weights if not name.startswith(left_out)})
+    module.resize_token_embeddings(model.vocabulary_size + 1, mean_resizing=False)
+    with torch.no_grad():
+        for table in {part.weight for part in (module.get_input_embeddings(), module.get_output_embeddings())}:
+            table[-1] = table[:-1].mean(0)
+    return module
+
+
+def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOptions, folder: Path) -> None:
+    device, mask = model.device, model.vocabulary_size
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        module = new_drafter(model, options).to(device)
+    masks = options.trained_block + 1  # behind a prefix as long as the target at most, and the token that begins it
+    lengths = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
+    try:
+        numbers = length_batches(lengths, options.batch_ids, model.window, options.seed)
+        numbers(0)
+    except ValueError as error:
+        raise RequestError(f"no training pair fits the drafter: {error}; give other text") from error
+    precision = fast_precision(device)
+
+    def batches(step: int) -> Masked:
+        chosen = [pairs[int(number)] for number in numbers(step)]
+        rng = np.random.default_rng([options.seed, 1, step])
+        batch = masked(chosen, rng, options.trained_block, mask, model.start_id)
+        batch.shown = _GLANCING[0] + (_GLANCING[1] - _GLANCING[0]) * step / options.steps
+        return batch.to(device)
+
+    checkpoint = folder / "training.pt"
+    plan = Plan(
+        steps=options.steps, schedule=warmup_cosine(options.steps, max(1, options.steps // 10), floor=0.05),
+        autocast=precision, seed=options.seed, tokens_per_step=options.batch_ids, stage="training the drafter",
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(decayed(module, 0.01), lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
+    encoder = None if options.own_encoder else model.module.get_encoder()
+    history = train(
+        module, lambda drafter, batch: glancing_loss(drafter, batch, mask, encoder), batches, optimizer, plan,
+        checkpoint=checkpoint, progress=Progress(),
+    )  # fmt: skip
+    module.save_pretrained(folder)
+    made = {
+        "pairs": len(pairs),
+        "too_long": int((lengths.max(1) > model.window).sum()),
+        "mask": mask,
+        **record(history, device, precision),
+    }
+    (folder / "training.json").write_text(json.dumps(made, indent=1))
+    checkpoint.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class Masked:
+    """A batch for the drafter, padded: sources and source_real [n, s]; inputs [n, t]: a start token, a prefix of the
+    target, masks; targets [n, t]: what belongs in each place; hidden: bool [n, t], the masked places that have a
+    target; real: bool [n, t], places that are no padding. shown: share of the wrong targets that is shown."""
+
+    sources: torch.Tensor
+    source_real: torch.Tensor
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    hidden: torch.Tensor
+    real: torch.Tensor
+    shown: float = 0.0
+
+    def to(self, device: str) -> Masked:
+        """The same on a device, in place."""
+        for name in ("sources", "source_real", "inputs", "targets", "hidden", "real"):
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
+
+def masked(pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: int, start: int) -> Masked:
+    """For each pair a prefix of its target, of random length, and then `block` masks, as in drafting. A mask behind the
+    end of the target has no target."""
+    inputs, targets, hidden = [], [], []
+    for _, target in pairs:
+        prefix = int(rng.integers(len(target)))
+        known, rest = target[:prefix], target[prefix : prefix + block]
+        blank = [0] * (block - len(rest))
+        inputs.append([start, *known, *[mask] * block])
+        targets.append([0, *known, *rest, *blank])
+        hidden.append([0] * (prefix + 1) + [1] * len(rest) + blank)
+
+    def tensor(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+        return torch.from_numpy(padded(rows, 0))
+
+    return Masked(
+        tensor([source for source, _ in pairs]), tensor([[1] * len(source) for source, _ in pairs]),
+        tensor(inputs), tensor(targets), tensor(hidden).bool(), tensor([[1] * len(row) for row in inputs]).bool(),
+    )  # fmt: skip
+
+
+def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -> torch.Tensor:
+    """Cross-entropy (nats, label smoothing 0.1) of the hidden targets that are not shown. Shown are `batch.shown` times
+    as many of a row's as the drafter gets wrong without help, drawn at random. encoder: that reads the sources; None:
+    the drafter's own."""
+    hidden, states = batch.hidden, None
+    with torch.no_grad():
+        if encoder is not None:
+            states = encoder(input_ids=batch.sources, attention_mask=batch.source_real).last_hidden_state
+        found = logits_of(drafter, batch, batch.inputs, states)[..., :mask].argmax(-1)
+        wrong = ((found != batch.targets) & hidden).sum(1)
+        lot = torch.rand(hidden.shape, device=hidden.device).masked_fill(~hidden, 2.0)
+        shown = (lot.argsort(1).argsort(1) < (wrong * batch.shown).round()[:, None]) & hidden
+    inputs = torch.where(shown, batch.targets, batch.inputs)
+    learned = hidden & ~shown
+    logits = logits_of(drafter, batch, inputs, states)[learned][:, :mask].float()
+    return functional.cross_entropy(logits, batch.targets[learned], label_smoothing=0.1)
+
+
+def logits_of(
+    drafter: Any, batch: Masked, inputs: torch.Tensor, states: torch.Tensor | None = None
+) -> torch.Tensor:  # fmt: skip
+    """[n, t, V + 1] for decoder inputs [n, t] of which every place attends to all real places of its row. states:
+    [n, s, d], the sources as an encoder has read them; None: the drafter's own encoder reads them."""
+    blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
+    blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)
+    given = {"input_ids": batch.sources} if states is None else {"encoder_outputs": (states,)}
+    logits: torch.Tensor = drafter(
+        **given, attention_mask=batch.source_real, decoder_input_ids=inputs, use_cache=False,
+        decoder_attention_mask=blocked[:, None, None].expand(-1, 1, inputs.shape[1], -1),
+    ).logits  # fmt: skip
+    return logits

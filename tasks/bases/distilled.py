@@ -1,0 +1,81 @@
+"""Tasks whose model is trained here on pairs of texts, by distillation, and which have these pairs for methods that
+train a drafter."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts.tasks import Context, DecodingSetting
+from harness.measure.artifacts import Cache
+from tasks.bases.seq2seq import Seq2SeqTask
+from tasks.models.seq2seq.sizes import SIZES, Size
+from tasks.models.trained import size_to_train
+
+if TYPE_CHECKING:
+    from tasks.data.parallel import ParallelSource
+    from tasks.models.seq2seq.distillation import Distillation
+
+Pair = tuple[list[int], list[int]]
+
+
+@dataclass(kw_only=True, eq=False)
+class DistilledTask(Seq2SeqTask):
+    """Parameters: those of `Seq2SeqTask`, and distilled: whether a model trained here learns from what a teacher of its
+    own size writes, which is trained first on the pairs as they are (Ge et al., 2022, section 3.2.2).
+
+    What methods are given to train on is what the model learned from; for a model that is not trained here, the sources
+    of the pairs and what it writes itself.
+    """
+
+    distilled: bool = True
+
+    @abstractmethod
+    def texts(self, context: Context) -> ParallelSource:
+        """The pairs. Raises `RequestError` when they are not found."""
+
+    @property
+    @abstractmethod
+    def learned_from(self) -> str:
+        """The name of the pairs, for rows."""
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of source texts as the model reads them; a task whose sources may be cut does so here."""
+        return self.generator.encode([self.prompt.replace("{source}", text) for text in texts])
+
+    def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
+        distillation = self._distillation(size, context, cache, progress)
+        return distillation.student() if self.distilled else distillation.teacher()
+
+    def facts(self) -> dict[str, Any]:
+        """What a model that is trained here was trained on."""
+        if size_to_train(self.model, SIZES) is None:
+            return {}
+        taught = "what a teacher of the same size writes" if self.distilled else "the pairs as they are"
+        return {"trained_on": f"{self.learned_from}: {taught}"}
+
+    def prepare(self, context: Context, progress: Any) -> DecodingSetting:
+        setting = super().prepare(context, progress)
+        cache, size = Cache(context.cache), size_to_train(self.model, SIZES)
+
+        def training() -> Sequence[Pair]:
+            if size is None:
+                from tasks.models.seq2seq.distillation import distilled_by_itself
+
+                sources = self.ids([source for source, _ in self.texts(context).pairs("train")])
+                return distilled_by_itself(self.generator, sources, self.limit, cache, progress)
+            distillation = self._distillation(size, context, cache, progress)
+            return distillation.distilled() if self.distilled else distillation.pairs("train")
+
+        setting.training = training
+        return setting
+
+    def _distillation(self, size: Size, context: Context, cache: Cache, progress: Any) -> Distillation:
+        from tasks.models.seq2seq.distillation import Distillation
+
+        return Distillation(
+            self.texts(context), size, self.limit, cache, device=context.device, seed=self.seed, progress=progress
+        )

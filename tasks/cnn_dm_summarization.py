@@ -1,0 +1,95 @@
+"""Summarisation of CNN/DailyMail: GAD's Table 10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure, Scale
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
+from harness.text.kinds import open_source
+from tasks.bases.distilled import DistilledTask
+from tasks.bases.parameters import Positive
+from tasks.bases.seq2seq import Items
+from tasks.data.parallel import ParallelSource
+from tasks.data.summaries import HubSummaries, Leads, cnn_dailymail
+from tasks.metrics.rouge import rouge
+
+_FILES = ("cnn-dailymail/specbench-80.jsonl", "cnn-dailymail/train-200.jsonl")
+
+
+@task(
+    "cnn-dm-summarization", contract="sequence-decoding", provides=("training-pairs",),
+    summary="summarisation of CNN/DailyMail, ROUGE-1, -2 and -L",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False)
+class CnnDmSummarization(DistilledTask):
+    """Parameters: those of `DistilledTask`, and source: `hub` takes articles and training pairs from the data set
+    `dataset`; `folder` the articles from JSON-lines `files`, all of them as a test set, and trains on the leads of the
+    documents of `text`; `embedded` takes leads of Python's documentation for both. body_words, lead_words: longest body
+    and lead that are trained on. Of a longer article a model reads as much as it has positions for.
+    """
+
+    measures = (
+        Metric("rouge1", "ROUGE-1", better="higher"),
+        Metric("rouge2", "ROUGE-2", better="higher"),
+        Metric("rougeL", "ROUGE-L", better="higher"),
+    )
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
+        "mini": {"source": "embedded", "model": "train:mini-summariser", "evaluation": 60, "timed": 4, "limit": 48,
+                 "body_words": 60, "lead_words": 25},
+        "small": {"model": "train:small-summariser", "limit": 128},
+        "paper": {"source": "hub", "model": "facebook/bart-large-cnn", "limit": 256},
+    }  # fmt: skip
+
+    source: Literal["embedded", "folder", "hub"] = "folder"
+    dataset: str = "abisee/cnn_dailymail:3.0.0"
+    files: list[str] = field(default_factory=lambda: list(_FILES))
+    text: str = "wikipedia-2015/sample.jsonl.gz"
+    body_words: Positive = 300
+    lead_words: Positive = 60
+
+    def texts(self, context: Context) -> ParallelSource:
+        if self.source == "hub":
+            return HubSummaries(self.dataset)
+        text = open_source(self.source, self.text, context.data, Cache(context.cache))
+        return Leads(text, self.body_words, self.lead_words)
+
+    @property
+    def learned_from(self) -> str:
+        if self.source == "hub":
+            return self.dataset
+        return "leads of " + ("Python's documentation" if self.source == "embedded" else self.text)
+
+    def items(self, context: Context, cache: Cache, progress: Any) -> Items:
+        if self.source == "folder":
+            pairs, label = cnn_dailymail(self.files, context.data), "CNN/DailyMail, " + " and ".join(self.files)
+        else:
+            pairs, label = self.texts(context).pairs("test"), self.learned_from
+        return Items([article for article, _ in pairs], [summary for _, summary in pairs], label)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of articles, of long ones the beginning and the tokens that end a text."""
+        prompts = [self.prompt.replace("{source}", text) for text in texts]
+        encoded: list[list[int]] = self.generator.tokenizer(
+            prompts, truncation=True, max_length=self.generator.window
+        )["input_ids"]  # fmt: skip
+        return encoded
+
+    def encoded(self, items: Items) -> list[list[int]]:
+        whole = super().ids(items.sources)
+        self._cut = sum(len(ids) > self.generator.window for ids in whole)
+        return self.ids(items.sources)
+
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        return [[" ".join(summary.split())] for summary in items.gold]
+
+    def score(self, items: Items, outputs: Sequence[str]) -> dict[str, Measure]:
+        """`rouge1`, `rouge2` and `rougeL` of whole summaries, from 0 to 100."""
+        return rouge(outputs, items.gold)
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "articles_cut": self._cut}

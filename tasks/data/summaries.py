@@ -1,0 +1,103 @@
+"""Articles with summaries: CNN/DailyMail, and the leads of encyclopedia articles as summaries of what follows.
+
+Local files of CNN/DailyMail are JSON lines with `article` and `highlights`, one highlight a line of text. A lead is the
+first paragraph of a document; what it summarises is the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import RequestError
+from harness.text import Source, Split
+from harness.text.hub import HubAddress
+from tasks.data.files import find_file
+from tasks.data.parallel import Pair, ParallelSource
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"“'(])")
+_LEAST_LEAD, _LEAST_BODY = 8, 40  # words; documents with fewer are left out
+
+
+class Leads(ParallelSource):
+    """Pairs (body, lead) of a source's documents, each cut to so many words; a lead is cut behind a sentence."""
+
+    source, target = "body", "lead"
+
+    def __init__(self, text: Source, body_words: int = 300, lead_words: int = 60) -> None:
+        self.text, self.body_words, self.lead_words = text, body_words, lead_words
+        self.name = f"leads of {text.name}"
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        return {"leads": dict(self.text.fingerprint(split)), "words": [self.body_words, self.lead_words]}
+
+    def pairs(self, split: Split) -> list[Pair]:
+        found = []
+        for document in self.text.documents(split):
+            paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=\S)", document)]
+            paragraphs = [part for part in paragraphs if part.count(" ") >= _LEAST_LEAD - 1]
+            if len(paragraphs) > 1:
+                lead = first_sentences(paragraphs[0], self.lead_words)
+                body = " ".join(" ".join(paragraphs[1:]).split()[: self.body_words])
+                if lead.count(" ") >= _LEAST_LEAD - 1 and body.count(" ") >= _LEAST_BODY - 1:
+                    found.append((body, lead))
+        if not found:
+            raise RequestError(
+                f"no document of the {split} split of {self.text.name} has a lead and a body; name another text by "
+                "--set task.text=NAME"
+            )
+        return found
+
+
+def first_sentences(paragraph: str, words: int) -> str:
+    """The sentences that a paragraph begins with, as many as fit into so many words; of a first sentence that is
+    longer, so many words."""
+    kept: list[str] = []
+    for sentence in _SENTENCE.split(paragraph):
+        if len(kept) + sentence.count(" ") + 1 > words:
+            break
+        kept += sentence.split()
+    return " ".join(kept or paragraph.split()[:words])
+
+
+def cnn_dailymail(files: Sequence[str], roots: Sequence[Path]) -> list[Pair]:
+    """(article, highlights) of JSON-lines files under the data roots, each article once.
+
+    Raises `RequestError` for files that are missing or have other lines.
+    """
+    found: dict[str, str] = {}
+    for name in files:
+        file = find_file(name, roots)
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = json.loads(line)
+                article, highlights = str(row["article"]).strip(), str(row["highlights"]).strip()
+            except (ValueError, TypeError, KeyError) as error:
+                raise RequestError(
+                    f"{file}:{number} is no object with article and highlights; fetch it again"
+                ) from error
+            found.setdefault(article, highlights)
+    return list(found.items())
+
+
+class HubSummaries(ParallelSource):
+    """A data set of the hub with columns `article` and `highlights`, by its `HubAddress`."""
+
+    source, target = "article", "highlights"
+
+    def __init__(self, dataset: str) -> None:
+        self.name, self.address = dataset, HubAddress(dataset)
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        return self.address.fingerprint()
+
+    def pairs(self, split: Split) -> list[Pair]:
+        rows = self.address.rows(split)
+        if absent := [name for name in (self.source, self.target) if name not in rows.column_names]:
+            columns = ", ".join(rows.column_names)
+            raise RequestError(f"the data set {self.name} has no {' and no '.join(absent)}; columns: {columns}")
+        sides = rows[self.source][:], rows[self.target][:]
+        return [(article.strip(), summary.strip()) for article, summary in zip(*sides, strict=True)]

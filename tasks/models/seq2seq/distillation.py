@@ -1,0 +1,147 @@
+"""Sequence-level distillation (Kim and Rush, 2016; Ge et al., 2022, section 3.2.2).
+
+A teacher is trained on pairs as they are. What its beam search writes replaces their target sides, and the model that
+is to be fast learns from that; so do drafters for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.files import digest
+from harness.generate import generate
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from harness.text import Split
+from harness.training.pairs import Pairs
+from tasks.data.parallel import ParallelSource, pairs_hash
+from tasks.models.pretrained.checkpoints import tokenizer_hash
+from tasks.models.pretrained.generation import TextGenerator
+from tasks.models.seq2seq.pairs import encoded_pairs
+from tasks.models.seq2seq.subwords import trained_subwords
+from tasks.models.seq2seq.training import trained_seq2seq
+
+if TYPE_CHECKING:
+    from tasks.models.seq2seq.sizes import Size
+
+BEAM = 5
+_TOGETHER = 64  # sources that a teacher reads at a time
+_KEPT = 4096  # outputs after which a part is written
+
+
+class Distillation:
+    """A teacher and a student of one size, trained on one set of pairs. limit: of the teacher's outputs, in ids."""
+
+    def __init__(
+        self, source: ParallelSource, size: Size, limit: int, cache: Cache, *, device: str = "cpu", seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:  # fmt: skip
+        self.source, self.size, self.limit, self.cache = source, size, limit, cache
+        self.device, self.seed, self.progress = device, seed, progress or Progress()
+        self._content: dict[Split, str] = {}
+
+    def content(self, split: Split) -> str:
+        """Hash of a split's pairs."""
+        if split not in self._content:
+            self._content[split] = pairs_hash(self.source, split, self.cache)
+        return self._content[split]
+
+    def tokenizer(self) -> Path:
+        """Folder of the subwords that both sides share."""
+
+        def lines() -> Iterator[str]:
+            return (side for pair in self.source.pairs("train") for side in pair)
+
+        return trained_subwords(lines, {"pairs": self.content("train")}, self.size.vocabulary, self.cache)
+
+    def pairs(self, split: Split) -> Pairs:
+        """Ids of a split's pairs as they are."""
+        tokenizer = self.tokenizer()
+        key = {"pairs": self.content(split), "tokenizer": tokenizer_hash(tokenizer)}
+        return encoded_pairs(
+            "parallel-pairs", key, lambda: self.source.pairs(split), tokenizer, self.cache, self.progress
+        )
+
+    def teacher(self) -> Path:
+        """Folder of the model trained on the pairs as they are."""
+        return self._trained(self.pairs("train"))
+
+    def distilled(self) -> Pairs:
+        """Ids of the training sources that the teacher has positions for and of what it writes for them."""
+        folder = self.teacher()
+        sources = [source for source, _ in self.pairs("train") if len(source) <= self.size.positions]
+
+        def teacher() -> TextGenerator:
+            return TextGenerator.load(str(folder), device=self.device, cache=self.cache, name="the teacher")
+
+        return _kept(folder.name, teacher, sources, self.limit, self.cache, self.progress)
+
+    def student(self) -> Path:
+        """Folder of the model trained on the distilled pairs."""
+        return self._trained(self.distilled())
+
+    def _trained(self, training: Pairs) -> Path:
+        return trained_seq2seq(
+            self.size, training, self.pairs("validation"), self.tokenizer(), self.cache,
+            device=self.device, seed=self.seed, progress=self.progress,
+        )  # fmt: skip
+
+
+def distilled_by_itself(
+    model: TextGenerator, encoded: Sequence[list[int]], limit: int, cache: Cache, progress: Progress
+) -> Pairs:
+    """Of training sources (ids), those that fit a model that was not trained here, and what its beam search writes."""
+    sources = [ids for ids in encoded if len(ids) <= model.window]
+    return _kept(model.hash, lambda: model, sources, limit, cache, progress)
+
+
+def _kept(
+    identity: str, model: Callable[[], TextGenerator], sources: Sequence[list[int]], limit: int, cache: Cache,
+    progress: Progress,
+) -> Pairs:  # fmt: skip
+    """Sources and outputs as pairs in the cache; the parameters are those of `beam_outputs`."""
+
+    def build(folder: Path) -> None:
+        outputs = beam_outputs(identity, model, sources, limit, cache, progress)
+        Pairs.write(folder, zip(sources, outputs, strict=True))
+
+    return Pairs.open(cache.build("distilled-pairs", _key(identity, sources, limit), build))
+
+
+def _key(identity: str, sources: Sequence[list[int]], limit: int) -> dict[str, Any]:
+    """What determines outputs."""
+    return {"model": identity, "sources": digest([list(source) for source in sources]), "beam": BEAM, "limit": limit}
+
+
+def beam_outputs(
+    identity: str, model: Callable[[], TextGenerator], sources: Sequence[list[int]], limit: int, cache: Cache,
+    progress: Progress,
+) -> list[list[int]]:  # fmt: skip
+    """Outputs (ids, end token included, at most `limit`) of a model's search with `BEAM` beams, kept in the cache; an
+    interrupted search goes on where it stopped. model: called when the cache lacks some. identity: of its weights."""
+
+    def build(folder: Path) -> None:
+        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        opened: TextGenerator | None = None
+        for begin in range(0, len(order), _KEPT):
+            part, numbers = folder / f"part{begin}.json", order[begin : begin + _KEPT]
+            if part.exists():
+                continue
+            opened = opened or model()
+            made: dict[int, list[int]] = {}
+            for at in range(0, len(numbers), _TOGETHER):
+                chosen = numbers[at : at + _TOGETHER]
+                ids = generate(opened, [sources[n] for n in chosen], min(limit, opened.window), num_beams=BEAM)
+                made |= dict(zip(chosen, ids, strict=True))
+                progress.update("the teacher writes", begin + len(made), len(order), "outputs")
+            unfinished = part.with_suffix(".partial")
+            unfinished.write_text(json.dumps(made))
+            unfinished.replace(part)
+
+    found: dict[int, list[int]] = {}
+    for part in cache.build("beam-outputs", _key(identity, sources, limit), build).glob("part*.json"):
+        found |= {int(number): ids for number, ids in json.loads(part.read_text()).items()}
+    return [found[number] for number in range(len(sources))]
