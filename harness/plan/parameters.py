@@ -8,6 +8,7 @@ A parameter named after a Python keyword ends in an underscore in code (`lambda_
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import keyword
 import re
@@ -43,7 +44,13 @@ def declared(target: Any) -> dict[str, inspect.Parameter]:
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
             remedy = "give its dataclass kw_only=True" if _generated(target) is not object else "write `*, ` before it"
             raise RequestError(f"parameter {parameter.name!r} of {target.__qualname__} is positional: {remedy}")
-    return {public(p.name): p for p in every if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    made = {
+        field.name: field.default_factory
+        for field in (dataclasses.fields(target) if dataclasses.is_dataclass(target) else ())
+        if field.default_factory is not dataclasses.MISSING
+    }
+    named = [p.replace(default=made[p.name]()) if p.name in made else p for p in every]
+    return {public(p.name): p for p in named if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _generated(target: Any) -> type:

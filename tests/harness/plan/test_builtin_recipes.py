@@ -181,6 +181,10 @@ def test_a_cell_at_small_times_at_least_a_hundred_items():
                 assert cell.timing.processes * cell.timing.pairs * timed >= 100, cell.name
 
 
+def test_parameters_of_every_cell_can_be_stored():
+    assert all(cell.hash for found in CELLS.values() for cell in found)
+
+
 def test_what_answers_differently_by_design_says_so():
     """Greedy decoding timed against beam search, or points of a curve that trades precision for speed."""
     for (name, _), found in CELLS.items():

@@ -1,8 +1,9 @@
 """Parameters of methods and tasks: public names, types, and the nearest name for a wrong one."""
 
+import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
@@ -49,6 +50,23 @@ def test_a_name_that_is_a_python_keyword_loses_its_underscore_and_gets_it_back()
 
 def test_defaults_fill_what_was_not_given():
     assert validate(Method, {"lambda": 0.5}, "method m") == DEFAULTS | {"lambda": 0.5}
+
+
+@dataclass(kw_only=True)
+class Listed:
+    names: list[str] = field(default_factory=lambda: ["a"])
+
+
+@dataclass(kw_only=True)
+class Inheriting(Listed):
+    size: int = 1
+
+
+def test_a_dataclass_makes_its_own_defaults():
+    filled = validate(Inheriting, {}, "task listed")
+    assert filled == {"names": ["a"], "size": 1}
+    assert validate(Inheriting, {}, "task listed")["names"] is not filled["names"]
+    assert json.dumps(filled)
 
 
 def test_functions_are_read_like_classes():
