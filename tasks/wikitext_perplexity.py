@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 from harness.contracts import TokenScores
@@ -12,12 +13,16 @@ from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringS
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
+from harness.text import Source
 from harness.text.kinds import open_source
 from tasks.bases.language_model import SlidingWindowOptions
-from tasks.bases.parameters import Positive
+from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.streams import Selection, streams
+from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
+
+_CAPTURED = (3, 6, 10)  # lengths of sequences that worked examples show (Alon et al., 2022, Table 2)
 
 
 @task(
@@ -35,7 +40,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     documents. Timed are pieces of at most `timed_piece` tokens of the test split, each a stream of its own, drawn by
     the seed of the run; a timed pass scores about `timed_tokens` tokens (at least one piece), and there are enough for
     `tasks.bases.pool.PASSES` passes where the split has them. A timed piece of one window is read once, but the
-    evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation.
+    evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation. shown: of a
+    method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -71,12 +77,13 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     piece_windows: Positive = 4  # long enough that most tokens have full context, short enough to sample widely
     timed_tokens: Positive = 512
     timed_piece: Positive = 64
+    shown: NotNegative = 0
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
         cache = Cache(context.cache)
-        source = open_source(self.source, self.dataset, context.data, cache)
-        model = self.load(*self.place(source, context, cache, progress), context, cache)
+        source = self.text(context, cache)
+        model = self.load(*self.model_place(context, cache, progress), context, cache)
         piece = self.piece_windows * model.window
         seed = context.seed
         reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
@@ -115,10 +122,43 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
             timed=timed,
             sample=min(sample, len(timed)),
             words=evaluation.words,
+            text=lambda ids: str(model.tokenizer.decode(list(ids))),
         )
+
+    def text(self, context: Context, cache: Cache) -> Source:
+        """Reference, validation and evaluation text."""
+        return open_source(self.source, self.dataset, context.data, cache)
+
+    def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+        """Folder or hub id of the model, and its name."""
+        return self.place(open_source(self.source, self.dataset, context.data, cache), context, cache, progress)
 
     def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:
         return perplexity([answer.log_probs for answer in answers], setting.words)
+
+    def examples(
+        self, setting: TokenScoringSetting, method: Any, answers: Sequence[TokenScores]
+    ) -> list[dict[str, str]]:
+        """Sequences that were predicted without a search, the likeliest of each length, those of the last length only
+        where the reference text does not have them; and the longest. Those that it does not have are marked."""
+        if not self.shown or not all("searched" in answer.series for answer in answers):
+            return []
+        found = []
+        for length in _CAPTURED:
+            several = iter(likeliest(setting.evaluation, answers, length))
+            if length == _CAPTURED[-1]:
+                several = (one for one in several if not occurs(one.ids, setting.reference))
+            texts = [self._quoted(setting, one.ids) for one in islice(several, self.shown)]
+            which = f"{length} tokens" + (", none of them in the reference text" if length == _CAPTURED[-1] else "")
+            found.append({"without a search": which, "output": "   ".join(texts) or "none"})
+        ids = longest(setting.evaluation, answers)
+        text = self._quoted(setting, ids) if ids else "none"
+        return [*found, {"without a search": "the longest", "output": f"{len(ids)} tokens: {text}"}]
+
+    def _quoted(self, setting: TokenScoringSetting, ids: Sequence[int]) -> str:
+        """Ids as text, with a star where the reference text does not have them."""
+        assert setting.text is not None
+        return f"“{setting.text(ids)}”" + ("" if occurs(ids, setting.reference) else "*")
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

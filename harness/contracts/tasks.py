@@ -65,7 +65,8 @@ class Setting:
 
 @dataclass(slots=True, kw_only=True)
 class TokenScoringSetting(Setting):
-    """Streams are int64 [T] whose first token is given, not predicted. `words` counts the evaluation's words."""
+    """Streams are int64 [T] whose first token is given, not predicted. `words` counts the evaluation's words. text:
+    what ids say, for worked examples."""
 
     model: LanguageModel
     reference: Sequence[NDArray[np.int64]]
@@ -73,6 +74,7 @@ class TokenScoringSetting(Setting):
     evaluation: Sequence[NDArray[np.int64]]
     timed: Sequence[NDArray[np.int64]]
     words: int
+    text: Callable[[Sequence[int]], str] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

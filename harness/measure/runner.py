@@ -153,8 +153,8 @@ class Runner:
         if outcome.status != "ok":
             return outcome
         response = outcome.response
-        row["metrics"], row["intervals"], row["counters"], row["described"] = (
-            response[part] for part in ("metrics", "intervals", "counters", "described")
+        row["metrics"], row["intervals"], row["counters"], row["described"], row["examples"] = (
+            response[part] for part in ("metrics", "intervals", "counters", "described", "examples")
         )
         return self._time(cell, row, "compare", [response["manifests"]], response["ratios"]) if cell.timed else outcome
 

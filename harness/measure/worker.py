@@ -234,6 +234,7 @@ def analysis(request: Request) -> Response:
         **_numbers(metrics),
         "counters": dict(artifacts.values),
         "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),
+        "examples": getattr(run, "examples", list)(),
         "manifests": artifacts.manifest(),
         "ratios": ratios,
     }

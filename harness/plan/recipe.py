@@ -164,19 +164,22 @@ class ScaleSpec(_Strict):
 class Figure(_Strict):
     """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`), and of `beside` in a
     panel of its own. Or bars, one for each cell, of `parts` stacked from below. All of them are metrics or counters; x
-    and y parameters, too. Or a `histogram` for each cell, of the speedups of its items."""
+    and y parameters, too. Or a `histogram` for each cell, of the speedups of its items. Or a `graph` for each cell,
+    whose nodes are the worked examples by this label's text."""
 
     x: str = ""
     y: str = ""
     beside: str = ""
     parts: list[str] = []
     histogram: Literal["", "speedup"] = ""
+    graph: str = ""
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Figure:
         curves = bool(self.x or self.y or self.beside)
-        if [curves, bool(self.parts), bool(self.histogram)].count(True) != 1 or (curves and not (self.x and self.y)):
-            raise ValueError("give x and y for curves, or parts for stacked bars, or a histogram")
+        kinds = [curves, bool(self.parts), bool(self.histogram), bool(self.graph)]
+        if kinds.count(True) != 1 or (curves and not (self.x and self.y)):
+            raise ValueError("give x and y for curves, or parts for stacked bars, or a histogram, or a graph")
         return self
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from harness.progress import Progress
 from methods.knnlm.datastore import corpus_hash
-from methods.knnlm.positions import read
+from methods.knnlm.positions import Positions, read
 from methods.knnlm.search import DatastoreOptions, DatastoreSearch, build_search, open_search
 from methods.knnlm.tuning import tune
 
@@ -52,7 +52,9 @@ class DatastoreMethod(DatastoreOptions):
         """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
         built or tuned from the same data with the same parameters is not built or tuned again."""
         key = build_search(model, reference, artifacts, self)
-        values = {"lambda": self.lambda_, "temperature": self.temperature}
+        values: dict[str, Any] = {"lambda": self.lambda_, "temperature": self.temperature}
+        if values["lambda"] == "dynamic":  # what is learned starts from a temperature that suits one lambda for all
+            values["lambda"] = "tuned"
         if "tuned" in values.values():
             parts = {"validation": corpus_hash(validation), "datastore": key, **self.search_key(), **values}
             search = self._opened(model, artifacts)
@@ -95,27 +97,35 @@ class DatastoreMethod(DatastoreOptions):
         return self.opened
 
 
-def _tuned(model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch) -> dict[str, float]:
-    """The weights that suit the validation streams best, and the perplexities there."""
+def with_neighbours(
+    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, statistics: bool = False
+) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.int64]]]:
+    """The positions of validation streams, block by block, with the number of the stream, and their neighbours'
+    distances and ids [t, k]. Raises `RequestError` where there is no token."""
     total = sum(max(len(stream) - 1, 0) for stream in validation)
     if not total:
         raise RequestError("no validation text to tune lambda and temperature on; give both as numbers")
-    log_lm, distances, hits = [], [], []
-    options, progress, phases, done = search.options, Progress(), NoPhases(), 0
-    for stream in validation:
-        for block in read(model, stream, options.key, phases):
-            near, ids = search.search(block.queries, phases)
-            log_lm.append(block.log_prob)
-            distances.append(near)
-            hits.append(search.hits(ids, block.targets))
+    progress, phases, done = Progress(), NoPhases(), 0
+    for number, stream in enumerate(validation):
+        for block in read(model, stream, search.options.key, phases, statistics):
+            yield number, block, *search.search(block.queries, phases)
             done += len(block)
             progress.update("neighbours of validation text", done, total, "tokens")
+
+
+def _tuned(model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch) -> dict[str, float]:
+    """The weights that suit the validation streams best, and the perplexities there."""
+    log_lm, distances, hits, options = [], [], [], search.options
+    for _, block, near, ids in with_neighbours(model, validation, search):
+        log_lm.append(block.log_prob)
+        distances.append(near)
+        hits.append(search.hits(ids, block.targets))
     tuned = tune(
         np.concatenate(log_lm),
         np.concatenate(distances),
         np.concatenate(hits),
-        lambda_=None if options.lambda_ == "tuned" else options.lambda_,
-        temperature=None if options.temperature == "tuned" else options.temperature,
+        lambda_=None if isinstance(options.lambda_, str) else options.lambda_,
+        temperature=None if isinstance(options.temperature, str) else options.temperature,
     )
     return {
         "lambda": tuned.lambda_,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -12,18 +12,23 @@ from pydantic import Field
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
+from harness.measure.phases import NoPhases
 from harness.plan.registry import method
-from methods.knnlm.base import DatastoreMethod
+from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash
+from methods.knnlm.gate import Gate, learned, neighbour_features
 from methods.knnlm.mixture import interpolate, log_knn
-from methods.knnlm.positions import full_batches, read, read_shared, searched, spans
+from methods.knnlm.positions import Positions, full_batches, read, read_shared, searched, spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
 
+    Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
+
 ROWS = 512  # positions mixed at once whose neighbours were found before
+GATE = "knnlm-gate"
 
 
 @method(
@@ -39,6 +44,9 @@ class KnnLm(DatastoreMethod, TokenScoring):
 
     foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
         tokens left out at a higher fraction include those at a lower one.
+    lambda: a number, `tuned`, or `dynamic`: one for each token, which a small network learns on the validation text
+        from the LM's confidence and from what the neighbours look like (the future work of Alon et al., 2022, section
+        8.1).
     batch: queries searched in one call. They are collected across windows and streams until there are so many, that a
         search costs as much per query with few positions searched as with all; what is held meanwhile is at most
         batch x (4 d + 45 k) bytes, d the width of the keys.
@@ -50,8 +58,13 @@ class KnnLm(DatastoreMethod, TokenScoring):
         Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
+    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
     foss: Annotated[float, Field(ge=0, le=1)] = 0.0
     batch: Annotated[int, Field(ge=1)] = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._gate: Gate | None = None
 
     def fit(
         self,
@@ -61,10 +74,17 @@ class KnnLm(DatastoreMethod, TokenScoring):
         artifacts: Artifacts,
     ) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
+        if self.lambda_ == "dynamic":
+            self.open_datastore(model, artifacts)
+            key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
+                   "temperature": artifacts.values["temperature"], "seed": self.seed, **self.search_key()}  # fmt: skip
+            artifacts.build(GATE, key, lambda folder: self._learn(model, validation).save(folder))
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(subject, artifacts)
+        if self.lambda_ == "dynamic":
+            self._gate = Gate.open(artifacts.path(GATE))
 
     def score(
         self,
@@ -74,22 +94,24 @@ class KnnLm(DatastoreMethod, TokenScoring):
         shared: Shared | None = None,
     ) -> list[TokenScores]:
         datastore, (lambda_, temperature) = self.ready()
-        masks = [searched(stream, self.foss, self.seed) for stream in streams]
-        wanted = np.concatenate([np.empty(0, np.bool_), *masks])
-        targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
-        log_probs = np.full(len(wanted), np.nan)  # log p_LM, where no neighbours are mixed in (Eq. 3)
-        if shared is None:
-            found = self._searched(model, streams, wanted, log_probs, phases)
-        else:
-            found = self._found_before(model, streams, wanted, log_probs, shared)
-        for places, near, ids in found:
+        text = Text(streams)
+        find = self._searched(model, text, phases) if shared is None else self._found_before(model, text, shared)
+        for places, near, ids in find:
             with phases("interpolate"):
-                agreeing = log_knn(near, datastore.hits(ids, targets[places]), temperature)
-                log_probs[places] = interpolate(log_probs[places], agreeing, lambda_)
+                agreeing = log_knn(near, datastore.hits(ids, text.targets[places]), temperature)
+                weight = lambda_ if text.lambdas is None else text.lambdas[places]
+                if self._gate is not None:
+                    looks = neighbour_features(near, datastore.store.values[ids], temperature)
+                    weight = self._gate(np.concatenate([text.statistics[places], looks], 1))
+                text.log_probs[places] = interpolate(text.log_probs[places], agreeing, weight)
         return [
-            TokenScores(log_probs[low:high], {"tokens": high - low, "searches": int(mask.sum())})
-            for mask, (low, high) in zip(masks, spans(streams), strict=True)
+            TokenScores(text.log_probs[low:high], {"tokens": high - low, "searches": int(text.wanted[low:high].sum())})
+            for low, high in text.spans
         ]
+
+    @property
+    def random_fit(self) -> bool:
+        return self.lambda_ == "dynamic" or super().random_fit
 
     @property
     def ratios(self) -> dict[str, Ratio]:
@@ -103,43 +125,81 @@ class KnnLm(DatastoreMethod, TokenScoring):
         searching = {f"speed_baseline.{phase}": self.foss for phase in ("search", "distance")}
         return {"saved_share": Ratio({"baseline": 1.0, "method": -1.0}, searching, equal=0.0)}
 
-    def _searched(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        wanted: NDArray[np.bool_],
-        log_probs: NDArray[np.float64],
-        phases: Phases,
-    ) -> Iterator[Found]:
-        """Read the streams, filling in log p_LM [T], and search what is wanted [T], batch by batch."""
+    @property
+    def reads_statistics(self) -> bool:
+        """Whether the LM's confidence is asked for."""
+        return self.lambda_ == "dynamic"
+
+    def choice(self, text: Text, phases: Phases) -> Choice:
+        """Which positions of the text are searched."""
+        masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
+        return lambda number, block: masks[number][block.start : block.start + len(block)]
+
+    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+        """The gate for `lambda: dynamic`."""
+        datastore, (_, temperature) = self.ready()
+        looks, log_lm, agreeing = [], [], []
+        for _, block, near, ids in with_neighbours(model, validation, datastore, statistics=True):
+            features = neighbour_features(near, datastore.store.values[ids], temperature)
+            looks.append(np.concatenate([confidence(block), features], 1))
+            log_lm.append(block.log_prob)
+            agreeing.append(log_knn(near, datastore.hits(ids, block.targets), temperature))
+        return learned(np.concatenate(looks), np.concatenate(log_lm), np.concatenate(agreeing), seed=self.seed)
+
+    def _searched(self, model: LanguageModel, text: Text, phases: Phases) -> Iterator[Found]:
+        """Read the streams and search what is wanted, batch by batch."""
         datastore, _ = self.ready()
         datastore.index.load()
+        choice = self.choice(text, phases)
 
         def asked() -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-            for stream, (low, _) in zip(streams, spans(streams), strict=True):
-                for block in read(model, stream, self.key, phases):
-                    start = low + block.start
-                    log_probs[start : start + len(block)] = block.log_prob
-                    rows = np.flatnonzero(wanted[start : start + len(block)])
+            for number, stream in enumerate(text.streams):
+                for block in read(model, stream, self.key, phases, self.reads_statistics):
+                    start, mask = text.take(number, block), choice(number, block)
+                    text.wanted[start : start + len(block)] = mask
+                    rows = np.flatnonzero(mask)
                     yield start + rows, block.queries[rows]
 
         for places, queries in full_batches(asked(), self.batch):
             yield places, *datastore.search(queries, phases)
 
-    def _found_before(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        wanted: NDArray[np.bool_],
-        log_probs: NDArray[np.float64],
-        shared: Shared,
-    ) -> Iterator[Found]:
+    def _found_before(self, model: LanguageModel, text: Text, shared: Shared) -> Iterator[Found]:
         """The same from what the cells of a quality pass share, where all positions are searched."""
-        texts = read_shared(model, streams, self.key, shared)
-        near, ids = self.ready()[0].search_shared(texts, corpus_hash(streams), shared)
-        for text, (low, high) in zip(texts, spans(streams), strict=True):
-            log_probs[low:high] = text.log_prob
-        places = np.flatnonzero(wanted)
+        blocks = read_shared(model, text.streams, self.key, shared, self.reads_statistics)
+        near, ids = self.ready()[0].search_shared(blocks, corpus_hash(text.streams), shared)
+        choice = self.choice(text, NoPhases())
+        for number, block in enumerate(blocks):
+            start = text.take(number, block)
+            text.wanted[start : start + len(block)] = choice(number, block)
+        places = np.flatnonzero(text.wanted)
         for start in range(0, len(places), ROWS):
             part = places[start : start + ROWS]
             yield part, near[part], ids[part]
+
+
+class Text:
+    """The predicted tokens [T] of all streams, one stream behind the other: targets; log_probs, of the LM until they
+    are mixed; wanted, which are searched; lambdas, what each is mixed with, or None for one lambda; statistics [T, 2],
+    the LM's confidence where it is asked for."""
+
+    def __init__(self, streams: Sequence[NDArray[np.int64]]) -> None:
+        self.streams, self.spans = streams, spans(streams)
+        self.targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
+        self.log_probs = np.full(len(self.targets), np.nan)
+        self.wanted = np.zeros(len(self.targets), np.bool_)
+        self.lambdas: NDArray[np.float64] | None = None
+        self.statistics = np.zeros((len(self.targets), 2), np.float32)
+
+    def take(self, number: int, block: Positions) -> int:
+        """Keep what the LM says of a block of a stream; returns the place of its first token."""
+        start = self.spans[number][0] + block.start
+        self.log_probs[start : start + len(block)] = block.log_prob
+        if block.entropy is not None:
+            self.statistics[start : start + len(block)] = confidence(block)
+        return start
+
+
+def confidence(block: Positions) -> NDArray[np.float32]:
+    """Largest log-probability and entropy of the LM: [t, 2]."""
+    assert block.max_log_prob is not None and block.entropy is not None
+    return np.stack([block.max_log_prob, block.entropy], 1)

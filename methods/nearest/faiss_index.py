@@ -26,7 +26,8 @@ SAMPLE_PER_LIST = 64  # training entries per centroid
 ITERATIONS = 10  # of k-means: more change recall by less than another seed does
 
 
-def _faiss() -> Any:
+def opened_faiss() -> Any:
+    """The package, set to multiply matrices by its own kernel. Raises `RequestError` where it is not installed."""
     try:
         import faiss
     except ImportError as error:
@@ -38,7 +39,7 @@ def _faiss() -> Any:
 
 def version() -> str:
     """The installed version. Raises `RequestError` when there is none."""
-    return str(_faiss().__version__)
+    return str(opened_faiss().__version__)
 
 
 def build_index(folder: Path, vectors: Vectors, options: IndexOptions) -> None:
@@ -47,7 +48,7 @@ def build_index(folder: Path, vectors: Vectors, options: IndexOptions) -> None:
 
     Raises `RequestError` when `nlist` or `code_size` does not fit the vectors.
     """
-    faiss = _faiss()
+    faiss = opened_faiss()
     progress = Progress()
     index = _empty(faiss, vectors, options)
     if not index.is_trained:
@@ -102,7 +103,7 @@ class FaissIndex(NeighborIndex):
     """A faiss index opened for search."""
 
     def __init__(self, vectors: Vectors, options: IndexOptions, folder: Path | None) -> None:
-        faiss = _faiss()
+        faiss = opened_faiss()
         self.vectors = vectors
         if options.index == "faiss-flat":
             self.index = faiss.IndexFlatL2(vectors.dimension)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.contracts.tasks import Context
@@ -10,25 +10,33 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source
-from harness.text.kinds import Kind
+from harness.text.kinds import Kind, open_source
 from tasks.bases.parameters import Positive, Precision
+from tasks.data.decontamination import Decontaminated, Joined
+from tasks.data.wikitext_style import AsWikitext
 from tasks.models.lm.sizes import SIZES
 from tasks.models.trained import TRAIN, size_to_train
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.language import CausalLM
 
+_SHARED = 0.1  # of a document's 13-grams, from which on no model is trained on it
+
 
 @dataclass(kw_only=True, eq=False)
 class LanguageModelOptions:
     """source: of text, `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
     (`tasks.models.lm.sizes`), a hub id or a folder. window: in tokens, null for the model's own. dtype: of its weights.
+    training_text: further data sets that a size is trained on, under HARNESS_DATA, without documents that share a tenth
+    or more with the held-out text; as_wikitext: written as WikiText writes text, in the words that the first one has.
     """
 
     source: Kind = "embedded"
     model: str = "train:mini"
     window: Positive | None = None
     dtype: Precision = "float32"
+    training_text: list[str] = field(default_factory=list)
+    as_wikitext: bool = False
 
     def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
         """Folder or hub id of the model, and its name in rows. A size is trained on the train split of `training`
@@ -38,9 +46,19 @@ class LanguageModelOptions:
             return self.model, self.model
         from tasks.models.lm.training import trained_model
 
+        training = self._joined(training, context, cache)
         name = self.model.removeprefix(TRAIN)
         folder = trained_model(name, size, training, cache, device=context.device, progress=progress)
         return str(folder), f"{self.model} on {training.name}"
+
+    def _joined(self, training: Source, context: Context, cache: Cache) -> Source:
+        """The text that a size is trained on."""
+        more: list[Source] = []
+        for name in self.training_text:
+            found = open_source("folder", name, context.data, cache)
+            written = AsWikitext(found, training) if self.as_wikitext else found  # unknown words are alike in both then
+            more.append(Decontaminated(written, [training], share=_SHARED))
+        return Joined([training, *more]) if more else training
 
 
 @dataclass(kw_only=True, eq=False)

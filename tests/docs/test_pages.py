@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((R
 HEAD = "name: toy\ntitle: a toy\npaper: none\nsource: none\n"
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of the guide in this language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.M | re.S)
+def blocks(language: str, page: str = GUIDE) -> list[str]:
+    """The code blocks of a page in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)
 
 
 @pytest.fixture
@@ -52,6 +53,28 @@ def test_the_examples_run(example, tmp_path, task, cell, measured, described):
     assert row["status"] == "ok", row["error"]
     assert measured <= row["metrics"].keys()
     assert described == row["described"].keys()
+
+
+def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):
+    from harness.measure.artifacts import Cache
+    from harness.progress import Progress
+    from harness.text.embedded import EmbeddedDocumentation
+    from tasks.models.lm.sizes import Size
+    from tasks.models.lm.training import trained_model
+
+    size = Size(vocabulary=512, layers=1, width=64, window=64, batch=2, steps=8, learning_rate=1e-3)
+    text = EmbeddedDocumentation(Cache(tmp_path / "cache"))
+    folder = trained_model("tiny", size, text, Cache(tmp_path / "cache"), progress=Progress(quiet=True))
+    (example,) = blocks("python", PAGES["retrieval.md"])
+    page: dict[str, Any] = {}
+    exec(example, page)
+    documents = [document[:3000] for document in text.documents("train")[:3]]
+    prompt = documents[0][:40]
+    written = page["with_retomaton"](
+        folder, documents, [text.documents("validation")[0][:3000]], tmp_path / "cache", prompt, tokens=12
+    )
+    assert written.startswith(prompt[:20]) and len(written) > len(prompt)
+    assert re.search(r"\d+ searches for \d+ tokens", capsys.readouterr().out)
 
 
 def test_the_recipe_of_the_guide_expands_at_every_scale():

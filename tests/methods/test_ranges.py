@@ -23,6 +23,8 @@ REFUSED = {
         "batch": [0], "nlist": [-1], "nprobe": [0], "code_size": [-1], "ef": [0], "seed": [-1, 2**31 - 1],
         "links": [1],  # faiss would end the process
     },
+    "adaptret": {"foss": [1.5], "penalty": [-1.0, NAN]},
+    "retomaton": {"tau": [0], "max_knns": [0], "clusters": [-1], "merged": [0], "streams": [0]},
     "knnlm-speculative": {
         "lambda": [NAN], "links": [1], "stride": [-1], "window": [0], "gamma_max": [NAN], "following": [-1],
         "searches": [0], "nearest": [0],

@@ -1,5 +1,5 @@
-"""The recipe's figure: measured curves with their intervals, the paper's points with them; or stacked bars; or
-histograms."""
+"""The recipe's figure: measured curves with their intervals, the paper's points with them; or stacked bars,
+histograms or graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.files import write_atomically
 from harness.measure.own_metrics import among
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
-from harness.show.report import bars, histogram
+from harness.show.report import bars, graph, histogram
 from harness.show.report.context import machine_line
 from harness.show.report.published import Published, comparable, places
 from harness.show.report.selection import by_machine, interval_of, value_of
@@ -67,6 +67,8 @@ def draw(
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
     if recipe.figure.histogram:
         drawn = _histograms(recipe, scale, ours)
+    elif recipe.figure.graph:
+        drawn = _graphs(recipe, scale, ours)
     elif recipe.figure.parts:
         drawn = _bars(recipe, scale, ours)
     else:
@@ -86,6 +88,13 @@ def _histograms(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | N
     groups = histogram.measured(rows)
     title = f"{recipe.name}, scale {scale}: {recipe.title}"
     return histogram.figure(groups, title, machine_line(rows)) if groups else None
+
+
+def _graphs(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
+    assert recipe.figure is not None
+    groups = graph.measured(rows, recipe.figure.graph)
+    title = f"{recipe.name}, scale {scale}: {recipe.title}"
+    return graph.figure(groups, title, machine_line(rows)) if groups else None
 
 
 def _curves(
@@ -223,7 +232,7 @@ def _draw(
             panel.set_xticks(xs, [f"{x:g}" for x in xs], minor=False)
             panel.set_xticks([], minor=True)
         panel.grid(alpha=0.3)
-        if entries <= LEGEND:
+        if entries <= LEGEND and panel.get_legend_handles_labels()[0]:
             panel.legend(fontsize="small", frameon=False)
     if entries > LEGEND:  # they would cover the curves
         figure.set_figwidth(figure.get_figwidth() + 4.0)

@@ -170,7 +170,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         self.context.append(token)
         self.alone.append(step.alone)
         if self.source is not None:
-            self.source.followed(found.ids[: self.k], token)
+            self.source.followed(found.ids, token)
 
     def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
         """The k nearest of the source's entries."""

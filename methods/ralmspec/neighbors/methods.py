@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from methods.knnlm.search import DatastoreSearch
 from methods.nearest.opening import needs_build, read_through
 from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
-from methods.ralmspec.neighbors.sources import LocalityCache, SpeculationSource
+from methods.ralmspec.neighbors.sources import LocalityCache, Pointers, SpeculationSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,12 +112,14 @@ class KnnSequential(DatastoreMethod, Sequential):
 class KnnSpeculative(Speculative, KnnSequential):
     """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
 
-    following, nearest, searches: of the spatial-locality cache (`neighbors.sources`), whose `nearest` neighbours
-    of a search are of the 64 or k that it finds: with k = 1, prefetching in the sense of P, which the paper does not
-    combine with kNN-LM; nearest = 1 is its cache. scheduler to asynchronous:
-    see `Speculative`. The other parameters are those of `knnlm-sequential`, which must be given the same.
+    guesses: from the spatial-locality `cache` of RaLMSpec, or by RetoMaton's `pointers` (`neighbors.sources`).
+    following, nearest, searches: of the cache, whose `nearest` neighbours of a search are of the 64 or k that it finds:
+    with k = 1, prefetching in the sense of P, which the paper does not combine with kNN-LM; nearest = 1 is its cache.
+    scheduler to asynchronous: see `Speculative`. The other parameters are those of `knnlm-sequential`, which must be
+    given the same.
     """
 
+    guesses: Literal["cache", "pointers"] = "cache"
     following: Annotated[int, Field(ge=0)] = 10
     nearest: Annotated[int, Field(ge=1)] = 64
     searches: Annotated[int, Field(ge=1)] = 32
@@ -138,6 +140,8 @@ class KnnSpeculative(Speculative, KnnSequential):
 
     def source(self) -> SpeculationSource:
         store = self.ready()[0].store
+        if self.guesses == "pointers":
+            return Pointers(store)
         return LocalityCache(store, self.following, self.nearest, self.searches)
 
 

@@ -30,7 +30,8 @@ class SpeculationSource(ABC):
         """Neighbours [k] that a search of the datastore found, nearest first, -1 where it found fewer."""
 
     def followed(self, ids: NDArray[np.int64], token: int) -> None:  # noqa: B027 - a cache does not follow the output
-        """The output went on with `token`, for which neighbours `ids` [k] were used."""
+        """The output went on with `token`. ids: what a search found for its step [k'], or the neighbours [k] that were
+        used instead; -1 for none."""
 
     def state(self) -> Any:
         """What `restore` needs to undo every `followed` from here on."""
@@ -71,3 +72,30 @@ class LocalityCache(SpeculationSource):
     def searched(self, ids: NDArray[np.int64]) -> None:
         self.found.append(ids[: self.nearest].astype(np.int64))
         self._entries = None
+
+
+class Pointers(SpeculationSource):
+    """The automaton without clusters (Alon et al., 2022, section 3.3): of the neighbours that were used, and of the
+    entries pointed to before, those whose value the output went on with point to the entries behind them in the text.
+    Where no entry agreed there is none, and the language model guesses alone."""
+
+    def __init__(self, store: Datastore) -> None:
+        self.store = store
+        self._pointed = np.empty(0, np.int64)
+
+    def entries(self) -> NDArray[np.int64]:
+        return self._pointed
+
+    def searched(self, ids: NDArray[np.int64]) -> None:
+        """What a search found counts once the output is known: see `followed`."""
+
+    def followed(self, ids: NDArray[np.int64], token: int) -> None:
+        known = np.union1d(self._pointed, ids[ids >= 0])
+        following = self.store.successors(known[self.store.values[known] == token])
+        self._pointed = following[following >= 0]
+
+    def state(self) -> NDArray[np.int64]:
+        return self._pointed
+
+    def restore(self, state: NDArray[np.int64]) -> None:
+        self._pointed = state

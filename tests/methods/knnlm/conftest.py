@@ -48,18 +48,21 @@ def artifacts(tmp_path: Path) -> CellArtifacts:
     return CellArtifacts(Cache(tmp_path / "cache"))
 
 
-def store_of(folder: Path, keys: np.ndarray, values: np.ndarray | None = None) -> Datastore:
-    """A datastore on disk that holds the given keys [N, d]."""
+def store_of(
+    folder: Path, keys: np.ndarray, values: np.ndarray | None = None, offsets: list[int] | None = None
+) -> Datastore:
+    """A datastore on disk that holds the given keys [N, d]; one stream, unless offsets say where several begin."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = keys.astype(np.float16)
     values = np.zeros(len(keys), np.int32) if values is None else values.astype(np.int32)
-    arrays = {"keys.npy": keys, "values.npy": values, "offsets.npy": np.asarray([0, len(keys)])}
+    arrays = {"keys.npy": keys, "values.npy": values, "offsets.npy": np.asarray(offsets or [0, len(keys)])}
     for name, array in arrays.items():
         np.save(folder / name, array)
     norm = np.sqrt((keys.astype(np.float64) ** 2).sum(1).max())
     (folder / "metadata.json").write_text(json.dumps({
         "format": 1, "built_from": {}, "model_name": "given", "vocabulary_size": VOCABULARY, "entries": len(keys),
-        "dimension": keys.shape[1], "streams": 1, "largest_norm": float(norm) * 1.0001, "crc32": {},
+        "dimension": keys.shape[1], "streams": len(arrays["offsets.npy"]) - 1,
+        "largest_norm": float(norm) * 1.0001, "crc32": {},
         "bytes": {name: (folder / name).stat().st_size for name in arrays},
     }))  # fmt: skip
     return Datastore.open(folder)

@@ -10,7 +10,7 @@ from harness.errors import RequestError
 from harness.measure.own_metrics import own
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing, parse
-from harness.show.report import bars, figure, histogram
+from harness.show.report import bars, figure, graph, histogram
 from harness.show.report.published import Number, Published
 
 RECIPE = """
@@ -64,6 +64,30 @@ def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
 
 def test_columns_that_differ_in_x_alone_are_one_curve():
     assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
+
+
+def told(label, *examples):
+    """A row with these worked examples."""
+    return {**row(label, "", states=3), "examples": list(examples)}
+
+
+def test_examples_that_name_one_another_are_a_graph(tmp_path):
+    examples = (
+        {"state": "1: of the", "first": "2: the first", "same": "2: the first", "end": "9: not drawn"},
+        {"state": "2: the first", "time": "1: of the", "and": "2: the first"},
+        {"state": "3: alone"},
+        {"output": "no node"},
+    )
+    drawn = told("sample", *examples)
+    found = graph.measured([drawn, told("none")], "state")
+    nodes = found[drawn["cell"]]
+    assert nodes["1: of the"] == {"first": "2: the first", "same": "2: the first"}
+    assert graph.layers(nodes) == [["1: of the"], ["2: the first"], ["3: alone"]]
+    recipe = parse(RECIPE.replace("{x: k, y: speedup}", "{graph: state}"), "demo.yaml")
+    svg, _ = figure.draw(recipe, "small", [drawn], Published([]), tmp_path)
+    text = re.findall(r"<!-- ([^>]*) -->", svg.read_text())
+    assert {"1: of the", "2: the first", "3: alone", "time"} <= set(text)
+    assert not figure.draw(recipe, "small", [told("none")], Published([]), tmp_path)
 
 
 def timed(label, *passes):

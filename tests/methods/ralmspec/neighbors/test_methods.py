@@ -20,7 +20,7 @@ from methods.knnlm.scorer import KnnLm
 from methods.knnlm.search import DatastoreSearch
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture, Neighbors
 from methods.ralmspec.neighbors.methods import KnnSequential, KnnSpeculative
-from methods.ralmspec.neighbors.sources import LocalityCache
+from methods.ralmspec.neighbors.sources import LocalityCache, Pointers
 
 from ..conftest import make_model
 
@@ -78,7 +78,7 @@ def test_the_baseline_is_knnlm_without_any_cache(artifacts_root, k, key):
     limit=st.integers(0, 40),
     eos=st.integers(0, 60),
     lambda_=st.sampled_from([0.0, 0.3, 0.9, 1.0]),
-    cache=st.sampled_from([{}, {"following": 0, "nearest": 1, "searches": 1}]),
+    cache=st.sampled_from([{}, {"following": 0, "nearest": 1, "searches": 1}, {"guesses": "pointers"}]),
     scheduling=st.one_of(
         st.builds(lambda s: {"scheduler": "fixed", "stride": s}, st.integers(0, 9)),
         st.builds(lambda g: {"scheduler": "os3", "gamma_max": g}, st.sampled_from([0.0, 0.6, 0.99])),
@@ -224,6 +224,31 @@ def test_the_cache_holds_what_was_found_and_what_follows_it_in_the_text(artifact
     assert cache.entries().tolist() == [10, 11, 12, 13, 14, 15, 117, 118]
     cache.searched(np.asarray([0]))
     assert cache.entries().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
+
+
+def test_pointers_lead_from_entries_that_agreed_to_those_behind_them(artifacts_root):
+    store = fitted(KnnSequential, MODELS[0], artifacts_root).ready()[0].store
+    pointers = Pointers(store)
+    assert pointers.entries().tolist() == []
+    token = int(store.values[10])
+    others = [n for n in range(60) if store.values[n] == token and n != 10][:2]
+    wrong = next(n for n in range(60) if store.values[n] != token)
+    pointers.followed(np.asarray([118, 10, wrong, *others, -1]), token)  # entry 118 is the last of its stream
+    assert pointers.entries().tolist() == sorted([11, *(n + 1 for n in others)])
+    before = pointers.state()
+    pointers.followed(np.empty(0, np.int64), int(store.values[11]))
+    assert 12 in pointers.entries()
+    pointers.followed(np.empty(0, np.int64), 60_000)
+    assert pointers.entries().tolist() == []
+    pointers.restore(before)
+    assert 11 in pointers.entries()
+
+
+def test_pointers_save_searches(artifacts_root):
+    options = {"k": 8, "scheduler": "fixed", "stride": 5, "guesses": "pointers"}
+    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, **options)
+    answers = [method.generate(MODELS[0], prompt, 60, NoPhases()) for prompt in PROMPTS]
+    assert sum(a.trace.counters["searches"] for a in answers) < 0.6 * sum(len(a.ids) for a in answers)
 
 
 @settings(deadline=None, max_examples=100)

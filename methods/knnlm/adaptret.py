@@ -1,0 +1,125 @@
+"""Adaptive retrieval, AdaptRet (He et al., 2021, section 4; a baseline of Alon et al., 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, LanguageModel, Phases
+from harness.errors import RequestError
+from harness.plan.registry import method
+from methods.knnlm.base import with_neighbours
+from methods.knnlm.datastore import corpus_hash
+from methods.knnlm.gate import Gate, learned
+from methods.knnlm.mixture import log_knn
+from methods.knnlm.ngrams import ARTIFACT as NGRAMS
+from methods.knnlm.ngrams import NgramStatistics, ngram_statistics
+from methods.knnlm.positions import Positions
+from methods.knnlm.scorer import KnnLm, Text, confidence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from methods.knnlm.scorer import Choice
+
+ARTIFACT = "adaptret-gate"
+
+
+@method(
+    "adaptret",
+    contract="token-scoring",
+    needs=("reference-text",),
+    baseline="lm",
+    summary="kNN-LM that leaves out the searches of which a network expects least",
+)
+@dataclass(kw_only=True)
+class AdaptRet(KnnLm):
+    """Before a search, a network says what lambda is to be, from the context's key, the LM's confidence, and how often
+    the one to four words before occur in the reference text and before how many different words. The tokens for which
+    it is lowest are left to the LM, the others mixed with the lambda that it says.
+
+    foss: fraction of tokens left out, of the validation text that the network has not learned from; that of another
+        text differs a little. penalty: what lambda costs in training (nats at lambda = 1).
+    The others: see `KnnLm`; `lambda` is not used.
+    """
+
+    penalty: Annotated[float, Field(ge=0)] = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lambda_ == "dynamic":
+            raise RequestError("adaptret learns lambda before a search: leave lambda as it is, or use knnlm")
+
+    @property
+    def random_fit(self) -> bool:
+        return True
+
+    @property
+    def reads_statistics(self) -> bool:
+        return True
+
+    def fit(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        self.fit_datastore(model, reference, validation, artifacts)
+        self.open_datastore(model, artifacts)
+        ngram_statistics(artifacts, reference)
+        self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
+        key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
+               "temperature": artifacts.values["temperature"], "penalty": self.penalty, "seed": self.seed,
+               **self.search_key()}  # fmt: skip
+        artifacts.build(ARTIFACT, key, lambda folder: self._learned(model, validation).save(folder))
+        self.open(model, artifacts)
+
+    def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
+        self.open_datastore(subject, artifacts)
+        self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
+        self._expects = Gate.open(artifacts.path(ARTIFACT))
+
+    def choice(self, text: Text, phases: Phases) -> Choice:
+        with phases("choose"):
+            before, threshold = [self._ngrams.features(stream) for stream in text.streams], self._threshold()
+            lambdas = text.lambdas = np.zeros(len(text.targets))
+
+        def promising(number: int, block: Positions) -> NDArray[np.bool_]:
+            with phases("choose"):
+                expected = self._expects(_features(block, before[number]))
+                start = text.spans[number][0] + block.start
+                lambdas[start : start + len(block)] = expected
+                chosen: NDArray[np.bool_] = expected > threshold
+                return chosen
+
+        return promising
+
+    def _threshold(self) -> float:
+        """The lambda below which so many of the held-out tokens lie."""
+        if self.foss in (0.0, 1.0):
+            return -np.inf if self.foss == 0.0 else np.inf
+        return float(np.quantile(self._expects.held_out, self.foss))
+
+    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+        datastore, (_, temperature) = self.ready()
+        before = [self._ngrams.features(stream) for stream in validation]
+        features, log_lm, agreeing = [], [], []
+        for number, block, near, ids in with_neighbours(model, validation, datastore, statistics=True):
+            features.append(_features(block, before[number]))
+            log_lm.append(block.log_prob)
+            agreeing.append(log_knn(near, datastore.hits(ids, block.targets), temperature))
+        return learned(
+            np.concatenate(features), np.concatenate(log_lm), np.concatenate(agreeing), penalty=self.penalty,
+            seed=self.seed,
+        )  # fmt: skip
+
+
+def _features(block: Positions, before: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What is known of positions before a search, [t, d + 10]."""
+    here = before[block.start : block.start + len(block)]
+    return np.concatenate([confidence(block), here, block.queries], 1)

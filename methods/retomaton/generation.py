@@ -1,0 +1,106 @@
+"""The automaton in `generate` of transformers: a logits processor for any causal model.
+
+processor = RetoMatonProcessor(method, model)  # a fitted or opened `RetoMaton` and its model
+with processor.watching():
+    ids = model.module.generate(prompt, logits_processor=LogitsProcessorList([processor]), max_new_tokens=50)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor
+
+from harness.contracts import LanguageModel
+from harness.errors import RequestError
+from harness.measure.phases import NoPhases
+from methods.knnlm.gate import neighbour_features
+from methods.knnlm.mixture import knn_distribution
+from methods.retomaton.scorer import RetoMaton, draws
+from methods.retomaton.walk import Candidates, Walk
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class RetoMatonProcessor(LogitsProcessor):
+    """Makes the logits of every step log(lambda p_auto + (1 - lambda) p_LM), and follows what was generated through the
+    automaton, each row of the batch on its own. For greedy search and sampling; beams change rows, which it refuses.
+
+    The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further. searches,
+    tokens: how many of the tokens were searched.
+    """
+
+    def __init__(self, method: RetoMaton, model: LanguageModel, ends: Collection[int] = ()) -> None:
+        self.method, self.model, self.ends = method, model, frozenset(ends)
+        self.searches = self.tokens = 0
+        self._walks: list[Walk] = []
+        self._ended: list[bool] = []
+        self._known: dict[int, Candidates] = {}
+        self._before: torch.Tensor | None = None
+        self._keys: list[torch.Tensor] | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Collect the queries of the forward passes that `generate` makes; each use begins a new text."""
+        self._walks, self._known, self._before = [], {}, None
+        self.searches = self.tokens = 0
+        with self.model.capture(self.method.key) as keys:
+            self._keys = keys
+            yield
+        self._keys = None
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
+        """Raises `RequestError` outside of `watching`, and where a row does not continue what it was."""
+        if not self._keys:
+            raise RequestError("no forward pass was seen: call generate inside `with processor.watching():`")
+        keys = self._keys[-1]
+        queries = keys.reshape(len(input_ids), -1, keys.shape[-1])[:, -1].float().cpu().numpy()
+        self._keys.clear()
+        self._follow(input_ids)
+        method, (datastore, (lambda_, temperature)) = self.method, self.method.ready()
+        going = [row for row, ended in enumerate(self._ended) if not ended]
+        asking = [row for row in going if method.needs_search(self._walks[row])]
+        answers: dict[int, tuple[NDArray[np.float32], NDArray[np.int64]]] = {}
+        if asking:
+            near, ids = datastore.search(queries[asking], NoPhases())
+            answers = {row: (near[at], ids[at]) for at, row in enumerate(asking)}
+        self._searched = set(asking)
+        self._known = {row: self._walks[row].candidates(queries[row], answers.get(row)) for row in going}
+        self.searches, self.tokens = self.searches + len(asking), self.tokens + len(going)
+        forbidden = torch.isneginf(scores)  # by processors before this one
+        log_lm = torch.log_softmax(scores.float(), -1)
+        for row, found in self._known.items():
+            if not len(found.ids):
+                continue
+            values = datastore.store.values[found.ids][None]
+            auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1])[0]
+            weight = lambda_
+            if method.gate is not None:
+                own = log_lm[row]
+                confident = [float(own.max()), -float((own.exp() * own).nan_to_num().sum())]
+                looks = neighbour_features(found.distances[None], values, temperature)
+                weight = float(method.gate(np.concatenate([[confident], looks], 1))[0])
+            mixed = weight * torch.from_numpy(auto).to(log_lm) + (1 - weight) * log_lm[row].exp()
+            log_lm[row] = mixed.log()
+        return log_lm.masked_fill(forbidden, -torch.inf).to(scores.dtype)
+
+    def _follow(self, input_ids: torch.LongTensor) -> None:
+        """Move every walk on by the token that was chosen last."""
+        before, self._before = self._before, input_ids.clone()
+        if before is None:
+            automaton, seed = self.method.automaton, self.method.seed
+            prompts = input_ids.cpu().numpy().astype(np.int64)
+            self._walks = [Walk(automaton, draws(seed, prompt)) for prompt in prompts]
+            self._ended = [False] * len(prompts)
+            return
+        if input_ids.shape != (len(before), before.shape[1] + 1) or not torch.equal(input_ids[:, :-1], before):
+            raise RequestError("rows changed places: RetoMaton generates by greedy search or sampling, not by beams")
+        for row, (walk, token) in enumerate(zip(self._walks, input_ids[:, -1].tolist(), strict=True)):
+            if not self._ended[row]:
+                walk.advance(token, self._known[row], row in self._searched)
+                self._ended[row] = token in self.ends

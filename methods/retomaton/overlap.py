@@ -1,0 +1,58 @@
+"""How many n-grams of a text occur in the reference text (Alon et al., 2022, Figures 12 and 13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure, TokenScoringSetting
+from harness.errors import CellFailedError
+from harness.measure import statistics
+from harness.plan.registry import analysis
+from harness.progress import Progress
+from methods.knnlm.ngrams import ngram_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@analysis("ngram-overlap", summary="share of a text's n-grams that occur in the reference text")
+@dataclass(kw_only=True)
+class NgramOverlap:
+    """n: tokens of an n-gram. part: of the held-out text. N-grams are known by 64-bit hashes."""
+
+    measures = (
+        Metric("overlap", "share of occurrences in the reference text", better="higher"),
+        Metric("overlap_types", "share of different n-grams in the reference text", better="higher"),
+        Metric("ngrams", "n-grams", kind="counter"),
+    )
+
+    n: Annotated[int, Field(ge=1)] = 3
+    part: Literal["validation", "evaluation"] = "validation"
+
+    def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`overlap` of the occurrences and `overlap_types` of the different n-grams of the held-out text, and their
+        number `ngrams`. Raises `CellFailedError` where the text has none."""
+        known = np.unique(_of(setting.reference, self.n))
+        asked = _of(getattr(setting, self.part), self.n)
+        if not len(asked):
+            raise CellFailedError(f"the {self.part} text has no {self.n}-gram; give a smaller n")
+        types = np.unique(asked)
+        every, different = (np.isin(some, known).astype(np.float64) for some in (asked, types))
+        return {
+            "overlap": Measure.of(every.mean(), statistics.share_interval(every)),
+            "overlap_types": Measure.of(different.mean(), statistics.share_interval(different)),
+            "ngrams": Measure.of(len(asked), None),
+        }
+
+
+def _of(streams: Sequence[NDArray[np.int64]], n: int) -> NDArray[np.uint64]:
+    """Hashes of the n-grams of the streams without their first tokens, which are given."""
+    return np.concatenate([np.empty(0, np.uint64), *(ngram_hashes(stream[1:], n) for stream in streams)])

@@ -1,0 +1,141 @@
+"""A few states of the automaton with the transitions between them, to be drawn (Alon et al., 2022, Figure 8)."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, KeyKind
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure, TokenScoringSetting
+from harness.errors import CellFailedError, RequestError
+from harness.plan.registry import analysis
+from harness.progress import Progress
+from methods.knnlm.builder import datastore_artifact
+from methods.knnlm.datastore import Datastore
+from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_CONTEXT = 2  # tokens before an entry by which a state is named
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """`entries` entries of state `start` have the value `token`; the successors of most of them are in state `end`."""
+
+    start: int
+    token: int
+    end: int
+    entries: int
+
+
+@analysis("automaton-sample", summary="some states of RetoMaton's automaton and the transitions between them")
+@dataclass(kw_only=True)
+class AutomatonSample(StateOptions):
+    """shown: states of the sample. branches: transitions followed from each, those of most entries. least: entries of
+    the state that it begins with, which `seed` draws. key: see `KnnLm`. The others: see `StateOptions`."""
+
+    measures = (
+        Metric("states", "states of the automaton", kind="counter"),
+        Metric("entries_a_state", "entries a state"),
+        Metric("transitions_a_state", "different transitions a state of the sample"),
+    )
+
+    shown: Annotated[int, Field(ge=1)] = 10
+    branches: Annotated[int, Field(ge=1)] = 2
+    least: Annotated[int, Field(ge=1)] = 20
+    key: KeyKind = "last_ffn_input"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    _examples: list[dict[str, str]] = field(default_factory=list, init=False, repr=False)
+
+    def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """Raises `RequestError` where the task cannot say what ids mean, and `CellFailedError` where no state has
+        `least` entries that something follows."""
+        if setting.text is None:
+            raise RequestError("automaton-sample names states by words, and this task's setting has no text for ids")
+        folder = datastore_artifact(artifacts, setting.model, setting.reference, self.key, progress)
+        store = Datastore.open(folder)
+        build_states(artifacts, store, self, self.seed)
+        states = States.open(artifacts.path(ARTIFACT), store)
+        sizes = np.diff(states.offsets)
+        large = np.random.default_rng(self.seed).permutation(np.flatnonzero(sizes >= self.least)).tolist()
+        begin = next((state for state in large if transitions(store, states, state)), None)
+        if begin is None:
+            raise CellFailedError(f"no state has {self.least} entries that others follow; give a smaller `least`")
+        found = sample(store, states, begin, self.shown, self.branches)
+        self._examples = worded(found, store, states, setting.text)
+        different = [len(transitions(store, states, state)) for state in found]
+        return {
+            "states": Measure.of(len(states), None),
+            "entries_a_state": Measure.of(sizes.mean(), None),
+            "transitions_a_state": Measure.of(np.mean(different), None),
+        }
+
+    def examples(self) -> list[dict[str, str]]:
+        """Each state of the sample, with the tokens that lead from it to others."""
+        return self._examples
+
+
+def transitions(store: Datastore, states: States, state: int) -> list[Transition]:
+    """All transitions of a state, those of most entries first. An entry that ends a stream has none."""
+    members = np.asarray(states.members[states.offsets[state] : states.offsets[state + 1]], np.int64)
+    following = store.successors(members)
+    members, following = members[following >= 0], following[following >= 0]
+    ends: dict[int, Counter[int]] = {}
+    for token, end in zip(store.values[members].tolist(), states.state_of[following].tolist(), strict=True):
+        ends.setdefault(token, Counter())[end] += 1
+    every = [Transition(state, token, min(to, key=lambda s: (-to[s], s)), to.total()) for token, to in ends.items()]
+    return sorted(every, key=lambda one: (-one.entries, one.token))
+
+
+def sample(store: Datastore, states: States, begin: int, shown: int, branches: int) -> dict[int, list[Transition]]:
+    """State -> its transitions to states of the sample: the states that are nearest to `begin`, by the `branches`
+    transitions of most entries of each."""
+    found: dict[int, list[Transition]] = {begin: []}
+    waiting = deque([begin])
+    while waiting:
+        state = waiting.popleft()
+        for one in transitions(store, states, state)[:branches]:
+            if one.end not in found and len(found) < shown:
+                found[one.end] = []
+                waiting.append(one.end)
+            if one.end in found:
+                found[state].append(one)
+    return found
+
+
+def worded(
+    found: dict[int, list[Transition]], store: Datastore, states: States, text: Callable[[Sequence[int]], str]
+) -> list[dict[str, str]]:
+    """The sample in words: `state`, then for each token that leads on the state that it leads to."""
+    sizes = np.diff(states.offsets)
+    names = {
+        state: f"{number}: …{text(_context(store, states, state))} ({sizes[state]})"
+        for number, state in enumerate(found, 1)
+    }
+    return [
+        {"state": names[state], **{f"“{text([one.token])}” ({one.entries})": names[one.end] for one in leading}}
+        for state, leading in found.items()
+    ]
+
+
+def _context(store: Datastore, states: States, state: int) -> list[int]:
+    """The tokens that most often stand before the entries of a state."""
+    members: NDArray[np.int64] = np.asarray(
+        states.members[states.offsets[state] : states.offsets[state + 1]], np.int64
+    )  # fmt: skip
+    begins = store.offsets[np.searchsorted(store.offsets, members, side="right") - 1]
+    seen: Counter[tuple[int, ...]] = Counter(
+        tuple(store.values[max(begin, member - _CONTEXT) : member].tolist())
+        for begin, member in zip(begins.tolist(), members.tolist(), strict=True)
+    )
+    commonest = min(seen.items(), key=lambda item: (-item[1], item[0]))
+    return list(commonest[0])

@@ -1,0 +1,283 @@
+"""RetoMaton as a token-scoring method (Alon et al., 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
+from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
+from methods.knnlm.base import DatastoreMethod
+from methods.knnlm.datastore import corpus_hash
+from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features
+from methods.knnlm.mixture import interpolate, log_knn
+from methods.knnlm.positions import Positions, read, read_shared, spans
+from methods.knnlm.scorer import confidence
+from methods.nearest.index import finite
+from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states
+from methods.retomaton.walk import Automaton, Candidates, Transitions, Walk
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
+
+GATE = "retomaton-gate"
+RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # lengths by which runs are counted; the last one counts all longer ones
+
+
+@method(
+    "retomaton",
+    contract="token-scoring",
+    needs=("reference-text",),
+    baseline="lm",
+    summary="kNN-LM whose searches are saved by an automaton over the datastore",
+)
+@dataclass(kw_only=True)
+class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
+    """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
+
+    tau: a token is searched where fewer states than this were reached; `inf` searches every token and still uses the
+        pointers. max_knns: most entries taken from states for one token (Appendix B).
+    transitions: `full` follows all entries of the states (Eq. 5), `capped` the candidates alone.
+    pointers: False uses none; with clustering=none and tau=inf this is kNN-LM.
+    streams: texts walked side by side, whose searches make one batch. Answers do not depend on it.
+    The others: see `StateOptions` and `KnnLm`. A tuned lambda and temperature are those of kNN-LM; a dynamic lambda is
+    learned along the walk.
+    """
+
+    measures = (
+        *DatastoreMethod.measures,
+        Metric("states", "states of the automaton", kind="counter"),
+        Metric("states_bytes", "states of the automaton", "bytes", "lower", "memory"),
+        Metric("candidates", "candidates of all tokens", kind="counter"),
+        Metric("runs_of_*", "runs of * tokens or more, not twice as many, predicted without a search", kind="counter"),
+        Metric("saved_time", "saved time / baseline's time", "", "higher", "speed", equal=0.0),
+        Metric("lost_share", "time lost outside of searches / baseline's time", "", "lower", "speed", equal=0.0),
+        Metric("walk_share", "time of walking / baseline's time", "", "lower", "speed"),
+    )
+
+    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
+    tau: Annotated[int, Field(ge=1)] | Literal["inf"] = "inf"
+    max_knns: Annotated[int, Field(ge=1)] = 1024
+    transitions: Transitions = "full"
+    pointers: bool = True
+    streams: Annotated[int, Field(ge=1)] = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tau != "inf" and self.tau < 1:
+            raise RequestError(f"tau = {self.tau}: give 1 or more states, or inf")
+        self.gate: Gate | None = None
+
+    @property
+    def random_fit(self) -> bool:
+        return self.clustering == "kmeans" or self.lambda_ == "dynamic" or super().random_fit
+
+    def fit(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        self.fit_datastore(model, reference, validation, artifacts)
+        build_states(artifacts, self._opened(model, artifacts).store, self, self.seed)
+        self._open_automaton(model, artifacts)
+        if self.lambda_ == "dynamic":
+            walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions,
+                      "pointers": self.pointers, "seed": self.seed, **self.clustering_key(self.seed)}  # fmt: skip
+            key = {"datastore": self.automaton.store.metadata["built_from"], "validation": corpus_hash(validation),
+                   "temperature": artifacts.values["temperature"], **walked, **self.search_key()}  # fmt: skip
+            artifacts.build(GATE, key, lambda folder: self._learned(model, validation).save(folder))
+        self.open(model, artifacts)
+
+    def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
+        self._open_automaton(subject, artifacts)
+        if self.lambda_ == "dynamic":
+            self.gate = Gate.open(artifacts.path(GATE))
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Of the baseline's time: `saved_time`, what is saved of it in all; `lost_share`, how much less that is than
+        what is saved in searches; `walk_share`, what walking the automaton takes.
+
+        Source of `saved_time`: Alon et al., 2022, Appendix C, Figure 14.
+        """
+        whole = {"baseline": 1.0}
+        searching = {
+            f"{role}.{phase}": sign
+            for role, sign in (("speed_baseline", 1.0), ("method", -1.0)) for phase in ("search", "distance")
+        }  # fmt: skip
+        return {
+            "saved_time": Ratio({"baseline": 1.0, "method": -1.0}, whole, equal=0.0),
+            "lost_share": Ratio({**searching, "baseline": -1.0, "method": 1.0}, whole, equal=0.0),
+            "walk_share": Ratio({"method.walk": 1.0}, whole),
+        }
+
+    def counters(self) -> dict[str, float]:
+        states = self.automaton.states
+        return {**super().counters(), "states": len(states), "states_bytes": states.bytes}
+
+    def score(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        phases: Phases,
+        shared: Shared | None = None,
+    ) -> list[TokenScores]:
+        walks = self.walked(model, streams, phases, shared)
+        with phases("interpolate"):
+            lambda_ = self.ready()[1][0]
+            return [walk.scores(lambda_ if self.gate is None else self.gate(walk.looks)) for walk in walks]
+
+    def walked(
+        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared | None = None
+    ) -> list[Walked]:
+        """Every stream walked to its end, in order."""
+        datastore, _ = self.ready()
+        found: list[Neighbours] | None = None
+        confident = self.lambda_ == "dynamic"
+        if shared is None:
+            datastore.index.load()
+            texts: list[Iterator[Positions]] = [read(model, stream, self.key, phases, confident) for stream in streams]
+        else:
+            whole = read_shared(model, streams, self.key, shared, confident)
+            near, ids = datastore.search_shared(whole, corpus_hash(streams), shared)
+            found = [(near[low:high], ids[low:high]) for low, high in spans(streams)]
+            texts = [iter([text]) for text in whole]
+        walks = [
+            Walked(Walk(self.automaton, draws(self.seed, stream)), max(len(stream) - 1, 0), text, number, confident)
+            for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
+        ]
+        waiting = iter([walk for walk in walks if walk.length])
+        active: list[Walked] = []
+        while active := [*active, *islice(waiting, self.streams - len(active))]:
+            for walk in active:
+                while walk.done < walk.length and not self.needs_search(walk.walk):
+                    self._step(walk, None, phases)
+            active = [walk for walk in active if walk.done < walk.length]
+            self._search(active, found, phases)
+            active = [walk for walk in active if walk.done < walk.length]
+        return walks
+
+    def needs_search(self, walk: Walk) -> bool:
+        """Whether the next token is searched."""
+        return self.tau == "inf" or walk.reached < self.tau
+
+    def _search(self, active: Sequence[Walked], found: Sequence[Neighbours] | None, phases: Phases) -> None:
+        """A token of each stream, all of which are searched."""
+        if found is not None:
+            for walk in active:
+                distances, ids = found[walk.number]
+                self._step(walk, (distances[walk.done], ids[walk.done]), phases)
+        elif active:
+            queries = np.stack([walk.read()[0] for walk in active])
+            for walk, *neighbours in zip(active, *self.ready()[0].search(queries, phases), strict=True):
+                self._step(walk, (neighbours[0], neighbours[1]), phases)
+
+    def _step(self, walk: Walked, neighbours: Neighbours | None, phases: Phases) -> None:
+        """One token of a stream. neighbours: what a search found, None without one."""
+        datastore, (_, temperature) = self.ready()
+        query, token = walk.read()
+        with phases("walk"):
+            candidates = walk.walk.candidates(query, neighbours)
+            values = datastore.store.values[candidates.ids]
+            walk.record(candidates, values, token, temperature, neighbours is not None)
+            walk.walk.advance(token, candidates, neighbours is not None)
+
+    def _open_automaton(self, model: LanguageModel, artifacts: Artifacts) -> None:
+        self.open_datastore(model, artifacts)
+        store = self._opened(model, artifacts).store
+        states = States.open(artifacts.path(ARTIFACT), store)
+        self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
+
+    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+        """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
+        walks = self.walked(model, validation, NoPhases())
+        looks, log_lm, log_auto = (
+            np.concatenate([getattr(walk, name) for walk in walks]) for name in ("looks", "log_lm", "log_auto")
+        )
+        return learned(looks, log_lm, log_auto, seed=self.seed)
+
+
+@dataclass(slots=True)
+class Walked:
+    """One stream on its way: `done` tokens of `length`, read from `text`. log_lm, log_auto: log p_LM and log p_auto of
+    each, float64; searched: bool; looks: float32 [length, 9], what a learned lambda goes by, where `confident`."""
+
+    walk: Walk
+    length: int
+    text: Iterator[Positions]
+    number: int
+    confident: bool
+    done: int = 0
+    candidates: int = 0
+    block: Positions | None = None
+    log_lm: NDArray[np.float64] = field(init=False)
+    log_auto: NDArray[np.float64] = field(init=False)
+    searched: NDArray[np.bool_] = field(init=False)
+    looks: NDArray[np.float32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log_lm, self.log_auto = np.empty(self.length), np.empty(self.length)
+        self.searched = np.zeros(self.length, np.bool_)
+        self.looks = np.zeros((self.length if self.confident else 0, 2 + NEIGHBOUR_FEATURES), np.float32)
+
+    def read(self) -> tuple[NDArray[np.float32], int]:
+        """The next position's query [d] and observed token. Raises `RequestError` for a query that is not finite."""
+        if self.block is None or self.done == self.block.start + len(self.block):
+            self.block = next(self.text)
+            finite(self.block.queries)
+            here = slice(self.block.start, self.block.start + len(self.block))
+            self.log_lm[here] = self.block.log_prob
+            if self.confident:
+                self.looks[here, :2] = confidence(self.block)
+        at = self.done - self.block.start
+        return self.block.queries[at], int(self.block.targets[at])
+
+    def record(
+        self, candidates: Candidates, values: NDArray[np.integer], token: int, temperature: float, searched: bool
+    ) -> None:
+        """What came of the position read last. values: of the candidates."""
+        distances = candidates.distances[None]
+        self.log_auto[self.done] = log_knn(distances, (values == token)[None], temperature)[0]
+        if self.confident:
+            self.looks[self.done, 2:] = neighbour_features(distances, values[None], temperature)[0]
+        self.searched[self.done] = searched
+        self.candidates += len(candidates.ids)
+        self.done += 1
+
+    def scores(self, lambda_: float | NDArray[np.float64]) -> TokenScores:
+        """The answer under a lambda for all tokens or one each. In its series `p_auto` is 0 without a candidate."""
+        counters: dict[str, float] = {
+            "tokens": self.length, "searches": int(self.searched.sum()), "candidates": self.candidates,
+            **{f"runs_of_{size}": 0 for size in RUNS},
+        }  # fmt: skip
+        p_auto = np.exp(np.nan_to_num(self.log_auto, nan=-np.inf))
+        for length in runs(~self.searched & (p_auto > 0)):
+            counters[f"runs_of_{min(1 << (length.bit_length() - 1), RUNS[-1])}"] += 1
+        series = {"p_auto": p_auto, "searched": self.searched}
+        return TokenScores(interpolate(self.log_lm, self.log_auto, lambda_), counters, series)
+
+
+def runs(mask: NDArray[np.bool_]) -> list[int]:
+    """Lengths of the runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    lengths: list[int] = (edges[1::2] - edges[::2]).tolist()
+    return lengths
+
+
+def draws(seed: int, stream: NDArray[np.int64]) -> int:
+    """Where a stream's random numbers begin."""
+    return int(digest([seed, corpus_hash([stream])]), 16) & ((1 << 64) - 1)

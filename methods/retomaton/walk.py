@@ -1,0 +1,189 @@
+"""Walking the automaton from token to token (Alon et al., 2022, section 3.3).
+
+A walk is at a set of states, reached from those of the token before, and knows the entries that were pointed to
+directly. A token's candidates are, with a search, its neighbours and the entries pointed to (an entry that is both
+counts twice); without, the entries of the states, those pointed to first, at most `max_knns` of them, the others drawn
+at random. The successors of the entries that have the observed token as their value are pointed to next, and their
+states are reached.
+
+Random draws depend on the seed, the stream and the place in it, so that a stream is walked the same way alone and with
+others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numba import njit
+
+from methods.nearest import kernels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from methods.knnlm.datastore import Datastore
+    from methods.retomaton.states import States
+
+Transitions = Literal["full", "capped"]
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """A datastore with its states, and how it is walked: see `methods.retomaton.scorer`. pointers: whether the entries
+    that follow are used at all; without them each token is searched and this is kNN-LM."""
+
+    store: Datastore
+    states: States
+    max_knns: int = 1024
+    transitions: Transitions = "full"
+    pointers: bool = True
+
+    @property
+    def alone(self) -> bool:
+        """Whether each entry is a state."""
+        return len(self.states) == self.store.entries
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Entries that speak for the next token: ids int64 [c], in no order and some twice; squared L2 distances float32
+    [c]."""
+
+    ids: NDArray[np.int64]
+    distances: NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Walk:
+    """The place of one stream in the automaton. pointed: ids int64 of the entries pointed to, the nearest one's
+    successor first. states: int32, sorted, the states reached. draws: state of the random numbers."""
+
+    automaton: Automaton
+    draws: int
+    pointed: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    states: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    place: int = 0
+
+    @property
+    def reached(self) -> int:
+        """How many states are reached."""
+        return len(self.states)
+
+    def candidates(
+        self, query: NDArray[np.float32], found: tuple[NDArray[np.float32], NDArray[np.integer]] | None
+    ) -> Candidates:
+        """The candidates for the next token after query [d]. found: distances and ids [k] of a search, None without
+        one."""
+        automaton = self.automaton
+        pointed = self.pointed[: automaton.max_knns]
+        if found is None:
+            if automaton.alone:
+                ids = pointed
+            else:
+                ids = draw(
+                    self.states, automaton.states.members, automaton.states.offsets, pointed, automaton.max_knns,
+                    np.uint64(mixed(self.draws, self.place)),
+                )  # fmt: skip
+            return Candidates(ids, self._distances(query, ids))
+        real = found[1] >= 0
+        ids = np.concatenate([found[1][real].astype(np.int64), pointed])
+        return Candidates(ids, np.concatenate([found[0][real], self._distances(query, pointed)]))
+
+    def advance(self, token: int, candidates: Candidates, searched: bool) -> None:
+        """Follow the observed token."""
+        automaton, store = self.automaton, self.automaton.store
+        self.place += 1
+        if not automaton.pointers:
+            return
+        agreeing = np.flatnonzero(store.values[candidates.ids] == token)
+        nearest = candidates.ids[agreeing[np.argsort(candidates.distances[agreeing], kind="stable")]]
+        if automaton.transitions == "full" and not automaton.alone:
+            states = self.states
+            if searched:
+                states = np.union1d(states, automaton.states.state_of[candidates.ids])
+            others = having(states, automaton.states.members, automaton.states.offsets, store.values, token)
+            nearest = np.concatenate([nearest, self._shuffled(others)])
+        elif automaton.transitions == "full":  # those pointed to are the states' entries, even beyond the cap
+            nearest = np.concatenate([nearest, self.pointed[store.values[self.pointed] == token]])
+        following = store.successors(first_of_each(nearest))
+        self.pointed = following[following >= 0]
+        self.states = np.unique(automaton.states.state_of[self.pointed])
+
+    def _shuffled(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In random order where they are too many, so that the cap takes none for where it is in the text."""
+        if len(ids) <= self.automaton.max_knns:
+            return ids
+        return np.random.default_rng(mixed(self.draws, self.place)).permutation(ids)
+
+    def _distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        out = np.empty(len(ids), np.float64)
+        kernels.distances(self.automaton.store.keys.view(np.uint16), ids, query, out)
+        return out.astype(np.float32)
+
+
+def mixed(seed: int, place: int) -> int:
+    """A 64-bit number that differs for every seed and place (SplitMix64's finaliser)."""
+    mask = (1 << 64) - 1
+    value = (seed + 0x9E3779B97F4A7C15 * (place + 1)) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def first_of_each(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ids without repetitions, in the order in which they come first."""
+    _, first = np.unique(ids, return_index=True)
+    first.sort()
+    return ids[first]
+
+
+@njit(nogil=True, cache=True)
+def having(states, members, offsets, values, token):  # type: ignore[no-untyped-def]
+    """The members int64 of these states that have the value `token`, state by state."""
+    count = 0
+    for state in states:
+        for at in range(offsets[state], offsets[state + 1]):
+            count += values[members[at]] == token
+    found = np.empty(count, np.int64)
+    count = 0
+    for state in states:
+        for at in range(offsets[state], offsets[state + 1]):
+            if values[members[at]] == token:
+                found[count] = members[at]
+                count += 1
+    return found
+
+
+@njit(nogil=True, cache=True)
+def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-untyped-def]
+    """The entries pointed to and then other members of the states, drawn at random without repetition where there are
+    more than `most` of them together. int64 [at most `most`]. draws: uint64, where the random numbers begin."""
+    total = 0
+    for state in states:
+        total += offsets[state + 1] - offsets[state]
+    known = np.sort(pointed)
+    others, count = np.empty(total, np.int64), 0
+    for state in states:
+        for at in range(offsets[state], offsets[state + 1]):
+            member = np.int64(members[at])
+            place = np.searchsorted(known, member)
+            if place == len(known) or known[place] != member:
+                others[count] = member
+                count += 1
+    wanted = min(most - len(pointed), count)
+    chosen = np.empty(len(pointed) + wanted, np.int64)
+    chosen[: len(pointed)] = pointed
+    for number in range(wanted):
+        if wanted < count:  # a step of Fisher and Yates's shuffle
+            draws += np.uint64(0x9E3779B97F4A7C15)
+            value = draws
+            value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            value ^= value >> np.uint64(31)
+            other = number + np.int64(value % np.uint64(count - number))
+            others[number], others[other] = others[other], others[number]
+        chosen[len(pointed) + number] = others[number]
+    return chosen

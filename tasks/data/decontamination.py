@@ -1,0 +1,91 @@
+"""Reference text without what it shares with the evaluation text (Liu et al., 2024, section 5.1 and appendix B).
+
+A document is left out when at least four fifths of its 13-grams of words occur in the evaluation text, a shorter one
+when it occurs there as a whole. Words are runs of letters and digits, so that it does not matter how a text was
+tokenised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.errors import RequestError
+from harness.text import Source, Split
+
+N, SHARE = 13, 0.8
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Decontaminated(Source):
+    """A source whose train split lacks what its test and validation splits, or those of `others`, have; other splits
+    are as they are. lower: compare in lower case. share: of a document's 13-grams from which on it is left out.
+
+    kept, dropped: documents of the train split, known once it has been read.
+    """
+
+    def __init__(self, source: Source, others: Sequence[Source] = (), lower: bool = True, share: float = SHARE) -> None:
+        self.source, self.others, self.lower, self.share = source, list(others) or [source], lower, share
+        self.name = f"{source.name}, decontaminated"
+        self.kept = self.dropped = 0
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        given = dict(self.source.fingerprint(split))
+        if split != "train":
+            return given
+        against = [dict(other.fingerprint(part)) for other in self.others for part in _held_out(other)]
+        return {"decontaminated": given, "against": against, "n": N, "share": self.share, "lower": self.lower}
+
+    def documents(self, split: Split) -> Sequence[str]:
+        found = self.source.documents(split)
+        if split != "train":
+            return found
+        held_out = {
+            ngram for other in self.others for part in _held_out(other) for text in other.documents(part)
+            for ngram in self._ngrams(text)
+        }  # fmt: skip
+        kept = [text for text in found if self._shared(text, held_out) < self.share]
+        self.kept, self.dropped = len(kept), len(found) - len(kept)
+        return kept
+
+    def _ngrams(self, text: str) -> Iterable[tuple[str, ...]]:
+        words = _WORD.findall(text.lower() if self.lower else text)
+        size = min(N, len(words))
+        return (tuple(words[start : start + size]) for start in range(len(words) - size + 1)) if size else ()
+
+    def _shared(self, text: str, held_out: set[tuple[str, ...]]) -> float:
+        """Share of a text's n-grams that the held-out text has."""
+        ngrams = list(self._ngrams(text))
+        return sum(ngram in held_out for ngram in ngrams) / len(ngrams) if ngrams else 0.0
+
+
+def _held_out(source: Source) -> list[Split]:
+    """The splits of a source that are evaluated on or tuned on."""
+    splits: tuple[Split, ...] = ("validation", "test")
+    found = []
+    for split in splits:
+        try:
+            source.fingerprint(split)
+        except RequestError:
+            continue
+        found.append(split)
+    return found
+
+
+class Joined(Source):
+    """The train splits of several sources behind one another; other splits are the first one's."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = list(sources)
+        self.name = " and ".join(source.name for source in sources)
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        if split != "train":
+            return self.sources[0].fingerprint(split)
+        return {"joined": [dict(source.fingerprint(split)) for source in self.sources]}
+
+    def documents(self, split: Split) -> Sequence[str]:
+        if split != "train":
+            return self.sources[0].documents(split)
+        return [text for source in self.sources for text in source.documents(split)]

@@ -1,0 +1,26 @@
+"""One side of a parallel text as documents: text of another domain than encyclopedias'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.text import Source, Split
+from tasks.data.parallel import ParallelSource
+
+TOGETHER = 50  # sentences a document has
+
+
+class OneSide(Source):
+    """The target side of a parallel text, `TOGETHER` sentences a document, one a line."""
+
+    def __init__(self, parallel: ParallelSource) -> None:
+        self.parallel = parallel
+        self.name = f"{parallel.name} ({parallel.target})"
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        return {"side": dict(self.parallel.fingerprint(split)), "together": TOGETHER}
+
+    def documents(self, split: Split) -> Sequence[str]:
+        lines = [sentence for _, sentence in self.parallel.pairs(split)]
+        return ["\n".join(lines[start : start + TOGETHER]) + "\n" for start in range(0, len(lines), TOGETHER)]

@@ -1,0 +1,52 @@
+"""Running text written as WikiText writes it (Merity et al., 2017): tokens between blanks, hyphens and the separators
+of numbers as `@-@`, `@,@` and `@.@`, headings between equals signs, and `<unk>` for words that the data set does not
+know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from harness.text import Source, Split
+
+UNKNOWN = "<unk>"
+_SEPARATED = re.compile(r"(?<=\d)([.,])(?=\d)|(?<=\w)(-)(?=\w)")
+_TOKEN = re.compile(r"@[-.,]@|'\w+|\w+|\.{2,}|[^\w\s]")
+_HEADING = re.compile(r"[A-Z][^.!?;:,]{0,60}\.")
+_LONGEST_HEADING = 6  # words
+
+
+def tokens(line: str) -> list[str]:
+    """The tokens of a line."""
+    return _TOKEN.findall(_SEPARATED.sub(lambda found: f" @{found[1] or found[2]}@ ", line))
+
+
+def written(text: str, known: Collection[str]) -> str:
+    """An article whose paragraphs are lines; a line of a few words that ends in a full stop, in front of another one,
+    is a heading."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    found = []
+    for number, line in enumerate(lines):
+        heading = (
+            0 < number < len(lines) - 1 and _HEADING.fullmatch(line) and len(line.split()) <= _LONGEST_HEADING
+        )  # fmt: skip
+        words = [token if token in known else UNKNOWN for token in tokens(line[:-1] if heading else line)]
+        found.append(f" = = {' '.join(words)} = = \n" if heading else f" {' '.join(words)} \n")
+    return "".join(found)
+
+
+class AsWikitext(Source):
+    """The documents of a source as `like` writes its own: its words are those that are known."""
+
+    def __init__(self, source: Source, like: Source) -> None:
+        self.source, self.like = source, like
+        self.name = f"{source.name} written as {like.name}"
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        return {"as_wikitext": dict(self.source.fingerprint(split)), "words": dict(self.like.fingerprint("train"))}
+
+    def documents(self, split: Split) -> Sequence[str]:
+        known = {word for text in self.like.documents("train") for word in text.split()}
+        return [written(text, known) for text in self.source.documents(split)]

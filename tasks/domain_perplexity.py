@@ -1,0 +1,69 @@
+"""Perplexity on text of another domain than the language model was trained on: RetoMaton's Figure 4 and Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from harness.contracts.tasks import Context, Scale
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
+from harness.progress import Progress
+from harness.text import Source
+from tasks.bases.parameters import Positive
+from tasks.data.parallel_kinds import ParallelKind, open_parallel
+from tasks.data.sides import OneSide
+from tasks.wikitext_perplexity import WikitextPerplexity
+
+
+@task(
+    "domain-perplexity",
+    contract="token-scoring",
+    provides=("reference-text",),
+    summary="Perplexity of a language model on text of another domain, which the datastore is built from",
+)
+@dataclass(kw_only=True, eq=False)
+class DomainPerplexity(WikitextPerplexity):
+    """The model is that of `wikitext-perplexity`; reference, validation and evaluation text are one side of a parallel
+    text: `domain`, `domain_source`, `domain_test` as `dataset`, `source` and `test` of `tasks.data.parallel_kinds`, the
+    side that `domain_languages` names second. fine_tuned: whether the model is trained further on the reference text
+    first, in `tuning_steps` steps with a learning rate of `tuning_rate`. The other parameters: see
+    `WikitextPerplexity`.
+    """
+
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
+        "mini": {**WikitextPerplexity.scale_defaults["mini"], "domain_source": "generated"},
+        "small": {**WikitextPerplexity.scale_defaults["small"], "piece_windows": 1},
+        "paper": {
+            **WikitextPerplexity.scale_defaults["paper"], "domain_source": "folder", "domain": "law-mt",
+            "domain_languages": "de-en", "domain_test": "test", "tuning_steps": 4000, "tuning_rate": 2e-5,
+        },
+    }  # fmt: skip
+
+    domain_source: ParallelKind = "folder"
+    domain: str = "multi30k"
+    domain_languages: str = "de-en"
+    domain_test: str = "test_2016_flickr"
+    fine_tuned: bool = False
+    tuning_steps: Positive = 600
+    tuning_rate: float = 5e-4
+
+    def text(self, context: Context, cache: Cache) -> Source:
+        left, dash, right = self.domain_languages.partition("-")
+        if not (left and dash and right):
+            raise RequestError(f"domain_languages must be SOURCE-TARGET such as de-en, given {self.domain_languages!r}")
+        return OneSide(open_parallel(self.domain_source, self.domain, left, right, context.data, self.domain_test))
+
+    def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
+        place, name = super().model_place(context, cache, progress)
+        if not self.fine_tuned:
+            return place, name
+        from tasks.models.lm.finetuning import FineTuning, fine_tuned
+        from tasks.models.pretrained.checkpoints import locate
+
+        text = self.text(context, cache)
+        how = FineTuning(steps=self.tuning_steps, learning_rate=self.tuning_rate)
+        folder = fine_tuned(locate(place), text, how, cache, device=context.device, progress=progress)
+        return str(folder), f"{name}, fine-tuned on {text.name}"

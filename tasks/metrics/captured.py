@@ -1,0 +1,73 @@
+"""Sequences that a retrieval method predicted without a search (Alon et al., 2022, Table 2 and Figure 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.contracts import TokenScores
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """Consecutive tokens of one stream, none of which was searched for. ids: int64. log_p: mean natural log of what the
+    retrieved entries gave them."""
+
+    ids: tuple[int, ...]
+    log_p: float
+
+
+def likeliest(
+    streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores], length: int
+) -> list[Captured]:  # fmt: skip
+    """All sequences of so many tokens without a search and each with a probability above 0, the likeliest first; of
+    equal ones the likeliest alone. The answers have the series `searched` and `p_auto`."""
+    best: dict[tuple[int, ...], float] = {}
+    for stream, answer in zip(streams, answers, strict=True):
+        with np.errstate(divide="ignore"):
+            log_p = np.log(np.asarray(answer.series["p_auto"], np.float64))
+        bad = np.asarray(answer.series["searched"], bool) | ~np.isfinite(log_p)
+        if len(bad) < length:
+            continue
+        worse, total = (
+            np.concatenate([[0.0], np.cumsum(values)]) for values in (bad, np.where(bad, 0.0, log_p))
+        )  # fmt: skip
+        starts = np.flatnonzero(worse[length:] == worse[:-length])
+        for start in starts.tolist():
+            ids = tuple(stream[1 + start : 1 + start + length].tolist())
+            mean = float(total[start + length] - total[start]) / length
+            best[ids] = max(mean, best.get(ids, -np.inf))
+    return [Captured(ids, mean) for ids, mean in sorted(best.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]) -> tuple[int, ...]:
+    """The ids of the longest sequence without a search, each with a probability above 0; of equally long ones the
+    first."""
+    found: tuple[int, ...] = ()
+    for stream, answer in zip(streams, answers, strict=True):
+        free = ~np.asarray(answer.series["searched"], bool) & (np.asarray(answer.series["p_auto"]) > 0)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], free, [False]]).astype(np.int8)))
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            if end - start > len(found):
+                found = tuple(stream[1 + start : 1 + end].tolist())
+    return found
+
+
+def occurs(ids: Sequence[int], streams: Sequence[NDArray[np.int64]]) -> bool:
+    """Whether the ids stand in one of the streams one behind the other."""
+    wanted = np.asarray(ids, np.int64).tobytes()
+    return any(_aligned(np.ascontiguousarray(stream, np.int64).tobytes(), wanted) for stream in streams)
+
+
+def _aligned(text: bytes, wanted: bytes) -> bool:
+    """Whether `wanted` begins in `text` at a multiple of eight bytes."""
+    place = text.find(wanted)
+    while place >= 0 and place % 8:
+        place = text.find(wanted, place + 1)
+    return place >= 0

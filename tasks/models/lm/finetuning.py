@@ -1,0 +1,101 @@
+"""Language models trained further on the text of another domain, with their own tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.progress import Progress
+from harness.text import Source, split_hash
+from harness.training.loop import Plan, decayed, record, train, warmup_cosine
+from harness.training.precision import fast_precision
+from tasks.models.lm.training import training_windows
+from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuning:
+    """How a model is trained further: AdamW, linear warm-up over a twentieth of the steps, then half a cosine."""
+
+    steps: int = 600
+    batch: int = 8  # windows a step
+    learning_rate: float = 5e-4
+
+
+def fine_tuned(
+    start: Path, source: Source, how: FineTuning, cache: Cache, *, device: str = "cpu", seed: int = 0,
+    progress: Progress | None = None,
+) -> Path:  # fmt: skip
+    """Folder of the causal model in `start` trained further on the source's train split, unless the cache has it.
+
+    Raises `RequestError` for too little text.
+    """
+    key = {
+        "start": weights_hash(start, cache), "tokenizer": tokenizer_hash(start), "how": asdict(how), "seed": seed,
+        "train": split_hash(source, "train", cache), "validation": split_hash(source, "validation", cache),
+    }  # fmt: skip
+
+    def build(folder: Path) -> None:
+        _train(start, source, how, folder, device, seed, progress or Progress())
+
+    return cache.build("fine-tuned", key, build)
+
+
+def _train(
+    start: Path, source: Source, how: FineTuning, folder: Path, device: str, seed: int, progress: Progress
+) -> None:  # fmt: skip
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    module = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).to(device)
+    window = int(module.config.max_position_embeddings)
+    tokens, held_out = (_flat(source.documents(split), tokenizer) for split in ("train", "validation"))
+    try:
+        windows = training_windows(tokens, window, how.batch, seed)
+    except ValueError as error:
+        raise RequestError(f"the train split of {source.name} is too small to train on: {error}") from error
+
+    def loss(model: Any, batch: torch.Tensor) -> torch.Tensor:
+        logits = model(input_ids=batch[:, :-1], use_cache=False).logits
+        return F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
+
+    @torch.no_grad()
+    def evaluate(model: Any) -> float:
+        count = min(32, max(1, (len(held_out) - 1) // window))
+        rows = torch.from_numpy(np.stack([held_out[n * window : (n + 1) * window + 1] for n in range(count)]))
+        return float(loss(model, rows.to(device)))
+
+    plan = Plan(
+        steps=how.steps, schedule=warmup_cosine(how.steps, max(1, how.steps // 20), floor=0.05),
+        autocast=fast_precision(device), seed=seed, tokens_per_step=how.batch * window,
+        evaluate_every=max(1, how.steps // 10), stage="fine-tuning the language model",
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(decayed(module, 0.1), lr=how.learning_rate, betas=(0.9, 0.95), fused=True)
+    checkpoint = folder / "training.pt"
+    history = train(
+        module, loss, lambda step: torch.from_numpy(windows(step)).to(device), optimizer, plan,
+        evaluate=evaluate, checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
+    module.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    made = {"data": source.name, "evaluations": history.evaluations, **record(history, device, plan.autocast)}
+    (folder / "training.json").write_text(json.dumps(made, indent=1))
+    checkpoint.unlink(missing_ok=True)
+
+
+def _flat(documents: Sequence[str], tokenizer: Any) -> NDArray[np.int64]:
+    """One array of all documents, each opened by the start token."""
+    encoded = tokenizer(list(documents), add_special_tokens=False)["input_ids"]
+    return np.concatenate([np.asarray([tokenizer.bos_token_id, *ids], np.int64) for ids in encoded])

@@ -1,0 +1,72 @@
+"""The automaton in `generate`: its probabilities are those of scoring what was generated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache
+from harness.measure.phases import NoPhases
+from methods.retomaton.generation import RetoMatonProcessor
+from tests.methods.knnlm.conftest import model
+from tests.methods.retomaton.test_scorer import fitted
+
+__all__ = ["model"]  # a fixture
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+class Kept(LogitsProcessor):
+    """What the processor before it made of the logits."""
+
+    def __init__(self):
+        self.scores = []
+
+    def __call__(self, input_ids, scores):
+        self.scores.append(scores.clone())
+        return scores
+
+
+def generated(model, method, prompt, tokens, **settings):
+    processor, kept = RetoMatonProcessor(method, model), Kept()
+    with processor.watching(), torch.inference_mode():
+        ids = model.module.generate(
+            torch.tensor(prompt), max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=None,
+            logits_processor=LogitsProcessorList([processor, kept]), **settings,
+        )  # fmt: skip
+    return ids, torch.stack(kept.scores), processor
+
+
+@pytest.mark.parametrize("tau", [1, 3, "inf"])
+def test_a_step_s_probabilities_are_those_of_scoring_the_text(model, cache, tau):
+    """A prompt of one token, so that both begin their walk at the same place."""
+    method = fitted(model, cache, tau=tau, clusters=40, transitions="capped", max_knns=4096)
+    ids, scores, processor = generated(model, method, [[7], [9]], 12)
+    assert processor.tokens == 24
+    for row in range(2):
+        [answer] = method.score(model, [ids[row].numpy()], NoPhases())
+        chosen = scores[:, row].gather(1, ids[row, 1:, None])[:, 0]
+        np.testing.assert_allclose(chosen.numpy(), answer.log_probs, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(scores.exp().sum(-1).numpy(), 1, atol=1e-4)
+    searches = sum(a.counters["searches"] for a in method.score(model, list(ids.numpy()), NoPhases()))
+    assert processor.searches == searches
+
+
+def test_the_automaton_saves_searches_while_generating(model, cache):
+    method = fitted(model, cache, tau=1, clusters=20)
+    *_, processor = generated(model, method, [[1, 2, 3]], 14)
+    assert 0 < processor.searches < processor.tokens == 14
+
+
+def test_beams_and_passes_that_were_not_seen_are_refused(model, cache):
+    method = fitted(model, cache, tau=1, clusters=20)
+    with pytest.raises(RequestError, match="not by beams"):
+        generated(model, method, [[1, 2, 3]], 14, num_beams=3)
+    with pytest.raises(RequestError, match="no forward pass was seen"):
+        RetoMatonProcessor(method, model)(torch.tensor([[1]]), torch.zeros(1, 40))

@@ -1,0 +1,77 @@
+"""Reference text without what the evaluation text has."""
+
+from __future__ import annotations
+
+from harness.text import Source
+from tasks.data.decontamination import Decontaminated, Joined
+
+
+class Texts(Source):
+    """These documents by split."""
+
+    name = "texts"
+
+    def __init__(self, **splits):
+        self.splits = splits
+
+    def fingerprint(self, split):
+        from harness.errors import RequestError
+
+        if split not in self.splits:
+            raise RequestError(f"no {split}")
+        return {"texts": self.splits[split]}
+
+    def documents(self, split):
+        return self.splits[split]
+
+
+def words(*numbers):
+    return " ".join(f"w{n}" for n in numbers)
+
+
+LONG = words(*range(40))
+
+
+def kept(train, test, **options):
+    source = Decontaminated(Texts(train=train, test=test), **options)
+    found = source.documents("train")
+    assert (source.kept, source.dropped) == (len(found), len(train) - len(found))
+    return found
+
+
+def test_what_shares_four_fifths_of_its_ngrams_is_left_out():
+    for shared, expected in ((40, False), (35, False), (34, True), (5, True)):
+        document = words(*range(shared), *range(100, 140 - shared))
+        share = max(shared - 12, 0) / 28
+        assert (share >= 0.8) != expected
+        assert (kept([document, "other text"], [LONG]) == [document, "other text"]) == expected
+
+
+def test_what_shares_less_is_left_out_where_asked_for():
+    document = words(*range(20), *range(100, 120))  # shares 8 of its 28
+    assert kept([document], [LONG], share=0.3) == [document]
+    assert kept([document], [LONG], share=0.2) == []
+
+
+def test_tokenisation_does_not_matter():
+    assert kept(["It's a well-known, old rule."], ["it 's a well @-@ known , old rule ."]) == []
+
+
+def test_short_documents_and_case():
+    assert kept(["a b c", "a b", ""], ["A B C", "x y"]) == ["a b", ""]
+    assert kept(["a b c"], ["A B C"], lower=False) == ["a b c"]
+
+
+def test_other_splits_and_other_sources():
+    source = Texts(train=[LONG, "a b"], validation=[LONG])
+    assert Decontaminated(source).documents("train") == ["a b"]
+    assert Decontaminated(source).documents("validation") == [LONG]
+    other = Texts(test=["a b"])
+    assert Decontaminated(source, [other]).documents("train") == [LONG]
+    assert Decontaminated(source).fingerprint("train") != Decontaminated(source, [other]).fingerprint("train")
+
+
+def test_joined_sources_have_the_first_one_s_held_out_text():
+    joined = Joined([Texts(train=["a"], test=["t"]), Texts(train=["b"])])
+    assert joined.documents("train") == ["a", "b"] and joined.documents("test") == ["t"]
+    assert joined.name == "texts and texts"

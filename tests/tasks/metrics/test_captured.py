@@ -1,0 +1,55 @@
+"""Sequences predicted without a search, against a search through all of them one by one."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts import TokenScores
+from tasks.metrics.captured import likeliest, longest, occurs
+
+
+def answered(searched, p_auto):
+    series = {"searched": np.array(searched, bool), "p_auto": np.array(p_auto, float)}
+    return TokenScores(np.zeros(len(searched)), {}, series)
+
+
+PLACE = st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([0.0, 0.1, 0.5]))
+STREAM = st.lists(PLACE, max_size=12)
+
+
+@settings(deadline=None)
+@given(st.lists(STREAM, max_size=3), st.integers(1, 4))
+def test_the_likeliest_are_those_that_a_scan_finds(texts, length):
+    streams = [np.array([9, *(token for token, _, _ in text)]) for text in texts]
+    answers = [answered([s for _, s, _ in text], [p for _, _, p in text]) for text in texts]
+    expected = {}
+    for text in texts:
+        for start in range(len(text) - length + 1):
+            part = text[start : start + length]
+            if not any(searched or not p for _, searched, p in part):
+                ids = tuple(token for token, _, _ in part)
+                mean = math.fsum(math.log(p) for _, _, p in part) / length
+                expected[ids] = max(mean, expected.get(ids, -math.inf))
+    found = likeliest(streams, answers, length)
+    assert {one.ids for one in found} == set(expected)
+    assert np.allclose([one.log_p for one in found], [expected[one.ids] for one in found])
+    assert all(before.log_p >= after.log_p for before, after in pairwise(found))
+
+
+def test_the_longest_is_without_a_search():
+    streams = [np.array([0, 1, 2, 3, 4]), np.array([0, 5, 6, 7, 8])]
+    some = [answered([True, False, False, True], [1] * 4), answered([False, True, False, False], [1] * 4)]
+    assert longest(streams, some) == (2, 3)
+    assert longest([streams[0]], [answered([True] * 4, [1] * 4)]) == ()
+
+
+def test_ids_occur_where_they_stand_in_one_stream_in_this_order():
+    streams = [np.array([1, 2, 3]), np.array([256, 0, 1])]
+    assert occurs([2, 3], streams) and occurs([256, 0, 1], streams)
+    assert not occurs([3, 256], streams) and not occurs([3, 2], streams)
+    assert not occurs([1 << 32], [np.array([0, 1])])  # its bytes are there, but not as one id
