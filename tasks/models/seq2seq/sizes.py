@@ -89,8 +89,8 @@ SIZES: Mapping[str, Size] = {
         steps=600, warmup=60, learning_rate=2e-3, copies=False,
     ),
     "small-translator": Size(
-        vocabulary=8192, encoder_layers=4, decoder_layers=4, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=3000, warmup=500, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False,
+        vocabulary=8192, encoder_layers=3, decoder_layers=3, width=256, feed_forward=1024, heads=8, batch_ids=4096,
+        steps=2200, warmup=400, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False,
     ),
     "mini-big-translator": Size(
         vocabulary=1024, encoder_layers=3, decoder_layers=3, width=192, feed_forward=768, heads=4, batch_ids=1024,
