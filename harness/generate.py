@@ -206,13 +206,12 @@ def generate(
     constraints = Constraints.of(model.module, model.eos_ids)
     config = GenerationConfig(
         max_new_tokens=limit,
-        do_sample=False,
         eos_token_id=list(model.eos_ids) or None,
         pad_token_id=pad,
         bos_token_id=model.start_id if causal else None,
         decoder_start_token_id=None if causal else model.start_id,
         **constraints.settings(),
-        **settings,
+        **{"do_sample": False, **settings},
     )
     module = model.module
     own, module.generation_config = module.generation_config, config  # what is None here must not be filled from it

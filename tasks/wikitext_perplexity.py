@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from harness.text.kinds import open_source
 from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
+from tasks.data.decontamination import Decontaminated, Joined, Whole
 from tasks.data.streams import Selection, streams
 from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
@@ -42,6 +44,9 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     `tasks.bases.pool.PASSES` passes where the split has them. A timed piece of one window is read once, but the
     evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation. shown: of a
     method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
+    more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them;
+    decontaminated: without their documents that share too much with the test and validation text. held_out: a data set
+    whose validation and test splits are taken instead, under HARNESS_DATA.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -74,6 +79,9 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     evaluation_tokens: Positive | None = 20480
     validation_tokens: Positive | None = 4096
     reference_tokens: Positive | None = None
+    more_text: list[str] = field(default_factory=list)
+    decontaminated: bool = True
+    held_out: str = ""
     piece_windows: Positive = 4  # long enough that most tokens have full context, short enough to sample widely
     timed_tokens: Positive = 512
     timed_piece: Positive = 64
@@ -83,15 +91,19 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
         cache = Cache(context.cache)
         source = self.text(context, cache)
+        asked = open_source("folder", self.held_out, context.data, cache) if self.held_out else source
         model = self.load(*self.model_place(context, cache, progress), context, cache)
         piece = self.piece_windows * model.window
         seed = context.seed
-        reference = streams(source, "train", model, Selection(tokens=self.reference_tokens, seed=seed), cache, progress)
-        validation = streams(source, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
-        evaluation = streams(source, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
+        filtered, own = self.further(asked, context, cache), Decontaminated(source, [asked])
+        knowledge = Joined([source, *filtered.values()]) if filtered else source
+        selection = Selection(tokens=self.reference_tokens, seed=seed)
+        reference = streams(knowledge, "train", model, selection, cache, progress)
+        validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
+        evaluation = streams(asked, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
         sample = max(1, self.timed_tokens // self.timed_piece)
         together = self.timed_piece * enough(sample)
-        timed = streams(source, "test", model, _part(together, self.timed_piece, seed), cache, progress)
+        timed = streams(asked, "test", model, _part(together, self.timed_piece, seed), cache, progress)
         return TokenScoringSetting(
             hashes={
                 "data": reference.hash,
@@ -103,7 +115,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
                 "tokenizer": model.tokenizer_hash,
             },
             facts={
-                "data": source.name,
+                "data": asked.name,
+                "reference_text": knowledge.name,
                 "model": model.name,
                 "window": model.window,
                 "stride": model.stride,
@@ -123,11 +136,19 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
             sample=min(sample, len(timed)),
             words=evaluation.words,
             text=lambda ids: str(model.tokenizer.decode(list(ids))),
+            filtered={name: partial(_counted, text) for name, text in {"": own, **filtered}.items()},
         )
 
     def text(self, context: Context, cache: Cache) -> Source:
         """Reference, validation and evaluation text."""
         return open_source(self.source, self.dataset, context.data, cache)
+
+    def further(self, text: Source, context: Context, cache: Cache) -> dict[str, Source]:
+        """Further reference text, by name: train splits of sources. text: what is held out from them."""
+        found: dict[str, Source] = {
+            name: Whole(open_source("folder", name, context.data, cache)) for name in self.more_text
+        }
+        return {name: Decontaminated(one, [text]) for name, one in found.items()} if self.decontaminated else found
 
     def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
         """Folder or hub id of the model, and its name."""
@@ -159,6 +180,13 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         """Ids as text, with a star where the reference text does not have them."""
         assert setting.text is not None
         return f"“{setting.text(ids)}”" + ("" if occurs(ids, setting.reference) else "*")
+
+
+def _counted(text: Source) -> tuple[int, int]:
+    """Documents of a train split, and those that were left out of it."""
+    kept = len(text.documents("train"))
+    dropped = text.dropped if isinstance(text, Decontaminated) else 0
+    return kept + dropped, dropped
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

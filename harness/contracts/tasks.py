@@ -66,7 +66,8 @@ class Setting:
 @dataclass(slots=True, kw_only=True)
 class TokenScoringSetting(Setting):
     """Streams are int64 [T] whose first token is given, not predicted. `words` counts the evaluation's words. text:
-    what ids say, for worked examples."""
+    what ids say, for worked examples. filtered: data set -> how many documents of reference text it has, and how many
+    share too much with the held-out text; the task's own reference text is ""; read when called."""
 
     model: LanguageModel
     reference: Sequence[NDArray[np.int64]]
@@ -75,6 +76,7 @@ class TokenScoringSetting(Setting):
     timed: Sequence[NDArray[np.int64]]
     words: int
     text: Callable[[Sequence[int]], str] | None = None
+    filtered: Mapping[str, Callable[[], tuple[int, int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

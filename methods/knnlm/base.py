@@ -36,6 +36,7 @@ class DatastoreMethod(DatastoreOptions):
         Metric("entries", kind="counter"),
         Metric("datastore_bytes", "datastore", "bytes", "lower", "memory"),
         Metric("index_bytes", "index", "bytes", "lower", "memory"),
+        Metric("bytes_per_token", "bytes a token", "bytes", "lower", "memory"),
     )
 
     def __post_init__(self) -> None:
@@ -82,11 +83,13 @@ class DatastoreMethod(DatastoreOptions):
         """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
         the weights in use, tuned or given."""
         datastore, (lambda_, temperature) = self.ready()
+        store, index = datastore.store, datastore.index
         return {
-            "k": min(self.k, datastore.store.entries),
-            "entries": datastore.store.entries,
-            "datastore_bytes": datastore.store.bytes,
-            "index_bytes": datastore.index.bytes,
+            "k": min(self.k, store.entries),
+            "entries": store.entries,
+            "datastore_bytes": store.bytes,
+            "index_bytes": index.bytes,
+            "bytes_per_token": (store.bytes + index.bytes) / store.entries,
             "lambda": lambda_,
             "temperature": temperature,
         }

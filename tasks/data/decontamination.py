@@ -1,8 +1,8 @@
 """Reference text without what it shares with the evaluation text (Liu et al., 2024, section 5.1 and appendix B).
 
-A document is left out when at least four fifths of its 13-grams of words occur in the evaluation text, a shorter one
-when it occurs there as a whole. Words are runs of letters and digits, so that it does not matter how a text was
-tokenised.
+A document is left out when at least four fifths of its 13-grams of words occur in the evaluation text, one of fewer
+words when a document there has the same words. Words are runs of letters and digits, so that it does not matter how a
+text was tokenised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.errors import RequestError
-from harness.text import Source, Split
+from harness.sources import built_by
+from harness.text import SPLITS, Source, Split
 
 N, SHARE = 13, 0.8
 _WORD = re.compile(r"[^\W_]+")
@@ -35,7 +36,14 @@ class Decontaminated(Source):
         if split != "train":
             return given
         against = [dict(other.fingerprint(part)) for other in self.others for part in _held_out(other)]
-        return {"decontaminated": given, "against": against, "n": N, "share": self.share, "lower": self.lower}
+        return {
+            "decontaminated": given,
+            "code": built_by(type(self.source)),
+            "against": against,
+            "n": N,
+            "share": self.share,
+            "lower": self.lower,
+        }
 
     def documents(self, split: Split) -> Sequence[str]:
         found = self.source.documents(split)
@@ -83,9 +91,37 @@ class Joined(Source):
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
             return self.sources[0].fingerprint(split)
-        return {"joined": [dict(source.fingerprint(split)) for source in self.sources]}
+        return {"joined": [{**source.fingerprint(split), "code": built_by(type(source))} for source in self.sources]}
 
     def documents(self, split: Split) -> Sequence[str]:
         if split != "train":
             return self.sources[0].documents(split)
         return [text for source in self.sources for text in source.documents(split)]
+
+
+class Whole(Source):
+    """All splits of a source as one train split: text that nothing is evaluated on."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.name = source, source.name
+
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        if split != "train":
+            return self.source.fingerprint(split)
+        return {"whole": [dict(self.source.fingerprint(one)) for one in self._splits()],
+                "code": built_by(type(self.source))}  # fmt: skip
+
+    def documents(self, split: Split) -> Sequence[str]:
+        if split != "train":
+            return self.source.documents(split)
+        return [text for one in self._splits() for text in self.source.documents(one)]
+
+    def _splits(self) -> list[Split]:
+        found: list[Split] = []
+        for split in SPLITS:
+            try:
+                self.source.fingerprint(split)
+            except RequestError:
+                continue
+            found.append(split)
+        return found

@@ -1,0 +1,4 @@
+"""infini-gram: counts and probabilities of n-grams of any length from a suffix array (Liu et al., 2024).
+
+Reading order: `suffixes` (sorting) -> `layout` (files) -> `build` -> `kernels` (compiled searches) -> `engine` (what is
+asked)."""

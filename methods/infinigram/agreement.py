@@ -1,0 +1,184 @@
+"""How often the ∞-gram estimate agrees with text: it gives the token that comes next more than half of the probability
+(Liu et al., 2024, section 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, GenerationModel, LanguageModel
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import DecodingSetting, Measure, TokenScoringSetting
+from harness.counts import Counts
+from harness.errors import CellFailedError, RequestError
+from harness.files import digest
+from harness.generate import generate
+from harness.measure import statistics
+from harness.plan.registry import analysis
+from harness.progress import Progress
+from methods.infinigram.engine import Engine, Scores
+from methods.infinigram.indexed import index_reference, opened_reference
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AGREES = 0.5  # probability above which the estimate counts as agreeing with a token (section 4.1)
+MEASURES = (
+    Metric("agreement", "agreement with the token", better="higher"),
+    Metric("share_of_tokens", "share of all tokens"),
+    Metric("tokens", kind="counter"),
+)
+
+
+@dataclass(kw_only=True)
+class TokenChoice:
+    """Which tokens count. longest: tokens of a context at most; None for no limit, 4 for a 5-gram LM that backs off.
+    n: with such an effective n, and context_count: whose context occurs so often in the reference text (`2`, `3-4`,
+    `5+`). sparse: only those after whose context a single token follows anywhere.
+    """
+
+    longest: Annotated[int, Field(ge=0)] | None = None
+    n: int | str = "1+"
+    context_count: int | str = "0+"
+    sparse: bool = False
+
+    def __post_init__(self) -> None:
+        self._n, self._context = Counts.parse(self.n, "n"), Counts.parse(self.context_count, "context_count")
+
+    def chosen(self, scores: Scores) -> NDArray[np.bool_]:
+        """Whether each token of a text [T] counts."""
+        found: NDArray[np.bool_] = np.array(
+            [
+                n in self._n and count in self._context
+                for n, count in zip(scores.n.tolist(), scores.context_counts.tolist(), strict=True)
+            ],
+            np.bool_,
+        )
+        return found & scores.sparse if self.sparse else found
+
+
+def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> dict[str, Measure]:
+    """Share of the chosen tokens that the estimate agrees with, and how many there are. The interval goes by texts.
+
+    Raises `CellFailedError` where no token was chosen.
+    """
+    agreed, asked, every = [], [], 0
+    for found, wanted in zip(scores, chosen, strict=True):
+        agreed.append(float(((found.probabilities > AGREES) & wanted).sum()))
+        asked.append(float(wanted.sum()))
+        every += len(wanted)
+    right, total = np.array(agreed), np.array(asked)
+    if not total.sum():
+        raise CellFailedError("no token of the text is of this kind; give other ranges")
+    interval = statistics.block_bootstrap(
+        [right[total > 0], total[total > 0]], lambda hits, among: hits / among, block=1
+    )  # fmt: skip
+    return {
+        "agreement": Measure.of(right.sum() / total.sum(), interval),
+        "share_of_tokens": Measure.of(total.sum() / every, None),
+        "tokens": Measure.of(total.sum(), None),
+    }
+
+
+@analysis("infinigram-agreement", summary="how often the ∞-gram estimate agrees with the tokens of held-out text")
+@dataclass(kw_only=True)
+class InfinigramAgreement(TokenChoice):
+    """Human-written text (Figures 4, 5 and 14). lm: [low, high), only tokens to which the neural LM gives such a
+    probability. The others: see `TokenChoice`."""
+
+    measures = (*MEASURES, Metric("lm_probability", "neural LM's probability"))
+
+    lm: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lm is not None and not (len(self.lm) == 2 and self.lm[0] < self.lm[1]):
+            raise RequestError(f"lm = {self.lm}: give a lower bound and a larger upper bound, such as [0.2, 0.4]")
+
+    def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`agreement`, the chosen tokens' `share_of_tokens` and their number, and `lm_probability`, the mean of what
+        the neural LM gives them, where `lm` asks for it."""
+        model = setting.model
+        index_reference(artifacts, setting.reference, model.vocabulary_size, model.tokenizer_hash)
+        engine = opened_reference(artifacts, model.tokenizer_hash)
+        scores = [behind(found, 1) for found in engine.score_many(list(setting.evaluation), self.longest)]
+        chosen = [self.chosen(found) for found in scores]
+        found: dict[str, Measure] = {}
+        if self.lm is not None:
+            low, high = self.lm
+            given = [
+                probabilities(model, stream) for stream in progress.track(setting.evaluation, "reading", unit="texts")
+            ]
+            chosen = [wanted & (low <= p) & (p < high) for wanted, p in zip(chosen, given, strict=True)]
+            every = np.concatenate([p[wanted] for p, wanted in zip(given, chosen, strict=True)])
+            found["lm_probability"] = Measure.of(every.mean() if len(every) else float("nan"), None)
+        return {**agreement(scores, chosen), **found}
+
+
+@analysis("infinigram-agreement-generated", summary="the same with what a language model writes")
+@dataclass(kw_only=True)
+class GeneratedAgreement(TokenChoice):
+    """Machine-written text (Figure 6): what the task's model goes on with after its prompts. search: the most probable
+    token, one drawn from the model's probabilities, or one drawn from the tokens that make up `top_p` of them. The
+    others: see `TokenChoice`."""
+
+    measures = MEASURES
+
+    search: Literal["greedy", "sampling", "nucleus"] = "greedy"
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.8
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def __call__(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`agreement`, the chosen tokens' `share_of_tokens` and their number. Raises `RequestError` for a task without
+        reference text or a model that is not causal."""
+        model = setting.model
+        if setting.reference is None or model.language_model is None:
+            raise RequestError(
+                "infinigram-agreement-generated needs a causal model and reference text; use causal-generation"
+            )
+        tokenizer = model.language_model.tokenizer_hash
+        index_reference(artifacts, setting.reference(), model.vocabulary_size, tokenizer)
+        engine: Engine = opened_reference(artifacts, tokenizer)
+        prompts = [list(prompt) for prompt in setting.evaluation]
+        key = {"model": model.hash, "prompts": digest(prompts), "limit": setting.limit, "search": self.search,
+               **({"top_p": self.top_p} if self.search == "nucleus" else {}),
+               **({"seed": self.seed} if self.search != "greedy" else {})}  # fmt: skip
+
+        def write(folder: Path) -> None:
+            every = enumerate(progress.track(prompts, "the model writes", unit="prompts"))
+            texts = [self._written(model, prompt, setting.limit, number) for number, prompt in every]
+            (folder / "texts.json").write_text(json.dumps(texts))
+
+        outputs = json.loads((artifacts.build("generated-text", key, write) / "texts.json").read_text())
+        texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
+        found = engine.score_many(texts, self.longest)
+        scores = [behind(one, len(prompt)) for one, prompt in zip(found, prompts, strict=True)]
+        return agreement(scores, map(self.chosen, scores))
+
+    def _written(self, model: GenerationModel, prompt: Sequence[int], limit: int, number: int) -> list[int]:
+        import torch
+
+        settings: dict[str, Any] = {}
+        if self.search != "greedy":
+            settings = {"do_sample": True, "top_k": 0, "top_p": self.top_p if self.search == "nucleus" else 1.0}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0]))
+            return generate(model, [prompt], limit, **settings)[0]
+
+
+def behind(scores: Scores, first: int) -> Scores:
+    """Without the first tokens of a text."""
+    return Scores(*(getattr(scores, name)[first:] for name in Scores.__slots__))
+
+
+def probabilities(model: LanguageModel, stream: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What the neural LM gives each predicted token of a stream [T]: float64 [T - 1]."""
+    parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
+    found: NDArray[np.float64] = np.exp(np.concatenate(parts)) if parts else np.empty(0)
+    return found

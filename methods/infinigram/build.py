@@ -1,0 +1,202 @@
+"""Builds an index (`methods.infinigram.layout`) shard by shard.
+
+Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
+`PEAK` bytes a token of the largest shard. The folder appears under its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.errors import RequestError
+from harness.progress import Progress
+from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
+from methods.infinigram.suffixes import suffix_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PEAK = {2: 14, 4: 26}  # bytes a token that building a shard needs at most, by those of a token
+_CHUNK = 1 << 22  # suffixes packed at once
+
+
+def build_index(
+    documents: Iterable[Sequence[int] | NDArray[np.integer]],
+    directory: Path,
+    *,
+    vocabulary_size: int,
+    shards: int = 1,
+    memory_limit: int | None = None,
+    tokenizer_hash: str | None = None,
+    document_metadata: Iterable[Any] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Index documents of tokens below `vocabulary_size`; returns the folder.
+
+    shards: how many at least; more where one would need more than `memory_limit` bytes. document_metadata: a JSON-able
+    value for each document. tokenizer_hash: opening under another one is refused.
+
+    Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
+    when there is no document, when there are more shards than documents, or not as many metadata as documents.
+    """
+    if not 1 <= vocabulary_size < 1 << 32 - 1:
+        raise RequestError(f"vocabulary_size = {vocabulary_size}: give one from 1 to {(1 << 32) - 2}")
+    if shards < 1:
+        raise RequestError(f"shards = {shards}: give 1 or more")
+    if directory.exists() and any(directory.iterdir()):
+        raise RequestError(f"{directory} is not empty: give a new folder, or delete what is in it")
+    partial, progress = directory.with_name(f"{directory.name}.partial"), progress or Progress()
+    shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
+    partial.mkdir(parents=True)
+    try:
+        offsets, lines = _spool(partial, documents, vocabulary_size, document_metadata, progress)
+        dtype = token_type(vocabulary_size)
+        cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
+        spooled = np.memmap(partial / "spool", dtype, "r") if offsets[-1] else np.empty(0, dtype)
+        facts = []
+        for number, (first, last) in enumerate(pairwise(cuts)):
+            folder = partial / f"shard{number}"
+            folder.mkdir()
+            if lines is not None:
+                text = "".join(f"{line}\n" for line in lines[first:last])
+                (folder / "metadata.jsonl").write_text(text, encoding="utf-8")
+            begin = offsets[first]
+            tokens = spooled[begin : offsets[last]]
+            facts.append(_shard(folder, tokens, offsets[first : last + 1] - begin, vocabulary_size, progress))
+            progress.update("sorting suffixes", offsets[last], offsets[-1], "tokens")
+        del spooled
+        (partial / "spool").unlink()
+        metadata = {
+            "format": FORMAT,
+            "vocabulary_size": vocabulary_size,
+            "tokenizer_hash": tokenizer_hash,
+            "tokens": int(offsets[-1]) - (len(offsets) - 1),
+            "documents": len(offsets) - 1,
+            "shards": facts,
+            "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        }
+        write_metadata(partial, metadata)
+        if directory.exists():
+            directory.rmdir()
+        partial.rename(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return directory
+
+
+def _spool(
+    folder: Path, documents: Iterable[Any], vocabulary_size: int, metadata: Iterable[Any] | None, progress: Progress
+) -> tuple[NDArray[np.int64], list[str] | None]:
+    """Write all documents, each with a separator behind it. Returns where they begin, int64 [D + 1], and the metadata
+    as lines."""
+    dtype = token_type(vocabulary_size)
+    separator = np.full(1, np.iinfo(dtype).max, dtype)
+    offsets, lines = [0], None if metadata is None else [json.dumps(value) for value in metadata]
+    with open(folder / "spool", "wb") as file:
+        for number, document in enumerate(documents):
+            tokens = np.asarray(document)
+            if tokens.ndim != 1:
+                raise RequestError(
+                    f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each"
+                )
+            if len(tokens) and tokens.dtype.kind not in "iu":
+                raise RequestError(f"document {number} holds {tokens.dtype}, not integers: give token ids")
+            if len(tokens) and not (tokens.min() >= 0 and tokens.max() < vocabulary_size):
+                wrong = int(tokens[(tokens < 0) | (tokens >= vocabulary_size)][0])
+                raise RequestError(
+                    f"document {number} has token {wrong}, outside the vocabulary of {vocabulary_size}: give the "
+                    "tokenizer's size"
+                )
+            file.write(tokens.astype(dtype).tobytes())
+            file.write(separator.tobytes())
+            offsets.append(offsets[-1] + len(tokens) + 1)
+            progress.update("reading documents", number + 1, None, "documents", f"{offsets[-1]:,} tokens")
+    if len(offsets) == 1:
+        raise RequestError("there is no document to index; give one or more")
+    if lines is not None and len(lines) != len(offsets) - 1:
+        raise RequestError(f"{len(lines)} metadata for {len(offsets) - 1} documents: give one for each")
+    return np.array(offsets, np.int64), lines
+
+
+def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, peak: int) -> list[int]:
+    """Documents at which shards begin, and their number: shards of about equal length, or, where these would need too
+    much memory, as many documents a shard as its memory allows. peak: bytes a token."""
+    documents = len(offsets) - 1
+    if shards > documents:
+        raise RequestError(f"{shards} shards for {documents} documents: a shard needs one or more; give fewer shards")
+    longest = int(np.diff(offsets).max())
+    if memory_limit is not None and memory_limit < peak * longest:
+        raise RequestError(
+            f"memory_limit = {memory_limit} bytes is too little for the longest document of {longest} tokens: give "
+            f"{peak * longest} or more"
+        )
+    cuts = _equal(offsets, shards)
+    if memory_limit is None or peak * int(np.diff(offsets[cuts]).max()) <= memory_limit:
+        return cuts
+    room, cuts = memory_limit // peak, [0]
+    while cuts[-1] < documents:
+        cuts.append(int(np.searchsorted(offsets, offsets[cuts[-1]] + room, side="right")) - 1)
+    return cuts
+
+
+def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
+    """Documents at which shards of about equal length begin, and their number."""
+    documents, total = len(offsets) - 1, int(offsets[-1])
+    targets = [total * number // shards for number in range(1, shards)]
+    cuts = [0]
+    for left, target in zip(range(shards - 1, 0, -1), targets, strict=True):
+        nearest = int(np.searchsorted(offsets, target))
+        cuts.append(min(max(nearest, cuts[-1] + 1), documents - left))
+    return [*cuts, documents]
+
+
+def _shard(
+    folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int, progress: Progress
+) -> dict[str, Any]:
+    """Write one shard's files; returns what the metadata say of it."""
+    separator, count = np.iinfo(tokens.dtype).max, len(documents) - 1
+    tokens.tofile(folder / "tokens.bin")
+    documents.tofile(folder / "documents.bin")
+    width = pointer_width(len(tokens))
+    progress.update("sorting suffixes", 0, None, "tokens", f"{len(tokens):,} of a shard")
+    if tokens.dtype.itemsize == 2:
+        order = suffix_array(np.asarray(tokens), 1 << 16)
+    else:  # a separator that needs no table of 2^32 counts
+        text = np.where(tokens == separator, np.uint32(vocabulary_size), tokens).astype(np.uint32)
+        order = suffix_array(text, vocabulary_size + 1)
+    order = order[: len(tokens) - count]  # separators sort last
+    with open(folder / "suffixes.bin", "wb") as file:
+        for start in range(0, len(order), _CHUNK):
+            part = np.ascontiguousarray(order[start : start + _CHUNK].astype("<i8"))
+            file.write(part.view(np.uint8).reshape(-1, 8)[:, :width].tobytes())
+    counts = np.zeros(vocabulary_size, np.int64)
+    for start in range(0, len(tokens), _CHUNK):
+        some = tokens[start : start + _CHUNK]
+        counts += np.bincount(some[some != separator], minlength=vocabulary_size)
+    np.concatenate([[0], np.cumsum(counts)]).astype(np.int64).tofile(folder / "firsts.bin")
+    names = [*FILES, *(name for name in ("metadata.jsonl",) if (folder / name).exists())]
+    return {
+        "tokens": len(tokens) - count,
+        "documents": count,
+        "pointer_bytes": width,
+        "bytes": {name: (folder / name).stat().st_size for name in names},
+        "crc32": {name: _checksum(folder / name) for name in names},
+    }
+
+
+def _checksum(path: Path) -> int:
+    total = 0
+    with open(path, "rb") as file:
+        while part := file.read(1 << 24):
+            total = zlib.crc32(part, total)
+    return total

@@ -1,0 +1,40 @@
+"""How much reference text is left out because the evaluation text has it (Liu et al., 2024, Table 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.contracts import Artifacts
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Measure, TokenScoringSetting
+from harness.errors import RequestError, unknown
+from harness.plan.registry import analysis
+from harness.progress import Progress
+
+
+@analysis("decontamination", summary="documents of reference text that are left out for what they share with the test")
+@dataclass(kw_only=True)
+class Decontamination:
+    """dataset: one of the task's further data sets (`task.more_text`); its own reference text where none is named."""
+
+    measures = (
+        Metric("documents", kind="counter"),
+        Metric("left_out", "documents left out", kind="counter"),
+        Metric("left_out_percent", "left out", "%"),
+    )
+
+    dataset: str = ""
+
+    def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
+        """`documents`, those `left_out`, and their share `left_out_percent`. Raises `RequestError` where the task has
+        no such data set."""
+        if not setting.filtered:
+            raise RequestError("the task does not compare its reference text with its test; wikitext-perplexity does")
+        if self.dataset not in setting.filtered:
+            raise unknown("data set", self.dataset, [name for name in setting.filtered if name], "task.more_text")
+        documents, left_out = setting.filtered[self.dataset]()
+        return {
+            "documents": Measure.of(documents, None),
+            "left_out": Measure.of(left_out, None),
+            "left_out_percent": Measure.of(100 * left_out / max(documents, 1), None),
+        }

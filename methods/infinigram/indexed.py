@@ -1,0 +1,46 @@
+"""The index of a task's reference text: built once, opened by all who ask it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts import Artifacts
+from harness.files import arrays_digest, digest
+from methods.infinigram.build import build_index
+from methods.infinigram.engine import Engine, open_index
+from methods.infinigram.layout import verify
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ARTIFACT = "infinigram-index"
+
+
+def streams_hash(streams: Sequence[NDArray[np.int64]]) -> str:
+    """Hash of the ids of streams and of where they begin."""
+    return digest([arrays_digest(stream) for stream in streams])
+
+
+def index_reference(
+    artifacts: Artifacts, reference: Sequence[NDArray[np.int64]], vocabulary_size: int, tokenizer_hash: str | None
+) -> dict[str, Any]:
+    """Make the artifact `infinigram-index` and return its key. The first token of a stream is part of it."""
+    key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
+
+    def fill(folder: Path) -> None:
+        shutil.rmtree(folder / "index", ignore_errors=True)  # of a build that was interrupted
+        build_index(reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash)
+        verify(folder / "index")
+
+    artifacts.build(ARTIFACT, key, fill)
+    return key
+
+
+def opened_reference(artifacts: Artifacts, tokenizer_hash: str | None) -> Engine:
+    """An engine over the artifact `infinigram-index`."""
+    return open_index(artifacts.path(ARTIFACT) / "index", tokenizer_hash=tokenizer_hash)

@@ -1,0 +1,378 @@
+"""Compiled searches in suffix arrays.
+
+An engine's shards come as one table, int64 [S, 8], whose columns are numbered below: addresses and sizes of arrays that
+the engine keeps alive. One argument costs a call less than ten arrays do, and all shards are searched in one call.
+
+A suffix is at or behind a query by its tokens; where a document ends it holds the separator, which is larger than every
+token and in no query, so that no match crosses it and no search runs off the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY = range(8)
+COLUMNS = 8
+OUTSIDE = -(1 << 63)  # the answer to a query with a token outside the vocabulary
+_COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@intrinsic
+def _at_address(typing_context, address):  # type: ignore[no-untyped-def]
+    """An address as a pointer."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.voidptr(types.int64), generate
+
+
+@njit(**_COMPILED)
+def _pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
+    """The position of suffix `number`, little-endian in `width` bytes."""
+    at = number * width
+    if width == 4:
+        return (
+            np.int64(bytes_[at]) | np.int64(bytes_[at + 1]) << 8 | np.int64(bytes_[at + 2]) << 16
+            | np.int64(bytes_[at + 3]) << 24
+        )  # fmt: skip
+    if width == 3:
+        return np.int64(bytes_[at]) | np.int64(bytes_[at + 1]) << 8 | np.int64(bytes_[at + 2]) << 16
+    value = np.int64(0)
+    for place in range(width):
+        value |= np.int64(bytes_[at + place]) << (8 * place)
+    return value
+
+
+@njit(**_COMPILED)
+def _compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
+    """Sign of suffix minus n-gram, 0 where the suffix begins with it; tokens before `start` agree."""
+    for place in range(start, len(ngram)):
+        token = np.int64(tokens[position + place])
+        if token != ngram[place]:
+            return -1 if token < ngram[place] else 1
+    return 0
+
+
+@njit(**_COMPILED)
+def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
+    """The part of suffixes low .. high - 1 that begin with an n-gram whose first `start` tokens they all have."""
+    while low < high:  # until one is found that does
+        middle = (low + high) >> 1
+        sign = _compare(tokens, _pointer(pointers, width, middle), ngram, start)
+        if sign < 0:
+            low = middle + 1
+        elif sign > 0:
+            high = middle
+        else:
+            first, last = middle, middle + 1
+            while low < first:
+                half = (low + first) >> 1
+                if _compare(tokens, _pointer(pointers, width, half), ngram, start) < 0:
+                    low = half + 1
+                else:
+                    first = half
+            while last < high:
+                half = (last + high) >> 1
+                if _compare(tokens, _pointer(pointers, width, half), ngram, start) > 0:
+                    high = half
+                else:
+                    last = half + 1
+            return low, high
+    return low, low
+
+
+@njit(**_COMPILED)
+def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore[no-untyped-def]
+    """The part of suffixes low .. high - 1, which agree in their first `offset` tokens, that have `token` there."""
+    begin, end = low, high
+    while begin < end:
+        middle = (begin + end) >> 1
+        if np.int64(tokens[_pointer(pointers, width, middle) + offset]) < token:
+            begin = middle + 1
+        else:
+            end = middle
+    first, end = begin, high
+    while begin < end:
+        middle = (begin + end) >> 1
+        if np.int64(tokens[_pointer(pointers, width, middle) + offset]) <= token:
+            begin = middle + 1
+        else:
+            end = middle
+    return first, begin
+
+
+@njit(**_COMPILED)
+def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type: ignore[no-untyped-def]
+    """Where, among suffixes that agree in `offset` tokens, those begin whose document ends there."""
+    if low < high and np.int64(tokens[_pointer(pointers, width, high - 1) + offset]) != separator:
+        return high  # most contexts never end a document
+    return _next_is(tokens, pointers, width, low, high, offset, separator)[0]
+
+
+@njit(**_COMPILED)
+def _find(shard, ngram):  # type: ignore[no-untyped-def]
+    """Suffixes of a shard that begin with an n-gram."""
+    if len(ngram) == 0:
+        return np.int64(0), shard[SUFFIXES]
+    firsts = carray(_at_address(shard[FIRSTS]), 1 << 62, np.int64)
+    low, high = firsts[ngram[0]], firsts[ngram[0] + 1]
+    if len(ngram) == 1 or low == high:
+        return low, high
+    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    if shard[NARROW]:
+        tokens = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)
+        return _narrowed(tokens, pointers, shard[WIDTH], low, high, ngram, 1)
+    wide = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)
+    return _narrowed(wide, pointers, shard[WIDTH], low, high, ngram, 1)
+
+
+@njit(**_COMPILED)
+def _going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
+    """How many of suffixes low .. high - 1, which agree in `offset` tokens, have one more in their document."""
+    if offset == 0 or low == high:
+        return high - low
+    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    if shard[NARROW]:
+        tokens = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)
+        return _before_ends(tokens, pointers, shard[WIDTH], low, high, offset, 0xFFFF) - low
+    wide = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)
+    return _before_ends(wide, pointers, shard[WIDTH], low, high, offset, 0xFFFFFFFF) - low
+
+
+@njit(**_COMPILED)
+def _followed(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
+    """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
+    if offset == 0:
+        firsts = carray(_at_address(shard[FIRSTS]), 1 << 62, np.int64)
+        return firsts[token], firsts[token + 1]
+    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    if shard[NARROW]:
+        tokens = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)
+        return _next_is(tokens, pointers, shard[WIDTH], low, high, offset, token)
+    wide = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)
+    return _next_is(wide, pointers, shard[WIDTH], low, high, offset, token)
+
+
+@njit(**_COMPILED)
+def _token_at(shard, number, offset):  # type: ignore[no-untyped-def]
+    """Token `offset` of suffix `number`."""
+    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    position = _pointer(pointers, shard[WIDTH], number) + offset
+    if shard[NARROW]:
+        return np.int64(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)[position])
+    return np.int64(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)[position])
+
+
+@njit(**_COMPILED)
+def find(shards, ngram):  # type: ignore[no-untyped-def]
+    """Per shard, the suffixes that begin with the n-gram int64 [n]: int64 [S, 2]."""
+    found = np.empty((len(shards), 2), np.int64)
+    for number in range(len(shards)):
+        found[number] = _find(shards[number], ngram)
+    return found
+
+
+@njit(**_COMPILED)
+def count(shards, ngram):  # type: ignore[no-untyped-def]
+    """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
+    for token in ngram:
+        if token < 0 or token >= shards[0, VOCABULARY]:
+            return np.int64(OUTSIDE)
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = _find(shards[number], ngram)
+        total += shards[number, SIGN] * (high - low)
+    return total
+
+
+@njit(**_COMPILED)
+def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
+    """Occurrences, into totals int64 [Q], of the n-grams flat[offsets[q] : offsets[q + 1]]."""
+    for query in range(len(offsets) - 1):
+        totals[query] = count(shards, flat[offsets[query] : offsets[query + 1]])
+
+
+@njit(**_COMPILED)
+def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
+    """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
+    the suffixes of each shard that begin with it, those at the end of a document left out."""
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = _find(shards[number], ngram)
+        going = _going_on(shards[number], low, high, len(ngram))
+        segments[number, 0], segments[number, 1] = low, low + going
+        total += shards[number, SIGN] * going
+    return total
+
+
+@njit(**_COMPILED)
+def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
+    """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
+    the segments of context and token."""
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        if low < high:
+            low, high = _followed(shards[number], low, high, offset, token)
+        found[number, 0], found[number, 1] = low, high
+        total += shards[number, SIGN] * (high - low)
+    return total
+
+
+@njit(**_COMPILED)
+def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
+    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
+    Found by doubling, then bisection. segments: filled as by `context`."""
+    most = len(tokens)
+    known, known_total = 0, context(shards, tokens[most:], segments)
+    if known_total <= 0:
+        return 0, known_total
+    step, absent = 1, most + 1
+    while known < most and known + step <= most:
+        length = known + step
+        if context(shards, tokens[most - length :], segments) > 0:
+            known, step = length, 2 * step
+        else:
+            absent = length
+            break
+    if absent > most and known < most:
+        if context(shards, tokens, segments) > 0:
+            return most, context(shards, tokens, segments)
+        absent = most
+    while known + 1 < absent:
+        middle = (known + absent) >> 1
+        if context(shards, tokens[most - middle :], segments) > 0:
+            known = middle
+        else:
+            absent = middle
+    return known, context(shards, tokens[most - known :], segments)
+
+
+@njit(**_COMPILED)
+def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
+    """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
+    found = np.empty((len(shards), 2), np.int64)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        while shards[number, SIGN] > 0 and low < high:
+            token = _token_at(shards[number], low, offset)
+            count_ = followed(shards, segments, offset, token, found)
+            if count_ > 0:
+                return count_ == total
+            low = found[number, 1]  # all of it is subtracted: the next token
+    return False
+
+
+@njit(**_COMPILED)
+def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
+    """Tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their numbers int64 [m]:
+    each is passed over by doubling, then bisection, so that the cost goes by how many differ."""
+    tokens, counts, found = np.empty(16, np.int64), np.empty(16, np.int64), 0
+    while low < high:
+        token = _token_at(shard, low, offset)
+        step, inside, outside = 1, low, high
+        while inside + step < high:
+            if _token_at(shard, inside + step, offset) == token:
+                inside += step
+                step *= 2
+            else:
+                outside = inside + step
+                break
+        while inside + 1 < outside:
+            middle = (inside + outside) >> 1
+            if _token_at(shard, middle, offset) == token:
+                inside = middle
+            else:
+                outside = middle
+        if found == len(tokens):
+            tokens = np.concatenate((tokens, np.empty_like(tokens)))
+            counts = np.concatenate((counts, np.empty_like(counts)))
+        tokens[found], counts[found] = token, outside - low
+        found += 1
+        low = outside
+    return tokens[:found], counts[:found]
+
+
+@njit(**_COMPILED)
+def positions(shard, low, high):  # type: ignore[no-untyped-def]
+    """Where suffixes low .. high - 1 begin: int64 [high - low]."""
+    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    found = np.empty(high - low, np.int64)
+    for number in range(low, high):
+        found[number - low] = _pointer(pointers, shard[WIDTH], number)
+    return found
+
+
+@njit(**_COMPILED)
+def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore[no-untyped-def]
+    """For every token of a text int64 [t]: in `lengths` that of the longest suffix, of at most `most` tokens, of the
+    context before it that is followed by a token somewhere; in `contexts` how often that is; in `hits` how often this
+    token follows; in `single` (bool) whether only one token ever does. From one token to the next the length grows by
+    one at most, so that most steps narrow what was found before."""
+    count_ = len(shards)
+    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
+    length = 0
+    total = context(shards, tokens[:0], segments)
+    for place in range(len(tokens)):
+        lengths[place], contexts[place] = length, total
+        single[place] = total > 0 and one_follows(shards, segments, length, total)
+        hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
+        # the context of the next token: this one and the token where that occurs and goes on
+        if hits[place] > 0 and length + 1 <= most:
+            length, total = length + 1, np.int64(0)
+            for number in range(count_):
+                low, high = found[number]
+                going = _going_on(shards[number], low, high, length)
+                segments[number, 0], segments[number, 1] = low, low + going
+                total += shards[number, SIGN] * going
+        else:  # not longer than before, with this token in the place of the first
+            total = context(shards, tokens[place + 1 - length : place + 1], segments)
+        while total <= 0 and length > 0:
+            length -= 1
+            total = context(shards, tokens[place + 1 - length : place + 1], segments)
+
+
+@njit(**_COMPILED)
+def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-def]
+    """The token that most often follows a context of `offset` tokens (of several the first), and how often. found:
+    filled with the segments of context and token."""
+    best, often = np.int64(-1), np.int64(0)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        if shards[number, SIGN] < 0 or low >= high:
+            continue
+        tokens, counts = following(shards[number], low, high, offset)
+        for place in range(len(tokens)):
+            total = counts[place] if len(shards) == 1 else followed(shards, segments, offset, tokens[place], found)
+            if total > often or (total == often and total > 0 and tokens[place] < best):
+                best, often = tokens[place], total
+    if best >= 0:
+        followed(shards, segments, offset, best, found)
+    return best, often
+
+
+@njit(**_COMPILED)
+def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped-def]
+    """Up to `most` tokens that a context int64 [n] goes on with: from its longest suffix that occurs, if it has `least`
+    tokens or more, the token that most often follows, and so on, while each has at least `share` of what follows."""
+    count_ = len(shards)
+    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
+    length, total = longest(shards, tokens, segments)
+    written, done = np.empty(most, np.int64), 0
+    while length >= least and done < most and total > 0:
+        token, often = _most_frequent(shards, segments, length, found)
+        if token < 0 or often < share * total:
+            break
+        written[done] = token
+        done, length, total = done + 1, length + 1, np.int64(0)
+        for number in range(count_):
+            low, high = found[number]
+            going = _going_on(shards[number], low, high, length)
+            segments[number, 0], segments[number, 1] = low, low + going
+            total += shards[number, SIGN] * going
+    return written[:done]

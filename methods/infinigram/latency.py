@@ -1,0 +1,173 @@
+"""How long each kind of query takes, beside an installable peer (Liu et al., 2024, Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import TokenScoringSetting
+from harness.errors import RequestError
+from harness.plan.registry import analysis
+from harness.progress import Progress
+from methods.infinigram.engine import Distribution, NgramProbability, Scores
+from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
+from methods.infinigram.peers import PEERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Query = Literal[
+    "count", "count_many", "ngram_prob", "ngram_distribution", "infinigram_prob", "infinigram_distribution", "score"
+]
+_TEXT = 512  # tokens of a text that is scored, and of a context of the ∞-gram LM
+Given = tuple[list[int], int] | list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfPeer:
+    """An answer of the peer, as the peer gives it."""
+
+    found: Any
+
+
+@analysis("infinigram-latency", summary="microseconds of a query of the engine, beside infini-gram or tokengrams")
+@dataclass(kw_only=True)
+class InfinigramLatency(TimedAnalysis):
+    """The same queries, from the evaluation text, asked of a peer (`baseline`) and of the engine. An item is the place
+    of a query in this text.
+
+    query: its kind. `count_many` is a batch of `together` n-grams and `score` the probabilities of a text of 512 tokens
+    in one call, for both of which the peer is asked one by one. n: tokens of an n-gram, the last of them the one asked
+    for; the ∞-gram LM's contexts have 512 where there are as many. items: of one timed pass.
+    """
+
+    measures = (
+        Metric("latency_us", "a query", "us", "lower", "time"),
+        Metric("peer_us", "a query of the peer", "us", "lower", "time"),
+        Metric("peer_ratio", "peer's time / the engine's", "", "higher", "speed", equal=1.0),
+    )
+
+    peer: Literal["infini-gram", "tokengrams"] = "infini-gram"
+    query: Query = "count"
+    n: Annotated[int, Field(ge=1)] = 5
+    together: Annotated[int, Field(ge=1)] = 1024
+    queries: Annotated[int, Field(ge=1)] = 100
+
+    @property
+    def asked(self) -> int:
+        """Queries of one call."""
+        return {"count_many": self.together, "score": _TEXT - 1}.get(self.query, 1)
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        """Microseconds of a query of the engine and of the peer, and how many times as long the peer takes."""
+        return {
+            "latency_us": Ratio({"method": 1e6}, per={"items": self.asked}),
+            "peer_us": Ratio({"baseline": 1e6}, per={"items": self.asked}),
+            "peer_ratio": Ratio({"baseline": 1.0}, per={"method": 1.0}, equal=1.0),
+        }
+
+    def fit(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> None:
+        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `CellFailedError` where the
+        peer is not installed."""
+        model, reference = setting.model, setting.reference
+        index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
+
+        def fill(folder: Path) -> None:
+            PEERS[self.peer].build(reference, folder, model.vocabulary_size)
+
+        artifacts.build(f"{self.peer}-index", {"reference": streams_hash(reference)}, fill)
+        self.open(setting, artifacts)
+        if not self.items()[0]:
+            raise RequestError(f"no stream of the evaluation text has {self._needed} tokens; give a smaller n")
+        artifacts.values.update(tokens=self._engine.count([]))
+
+    def open(self, setting: TokenScoringSetting, artifacts: Artifacts) -> None:
+        self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
+        self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
+        self._streams = [stream.tolist() for stream in setting.evaluation]
+        self._places = [
+            (number, end) for number, stream in enumerate(self._streams) for end in range(self._needed, len(stream) + 1)
+        ]
+
+    @property
+    def _needed(self) -> int:
+        """Tokens that a stream has before a query can end there."""
+        if self.query == "score":
+            return _TEXT
+        return 2 if self.query.startswith("infinigram") else self.n
+
+    def items(self) -> tuple[int, int]:
+        calls = {"count_many": 4, "score": 1}.get(self.query, self.queries)
+        return len(self._places), min(calls, max(len(self._places) // 50, 1))
+
+    def inputs(self, items: NDArray[np.int64]) -> list[Given]:
+        if self.query == "count_many":
+            rng = np.random.default_rng(items)
+            drawn = rng.integers(len(self._places), size=(len(items), self.together))
+            return [[self._ngram(place, self.n) for place in row] for row in drawn.tolist()]
+        length = _TEXT if self.query in ("score", "infinigram_prob", "infinigram_distribution") else self.n
+        found: list[Given] = []
+        for item in items.tolist():
+            *context, token = self._ngram(item, length)
+            found.append((context, token))
+        return found
+
+    def _ngram(self, place: int, length: int) -> list[int]:
+        number, end = self._places[place]
+        ids: list[int] = self._streams[number][max(end - length, 0) : end]
+        return ids
+
+    def method(self, given: Any) -> Any:
+        if self.query == "count_many":
+            return self._engine.count_many(given)
+        context, token = given
+        if self.query == "count":
+            return self._engine.count([*context, token])
+        if self.query == "score":
+            return self._engine.score(context)
+        if self.query.endswith("distribution"):
+            return getattr(self._engine, self.query)(context)
+        return getattr(self._engine, self.query)(context, token)
+
+    def baseline(self, given: Any) -> Any:
+        return _OfPeer(self._ask(given))
+
+    def _ask(self, given: Any) -> Any:
+        """What the peer answers."""
+        if self.query == "count_many":
+            return [self._peer.count(ngram) for ngram in given]
+        context, token = given
+        if self.query == "count":
+            return self._peer.count([*context, token])
+        if self.query == "score":
+            return [self._peer.infinigram_prob(context[:at], context[at]) for at in range(len(context))]
+        if self.query.endswith("distribution"):
+            return getattr(self._peer, self.query)(context)
+        return getattr(self._peer, self.query)(context, token)
+
+    def answers(self, call: Any) -> list[Sequence[int]]:
+        """Counts, whichever side they are from. Those of contexts are not compared: a peer counts a context at the end
+        of a document, too."""
+        if isinstance(call, Distribution):
+            return [[*call.tokens.tolist(), *call.counts.tolist()]]
+        if isinstance(call, NgramProbability):
+            return [[call.count]]
+        if isinstance(call, Scores):
+            return [[count] for count in call.counts.tolist()]
+        if isinstance(call, int | np.ndarray):
+            return [[count] for count in np.atleast_1d(call).tolist()]
+        found = call.found
+        if self.query.endswith("distribution"):
+            following = self._peer.following(found)
+            return [[*sorted(following), *(following[token] for token in sorted(following))]]
+        return [[self._peer.counted(one)] for one in (found if self.asked > 1 else [found])]

@@ -1,0 +1,155 @@
+"""An index on disk: a folder of shards.
+
+| file | content |
+| --- | --- |
+| `metadata.json` | format, vocabulary, tokenizer, counts, sizes and checksums; written last |
+| `shardN/tokens.bin` | the documents' tokens, each document with a separator behind it |
+| `shardN/suffixes.bin` | where the suffixes begin, in lexicographic order, without those of separators |
+| `shardN/firsts.bin` | int64 [V + 1], a table: suffixes firsts[t] .. firsts[t + 1] - 1 begin with token t |
+| `shardN/documents.bin` | int64 [D + 1], where documents begin in `tokens.bin`, and its length |
+| `shardN/metadata.jsonl` | what was given of each document, one JSON value a line; absent where nothing was |
+
+All numbers are little-endian. Tokens are u16 for vocabularies below 65,535, else u32, and the separator has all bits 1.
+The beginning of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads
+the metadata alone.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.errors import RequestError
+from harness.progress import Progress
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = 1
+WIDEST_NARROW = 65_535  # vocabularies below it fit u16 with a separator
+FILES = ("tokens.bin", "suffixes.bin", "firsts.bin", "documents.bin")
+TABLES = ("firsts.bin", "documents.bin")  # what is not tokens and suffixes
+_CHUNK = 1 << 24
+
+
+def token_type(vocabulary_size: int) -> Any:
+    """Little-endian dtype of the tokens of a vocabulary."""
+    return np.dtype("<u2") if vocabulary_size < WIDEST_NARROW else np.dtype("<u4")
+
+
+def pointer_width(length: int) -> int:
+    """The fewest bytes that address so many tokens."""
+    return max(1, ((length - 1).bit_length() + 7) // 8) if length else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One opened shard. tokens: u16 or u32 [n]; suffixes: uint8 [m * width]; firsts: int64 [V + 1]; documents: int64
+    [D + 1]."""
+
+    folder: Path
+    tokens: NDArray[np.unsignedinteger]
+    suffixes: NDArray[np.uint8]
+    firsts: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    width: int
+
+    @property
+    def count(self) -> int:
+        """Its suffixes, which are its tokens without separators."""
+        return len(self.suffixes) // self.width
+
+    def line(self, document: int) -> Any:
+        """What was given of a document; None where nothing was."""
+        file = self.folder / "metadata.jsonl"
+        if not file.exists():
+            return None
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                if number == document:
+                    return json.loads(line)
+        raise RequestError(f"{file} has no line {document}; build the index anew")
+
+
+def write_metadata(folder: Path, metadata: dict[str, Any]) -> None:
+    """Write `metadata.json` with a checksum of itself."""
+    whole = {**metadata, "crc32": _checksum(metadata)}
+    (folder / "metadata.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
+
+
+def _checksum(metadata: dict[str, Any]) -> int:
+    without = {name: value for name, value in metadata.items() if name != "crc32"}
+    return zlib.crc32(json.dumps(without, sort_keys=True).encode())
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Of the index in a folder. Raises `RequestError` where there is none, or one of another format."""
+    file = folder / "metadata.json"
+    if not folder.is_dir():
+        raise RequestError(f"no index at {folder}: no such folder; make one with `harness infinigram build`")
+    if not file.exists():
+        raise RequestError(f"{folder} holds no complete index (no metadata.json); build it anew")
+    try:
+        metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found, shards = metadata["format"], metadata["shards"]
+        int(metadata["vocabulary_size"]), len(shards)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{file} cannot be read as the metadata of an index ({error}); build it anew") from error
+    if found != FORMAT:
+        raise RequestError(f"{folder}: index of format {found}, this version reads format {FORMAT}; build it anew")
+    if metadata.get("crc32") != _checksum(metadata):
+        raise RequestError(f"{file}: its content changed since it was built; build the index anew")
+    return metadata
+
+
+def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Shard:
+    """Map one shard. Raises `RequestError` for a file that is missing, of another size, or not of the others' shard."""
+    for name, size in facts["bytes"].items():
+        file = folder / name
+        if not file.exists():
+            raise RequestError(f"{file} is missing; bring it back, or build the index anew")
+        if file.stat().st_size != size:
+            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index anew")
+
+    def mapped(name: str, dtype: Any) -> NDArray[Any]:
+        file = folder / name
+        return np.memmap(file, dtype, "r") if file.stat().st_size else np.empty(0, dtype)
+
+    found = Shard(
+        folder, mapped("tokens.bin", token_type(vocabulary_size)), mapped("suffixes.bin", np.uint8),
+        mapped("firsts.bin", np.int64), mapped("documents.bin", np.int64), int(facts["pointer_bytes"]),
+    )  # fmt: skip
+    tokens, firsts, documents = found.tokens, found.firsts, found.documents
+    belong = (
+        len(firsts) == vocabulary_size + 1
+        and firsts[-1] * found.width == len(found.suffixes)
+        and documents[-1] == len(tokens)
+        and (not len(tokens) or tokens[-1] == np.iinfo(tokens.dtype).max)
+    )
+    if not belong:  # searches would read beside the files
+        raise RequestError(f"{folder}: its files are not of one shard; build the index anew")
+    return found
+
+
+def verify(folder: Path, progress: Progress | None = None) -> None:
+    """Read everything and compare checksums. Raises `RequestError` that names the first file that differs."""
+    metadata, progress = read_metadata(folder), progress or Progress(quiet=True)
+    total = sum(sum(facts["bytes"].values()) for facts in metadata["shards"])
+    done = 0
+    for number, facts in enumerate(metadata["shards"]):
+        place = folder / f"shard{number}"
+        open_shard(place, facts, metadata["vocabulary_size"])
+        for name, expected in facts["crc32"].items():
+            found = 0
+            with open(place / name, "rb") as file:
+                while part := file.read(_CHUNK):
+                    found = zlib.crc32(part, found)
+                    done += len(part)
+                    progress.update("verify", done / 1e6, total / 1e6, "MB", f"shard{number}/{name}")
+            if found != expected:
+                raise RequestError(f"{place / name}: its content changed since it was built; build the index anew")

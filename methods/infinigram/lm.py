@@ -1,0 +1,178 @@
+"""The ∞-gram language model, mixed with a neural one (Liu et al., 2024, sections 2 and 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts.metrics import Metric
+from harness.errors import RequestError
+from harness.measure.phases import NoPhases
+from harness.plan.registry import method
+from methods.infinigram.engine import Engine, Scores
+from methods.infinigram.forest import Forest
+from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
+from methods.infinigram.mixing import best_lambda, mixture
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FOREST = "infinigram-forest"
+SUFFIXES = 10  # lengths of suffixes that a forest sees
+
+
+@method(
+    "infinigram-lm",
+    contract="token-scoring",
+    needs=("reference-text",),
+    baseline="lm",
+    summary="LM mixed with n-gram probabilities of unbounded n from a suffix array",
+)
+@dataclass(kw_only=True)
+class InfinigramLm(TokenScoring):
+    """p(w) = lambda p_inf(w) + (1 - lambda) p_LM(w), p_inf of the longest context that occurs in the reference text.
+
+    longest: tokens of a context at most; None for no limit, 4 for a 5-gram LM that backs off, 0 for unigrams.
+    sparse, other: lambda where a single token follows the context in the reference text, and elsewhere; numbers, or
+        `tuned` on the validation text.
+    forest: lambda for each token, by a random forest that is learned on the validation text from the lengths of the
+        context's suffixes and how often they occur (section 5.4); `sparse` and `other` are then not used.
+    seed: of the forest.
+    """
+
+    measures = (
+        Metric("lambda_sparse", kind="counter"),
+        Metric("lambda_other", kind="counter"),
+        Metric("index_bytes", "index", "bytes", "lower", "memory"),
+        Metric("bytes_per_token", "bytes a token", "bytes", "lower", "memory"),
+        Metric("entries", kind="counter"),
+    )
+
+    longest: Annotated[int, Field(ge=0)] | None = None
+    sparse: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = "tuned"
+    other: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = "tuned"
+    forest: bool = False
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def random_fit(self) -> bool:
+        return self.forest
+
+    def fit(
+        self,
+        model: LanguageModel,
+        reference: Sequence[NDArray[np.int64]],
+        validation: Sequence[NDArray[np.int64]],
+        artifacts: Artifacts,
+    ) -> None:
+        key = index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
+        self._engine = opened_reference(artifacts, model.tokenizer_hash)
+        wanted = {"sparse": self.sparse, "other": self.other}
+        if self.forest or "tuned" in wanted.values():
+            self._learn(
+                model, validation, artifacts, {**key, "validation": streams_hash(validation), "model": model.hash}
+            )
+        else:
+            artifacts.values.update(wanted)
+        self.open(model, artifacts)
+
+    def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
+        self._engine = opened_reference(artifacts, subject.tokenizer_hash)
+        self._forest: Forest | None = None
+        if self.forest:
+            self._forest = Forest.open(artifacts.path(FOREST))
+        else:
+            self._lambdas = float(artifacts.values["sparse"]), float(artifacts.values["other"])
+
+    def counters(self) -> dict[str, float]:
+        engine, tokens = self._engine, self._engine.count([])
+        found = {"index_bytes": engine.bytes, "entries": tokens, "bytes_per_token": engine.bytes / max(tokens, 1)}
+        if self.forest:
+            return found
+        return {**found, "lambda_sparse": self._lambdas[0], "lambda_other": self._lambdas[1]}
+
+    def score(
+        self,
+        model: LanguageModel,
+        streams: Sequence[NDArray[np.int64]],
+        phases: Phases,
+        shared: Shared | None = None,
+    ) -> list[TokenScores]:
+        log_lm = [_neural(model, stream, phases) for stream in streams]
+        with phases("search"):
+            scores = self._engine.score_many(streams, self.longest)
+        answers = []
+        with phases("interpolate"):
+            for stream, neural, found in zip(streams, log_lm, scores, strict=True):
+                here = _behind_first(found)
+                weights = self._weights(stream, here)
+                mixed = np.log(mixture(np.exp(neural), here.probabilities, weights))
+                answers.append(TokenScores(mixed, {"tokens": len(mixed)}, _series(here)))
+        return answers
+
+    def _weights(self, stream: NDArray[np.int64], scores: Scores) -> NDArray[np.float64]:
+        """Lambda [T - 1] of each predicted token."""
+        if self._forest is None:
+            return np.where(scores.sparse, *self._lambdas)
+        return self._forest(features(self._engine, stream, scores))
+
+    def _learn(
+        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts, key: dict[str, Any]
+    ) -> None:
+        """The lambdas, or the forest."""
+        given = {"longest": self.longest, **({"seed": self.seed} if self.forest else
+                                             {"sparse": self.sparse, "other": self.other})}  # fmt: skip
+
+        def fill(folder: Path) -> None:
+            log_lm = np.concatenate([np.empty(0), *(_neural(model, stream, NoPhases()) for stream in validation)])
+            parts = [_behind_first(found) for found in self._engine.score_many(validation, self.longest)]
+            if not len(log_lm):
+                raise RequestError("no validation text to tune lambda on; give sparse and other as numbers")
+            scores = Scores(*(np.concatenate([getattr(p, name) for p in parts]) for name in Scores.__slots__))
+            if self.forest:
+                known = [features(self._engine, *pair) for pair in zip(validation, parts, strict=True)]
+                Forest.learned(np.concatenate(known), np.exp(log_lm), scores.probabilities, self.seed).save(folder)
+                return
+            found = {}
+            for name, given, mask in (("sparse", self.sparse, scores.sparse), ("other", self.other, ~scores.sparse)):
+                best = best_lambda(np.exp(log_lm[mask]), scores.probabilities[mask]) if given == "tuned" else given
+                found[name] = best
+            (folder / "lambdas.json").write_text(json.dumps(found))
+
+        folder = artifacts.build(FOREST if self.forest else "infinigram-lambdas", {**key, **given}, fill)
+        if not self.forest:
+            artifacts.values.update(json.loads((folder / "lambdas.json").read_text()))
+
+
+def features(engine: Engine, stream: NDArray[np.int64], scores: Scores) -> NDArray[np.float64]:
+    """What a forest goes by, [T - 1, 3 + `SUFFIXES`]: the effective n, how often the context occurs (log), whether the
+    estimate is sparse, and how often the suffixes of 1, 2, ... tokens occur (log).
+
+    Source: Liu et al., 2024, section 5.4 (suffix lengths and their frequencies).
+    """
+    suffixes = np.log1p(engine.suffix_counts(stream, SUFFIXES)[1:])
+    columns = [scores.n.astype(np.float64), np.log1p(scores.context_counts), scores.sparse.astype(np.float64)]
+    return np.concatenate([np.stack(columns, 1), suffixes], 1)
+
+
+def _neural(model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> NDArray[np.float64]:
+    """log p_LM of each predicted token [T - 1]."""
+    with phases("lm"):
+        parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _behind_first(scores: Scores) -> Scores:
+    """Without the first token of a stream, which is given and not predicted."""
+    return Scores(*(getattr(scores, name)[1:] for name in Scores.__slots__))
+
+
+def _series(scores: Scores) -> dict[str, NDArray[Any]]:
+    return {"effective_n": scores.n, "sparse": scores.sparse}

@@ -1,0 +1,173 @@
+"""What could be installed instead: the package `infini-gram` (the authors' engine) and `tokengrams`, over the same
+documents.
+
+Both want tokens of 16 bits. They answer some questions otherwise than our engine, and none of these is asked here: both
+count n-grams across the ends of documents unless a separator stands there (one does), `tokengrams` drops tokens outside
+its vocabulary from a query, and `infini-gram` gives distributions of frequent contexts from a sample unless it is told
+to look at all of their occurrences.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from harness.cores import usable_cores
+from harness.errors import CellFailedError, RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SEPARATOR = 0xFFFF  # before each document, as both have it
+ALL = 1 << 62  # occurrences that `infini-gram` looks at, so that its distributions are exact
+
+
+class Peer(Protocol):
+    """An opened index. Queries give what the package gives, `counts` and `following` read it: off the clock."""
+
+    def count(self, ngram: list[int]) -> Any: ...
+
+    def ngram_prob(self, context: list[int], token: int) -> Any: ...
+
+    def ngram_distribution(self, context: list[int]) -> Any: ...
+
+    def infinigram_prob(self, context: list[int], token: int) -> Any: ...
+
+    def infinigram_distribution(self, context: list[int]) -> Any: ...
+
+    def counted(self, answer: Any) -> int:
+        """How often the n-gram occurs, or the token behind its context."""
+
+    def following(self, answer: Any) -> dict[int, int]:
+        """Token -> how often it follows, of a distribution's answer."""
+
+
+def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path) -> Path:
+    """Write the documents as both read them: `tokenized.0` (u16, a separator before each document) and `offset.0` (u64,
+    bytes before each separator). Raises `RequestError` for a token that 16 bits do not hold."""
+    offsets, at = [], 0
+    with open(folder / "tokenized.0", "wb") as file:
+        for document in documents:
+            if len(document) and document.max() >= SEPARATOR:
+                raise RequestError(f"token {document.max()} does not fit into 16 bits, which this peer wants")
+            offsets.append(at)
+            at += file.write(np.uint16(SEPARATOR).tobytes() + np.asarray(document, np.uint16).tobytes())
+    np.array(offsets, np.uint64).tofile(folder / "offset.0")
+    return folder / "tokenized.0"
+
+
+class InfiniGram:
+    """The package `infini-gram` at its best setting: in memory, without prefetching."""
+
+    def __init__(self, folder: Path, vocabulary_size: int) -> None:
+        package = _package("infini_gram.engine", "infini-gram")
+        self._engine = package.InfiniGramEngine(
+            index_dir=[str(folder)], eos_token_id=vocabulary_size, vocab_size=vocabulary_size + 1, token_dtype="u16",
+            load_to_ram=True, ds_prefetch_depth=0, sa_prefetch_depth=0, od_prefetch_depth=0, max_support=ALL,
+        )  # fmt: skip
+        self._vocabulary_size = vocabulary_size  # a separator is answered as the token behind the last one
+
+    @staticmethod
+    def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
+        """Index the documents into the folder. Raises `CellFailedError` when its program fails."""
+        _package("infini_gram.engine", "infini-gram")
+        write_tokens(documents, folder)
+        (folder / "none").mkdir(exist_ok=True)
+        command = [
+            sys.executable, "-m", "infini_gram.indexing", "--data_dir", str(folder / "none"), "--save_dir", str(folder),
+            "--token_dtype", "u16", "--cpus", str(usable_cores()), "--mem", "8", "--ulimit", "4096",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not (folder / "table.0").exists():
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
+            raise CellFailedError(f"infini-gram could not build its index: {last[0]}")
+
+    def count(self, ngram: list[int]) -> Any:
+        return self._engine.count(ngram)
+
+    def ngram_prob(self, context: list[int], token: int) -> Any:
+        return self._engine.prob(context, token)
+
+    def ngram_distribution(self, context: list[int]) -> Any:
+        return self._engine.ntd(context)
+
+    def infinigram_prob(self, context: list[int], token: int) -> Any:
+        return self._engine.infgram_prob(context, token)
+
+    def infinigram_distribution(self, context: list[int]) -> Any:
+        return self._engine.infgram_ntd(context)
+
+    def counted(self, answer: Any) -> int:
+        return int(answer["count"] if "count" in answer else answer["cont_cnt"])
+
+    def following(self, answer: Any) -> dict[int, int]:
+        found = {int(token): int(one["cont_cnt"]) for token, one in answer["result_by_token_id"].items()}
+        return {token: count for token, count in found.items() if token < self._vocabulary_size}
+
+
+class Tokengrams:
+    """The package `tokengrams`, memory-mapped. It has no ∞-gram queries: the longest suffix that occurs is found by
+    bisection over its counts, as one would write it."""
+
+    def __init__(self, folder: Path, vocabulary_size: int) -> None:
+        package = _package("tokengrams", "tokengrams")
+        self._index = package.MemmapIndex(str(folder / "tokenized.0"), str(folder / "suffixes"), 1 << 16)
+        self._vocabulary_size = vocabulary_size
+
+    @staticmethod
+    def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
+        """Index the documents into the folder."""
+        package = _package("tokengrams", "tokengrams")
+        package.MemmapIndex.build(str(write_tokens(documents, folder)), str(folder / "suffixes"), 1 << 16)
+
+    def count(self, ngram: list[int]) -> Any:
+        return self._index.count(ngram)
+
+    def ngram_prob(self, context: list[int], token: int) -> Any:
+        return self._index.count([*context, token]), self._index.count(context)
+
+    def ngram_distribution(self, context: list[int]) -> Any:
+        return self._index.count_next(context)
+
+    def infinigram_prob(self, context: list[int], token: int) -> Any:
+        return self.ngram_prob(self._longest(context), token)
+
+    def infinigram_distribution(self, context: list[int]) -> Any:
+        return self._index.count_next(self._longest(context))
+
+    def counted(self, answer: Any) -> int:
+        return int(answer[0] if isinstance(answer, tuple) else answer)
+
+    def following(self, answer: Any) -> dict[int, int]:
+        counts = np.asarray(answer[: self._vocabulary_size])
+        tokens = np.flatnonzero(counts)
+        return dict(zip(tokens.tolist(), counts[tokens].tolist(), strict=True))
+
+    def _longest(self, context: list[int]) -> list[int]:
+        """The longest suffix that occurs."""
+        low, high = 0, len(context)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._index.contains(context[len(context) - middle :]):
+                low = middle
+            else:
+                high = middle - 1
+        return context[len(context) - low :]
+
+
+PEERS: dict[str, type[InfiniGram] | type[Tokengrams]] = {"infini-gram": InfiniGram, "tokengrams": Tokengrams}
+
+
+def _package(module: str, name: str) -> Any:
+    """The package. Raises `CellFailedError` where it is not installed: other cells do without."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise CellFailedError(f"{name} is not installed; pip install 'shortcut-harness[peers]'") from error

@@ -1,0 +1,126 @@
+"""Prompts that a causal model goes on with: Spec-Bench's, or beginnings of held-out text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from harness.contracts import Decoded
+from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale, Task
+from harness.errors import RequestError
+from harness.files import digest
+from harness.measure.artifacts import Cache
+from harness.plan.registry import task
+from harness.text.kinds import open_source
+from tasks.bases.language_model import LanguageModelOptions
+from tasks.bases.parameters import Positive
+from tasks.bases.pool import enough
+from tasks.bases.serving import drawn
+from tasks.data.files import find_file
+from tasks.data.streams import Selection, streams
+from tasks.metrics.repetition import repetition
+
+if TYPE_CHECKING:
+    from tasks.models.pretrained.generation import TextGenerator
+
+
+@task(
+    "causal-generation", contract="sequence-decoding", provides=("causal", "reference-text"),
+    summary="prompts of Spec-Bench, or beginnings of text, that a causal model goes on with",
+)  # fmt: skip
+@dataclass(kw_only=True, eq=False)
+class CausalGeneration(LanguageModelOptions, Task):
+    """Parameters: those of `LanguageModelOptions`, and prompts: `spec-bench`, the first turns in `file`, of the
+    `categories` named (all where none is), cut to their last `prompt_tokens` tokens; or `text`, so many tokens from
+    the beginnings of pieces of the test split. dataset: the text that the model is trained on and that methods build
+    indexes from. limit: tokens of the longest output. evaluation: prompts, drawn by the run's seed. timed: prompts of
+    one timed pass. batch: prompts decoded at a time.
+    """
+
+    scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
+        "mini": {"prompts": "text", "prompt_tokens": 32, "limit": 48, "evaluation": 24},
+        "small": {
+            "source": "folder", "dataset": "wikipedia-2015/sample.jsonl.gz", "model": "train:serving", "limit": 128,
+            "prompt_tokens": 256,
+        },
+        "paper": {
+            "source": "hub", "dataset": "Salesforce/wikitext:wikitext-103-raw-v1", "model": "meta-llama/Llama-2-7b-hf",
+            "limit": 512, "prompt_tokens": 1024, "evaluation": 480,
+        },
+    }  # fmt: skip
+
+    dataset: str = ""
+    prompts: Literal["spec-bench", "text"] = "spec-bench"
+    file: str = "spec-bench/question.jsonl"
+    categories: list[str] = field(default_factory=list)
+    prompt_tokens: Positive = 256
+    limit: Positive = 128
+    evaluation: Positive = 100
+    timed: Positive = 4
+    batch: Positive = 1
+
+    def prepare(self, context: Context, progress: Any) -> DecodingSetting:
+        """Raises `RequestError` when data or model are missing, or prompt and output do not fit the model's window."""
+        from tasks.models.pretrained.generation import TextGenerator
+
+        cache = Cache(context.cache)
+        text = open_source(self.source, self.dataset, context.data, cache)
+        place, name = self.place(text, context, cache, progress)
+        self.generator = TextGenerator.load(
+            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
+        )
+        reader = self.generator.language_model
+        if reader is None:
+            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+        if self.prompt_tokens + self.limit > self.generator.window:
+            raise RequestError(
+                f"prompt_tokens={self.prompt_tokens} and limit={self.limit} exceed the model's window of "
+                f"{self.generator.window}; lower one"
+            )
+        if self.prompts == "text":
+            pieces = streams(text, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)  # type: ignore[arg-type]
+            every = [piece[: self.prompt_tokens].tolist() for piece in pieces if len(piece) >= self.prompt_tokens]
+        else:
+            every = self._spec_bench(context, self.generator)
+        chosen = drawn(every, max(self.evaluation, enough(self.timed)), context.seed)
+        if not chosen:
+            raise RequestError(f"no prompt of {self.prompt_tokens} tokens in the test split of {text.name}; lower it")
+        evaluated = chosen[: self.evaluation]
+        return DecodingSetting(
+            model=self.generator,
+            reference=lambda: streams(text, "train", reader, Selection(), cache, progress),  # type: ignore[arg-type]
+            evaluation=evaluated,
+            timed=chosen,
+            sample=min(max(self.timed, self.batch), len(chosen)),
+            limit=self.limit,
+            batch=self.batch,
+            hashes={"data": digest(chosen), "model": self.generator.hash},
+            facts={
+                "data": "Spec-Bench" if self.prompts == "spec-bench" else f"beginnings of {text.name}",
+                "reference_text": text.name,
+                "model": self.generator.name,
+                "prompts": len(evaluated),
+                "prompt_ids": {"median": float(np.median([len(p) for p in evaluated])),
+                               "longest": max(map(len, evaluated))},
+                **self.generator.constraints.facts(),
+            },
+        )  # fmt: skip
+
+    def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
+        file = find_file(self.file, context.data)
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        known = sorted({row["category"] for row in rows})
+        if unknown := [name for name in self.categories if name not in known]:
+            raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")
+        texts = [row["turns"][0] for row in rows if not self.categories or row["category"] in self.categories]
+        encoded: list[list[int]] = generator.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [ids[-self.prompt_tokens :] for ids in encoded if ids]
+
+    def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
+        """`repeated`: the share of the outputs' 4-grams that the same output had before; what repeats itself is easy to
+        draft."""
+        return {"repeated": repetition([answer.ids for answer in answers], 4)}

@@ -1,0 +1,84 @@
+"""`harness infinigram` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.cli import main
+
+DOCUMENTS = [
+    "The old house stands near the river . The old bridge crosses the river .",
+    "She reads two books every week near the river .",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    from harness.measure.artifacts import Cache
+    from tasks.models.seq2seq.subwords import trained_subwords
+
+    return trained_subwords(lambda: DOCUMENTS * 3, {"text": "two"}, 300, Cache(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer):
+    root = tmp_path_factory.mktemp("built")
+    (root / "train.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in DOCUMENTS))
+    assert harness("build", str(root), "--tokenizer", str(tokenizer), "--output", str(root / "index")) == 0
+    return root / "index"
+
+
+def harness(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["infinigram", *arguments])
+    return int(ended.value.code or 0)
+
+
+def asked(capsys, *arguments):
+    capsys.readouterr()
+    assert harness(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_queries_are_answered_as_text(built, capsys):
+    index = str(built)
+    assert asked(capsys, "count", index, "--text", "the river")["count"] == 3
+    found = asked(capsys, "prob", index, "--text", "The old bridge")
+    assert found["count"] == 1 and found["probability"] == 1 / found["context_count"]
+    assert asked(capsys, "prob", index, "--text", "The old bridge", "--n", "1")["context_count"] > 20
+    following = asked(capsys, "dist", index, "--text", "The old")["following"]
+    assert len(following) == 2 and all(part["probability"] == 0.5 for part in following)
+    [one] = asked(capsys, "documents", index, "--text", "two books")["documents"]
+    assert "two books every week" in one["text"]
+    spans = asked(capsys, "attribute", index, "--text", "near the river . The old cat", "--min-length", "3")["spans"]
+    assert spans[0]["text"].strip().startswith("near the river . The old")
+    scores = asked(capsys, "score", index, "--text", "near the river")["tokens"]
+    assert all(part["effective_n"] > 1 for part in scores[1:])
+    assert harness("verify", index) == 0 and "intact" in capsys.readouterr().out
+    assert harness("count", index, "--text", "river") == 0 and "count" in capsys.readouterr().out
+
+
+def test_two_indexes_and_one_taken_away(built, capsys):
+    twice = asked(capsys, "count", str(built), str(built), "--text", "the river")["count"]
+    none = asked(capsys, "count", str(built), "--subtract", str(built), "--text", "the river")["count"]
+    assert (twice, none) == (6, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["count", "INDEX", "--ids", "1,x"], "give token ids with commas between them"),
+        (["count", "INDEX", "--ids", "99999"], "token 99999 is outside the vocabulary"),
+        (["count", "INDEX", "--ids", "1", "--text", "a"], "are two queries"),
+        (["prob", "INDEX"], "the query has no token"),
+        (["count", "nowhere", "--text", "a"], "no index at nowhere"),
+        (["build", "x", "--tokenizer", "/nowhere/at/all", "--output", "y"], "no tokenizer /nowhere/at/all"),
+        (["build", "x", "--source", "disk", "--tokenizer", "t", "--output", "y"], "unknown source 'disk'"),
+    ],
+)
+def test_bad_requests_are_one_line(built, capsys, arguments, message):
+    assert harness(*(str(built) if a == "INDEX" else a for a in arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error

@@ -1,0 +1,361 @@
+"""The engine against a scan of the documents: tiny alphabets, many documents, several shards, subtracted indexes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import RequestError
+from methods.infinigram.build import build_index
+from methods.infinigram.engine import open_index
+from methods.infinigram.layout import pointer_width, verify
+
+ALPHABET = 4
+TOKENS = st.integers(0, ALPHABET - 1)
+DOCUMENTS = st.lists(st.lists(TOKENS, max_size=12), min_size=1, max_size=8)
+NGRAMS = st.lists(st.lists(TOKENS, max_size=5), min_size=1, max_size=8)
+SIZES = st.sampled_from([ALPHABET, 70_000])  # u16 and u32
+SETTINGS = settings(deadline=None, max_examples=60)
+
+
+def built(folder, documents, vocabulary_size=ALPHABET, **options):
+    return build_index(documents, folder, vocabulary_size=vocabulary_size, **options)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root, numbers = tmp_path_factory.mktemp("indexes"), iter(range(1 << 30))
+    return lambda: root / f"index{next(numbers)}"
+
+
+def occurrences(documents, ngram):
+    """(document, place) of an n-gram, which the empty one has before every token."""
+    size = len(ngram)
+    return [
+        (number, at)
+        for number, document in enumerate(documents)
+        for at in range(len(document) - size + 1 if size else len(document))
+        if list(document[at : at + size]) == list(ngram)
+    ]
+
+
+def following(documents, context):
+    """How often each token follows a context."""
+    size = len(context)
+    return Counter(
+        documents[number][at + size]
+        for number, at in occurrences(documents, context)
+        if at + size < len(documents[number])
+    )
+
+
+def longest(documents, context, most=None):
+    """The longest suffix of a context that something follows."""
+    sizes = range(min(len(context), len(context) if most is None else most), -1, -1)
+    return next((size for size in sizes if following(documents, context[len(context) - size :])), 0)
+
+
+class Case:
+    """Documents under several indexes, some subtracted, and what a scan says of them."""
+
+    def __init__(self, place, documents, removed, vocabulary_size, shards):
+        self.documents = documents
+        folders = [place(), place()]
+        everything = [*documents, *removed]
+        built(folders[0], everything, vocabulary_size, shards=min(shards, len(everything)))
+        if removed:
+            built(folders[1], removed, vocabulary_size)
+        self.engine = open_index(folders[0], folders[1:] if removed else ())
+
+    def prob(self, context, token):
+        counts = following(self.documents, context)
+        return counts[token], sum(counts.values())
+
+
+CASES = st.fixed_dictionaries({
+    "documents": DOCUMENTS, "removed": st.lists(st.lists(TOKENS, max_size=12), max_size=3), "vocabulary_size": SIZES,
+    "shards": st.integers(1, 3),
+})  # fmt: skip
+
+
+@given(CASES, NGRAMS)
+@SETTINGS
+def test_counts_equal_a_scan(place, given_, ngrams):
+    case = Case(place, **given_)
+    expected = [len(occurrences(case.documents, ngram)) for ngram in ngrams]
+    assert [case.engine.count(ngram) for ngram in ngrams] == expected
+    assert case.engine.count_many(ngrams).tolist() == expected
+    assert case.engine.count([]) == sum(map(len, case.documents))
+
+
+@given(CASES, st.lists(TOKENS, max_size=6), TOKENS)
+@SETTINGS
+def test_probabilities_equal_a_scan(place, given_, context, token):
+    case = Case(place, **given_)
+    found = case.engine.ngram_prob(context, token)
+    count, total = case.prob(context, token)
+    assert (found.count, found.context_count) == (count, total)
+    assert math.isnan(found.probability) if not total else found.probability == count / total
+    size = longest(case.documents, context)
+    suffix = context[len(context) - size :]
+    every = following(case.documents, suffix)
+    backed = case.engine.infinigram_prob(context, token)
+    assert (backed.n, backed.count, backed.context_count) == (size + 1, every[token], sum(every.values()))
+    assert backed.sparse == (len(every) == 1)
+    for distribution, counts in (
+        (case.engine.ngram_distribution(context), following(case.documents, context)),
+        (case.engine.infinigram_distribution(context), every),
+    ):
+        assert dict(zip(distribution.tokens.tolist(), distribution.counts.tolist(), strict=True)) == counts
+        assert distribution.probabilities.sum() == pytest.approx(1 if counts else 0)
+
+
+@given(CASES, st.lists(st.lists(TOKENS, max_size=15), min_size=1, max_size=3), st.sampled_from([None, 0, 1, 3]))
+@SETTINGS
+def test_a_scan_of_texts_equals_asking_token_by_token(place, given_, texts, most):
+    case = Case(place, **given_)
+    for text, scores in zip(texts, case.engine.score_many(texts, most), strict=True):
+        for at, token in enumerate(text):
+            size = longest(case.documents, text[:at], most)
+            counts = following(case.documents, text[at - size : at])
+            found = (scores.n[at], scores.counts[at], scores.context_counts[at], scores.sparse[at])
+            assert found == (size + 1, counts[token], sum(counts.values()), len(counts) == 1)
+
+
+@given(CASES, st.lists(TOKENS, max_size=6), st.integers(0, 5), st.integers(0, 3), st.sampled_from([0.0, 0.6, 1.0]))
+@SETTINGS
+def test_a_context_goes_on_with_the_most_frequent_tokens(place, given_, context, most, least, share):
+    case, expected = Case(place, **given_), []
+    size = longest(case.documents, context)
+    ids = context[len(context) - size :]
+    while size >= least and len(expected) < most and (counts := following(case.documents, ids)):
+        token = min(counts, key=lambda token: (-counts[token], token))
+        if counts[token] < share * sum(counts.values()):
+            break
+        expected.append(token)
+        ids = [*ids, token]
+    assert case.engine.continuation(context, most, least, share) == expected
+
+
+@given(CASES, st.lists(NGRAMS, min_size=1, max_size=3), st.integers(0, 3))
+@SETTINGS
+def test_documents_found_hold_the_query(place, given_, cnf, limit):
+    case = Case(place, **given_)
+    holding = [
+        document
+        for document in case.documents
+        if all(any(occurrences([document], n) for n in clause) for clause in cnf)
+    ]
+    assert case.engine.count_cnf(cnf).documents == len(holding)
+    assert not case.engine.count_cnf(cnf).approximate
+    found = case.engine.documents(cnf, limit=limit, window=50)
+    assert len(found) == min(limit, len(holding))
+    for document in found:
+        assert document.tokens in holding or document.window > 0
+        ngrams = [ngram for clause in cnf for ngram in clause]
+        if document.window == 0 and document.length == len(document.tokens):
+            expected = {at for ngram in ngrams if ngram for _, at in occurrences([document.tokens], ngram)}
+            assert document.matches == sorted(expected)
+
+
+@given(CASES, st.lists(TOKENS, max_size=12), st.integers(1, 4))
+@SETTINGS
+def test_spans_are_the_maximal_ones(place, given_, text, least):
+    case = Case(place, **given_)
+    known = {
+        (begin, end)
+        for begin in range(len(text))
+        for end in range(begin + 1, len(text) + 1)
+        if occurrences(case.documents, text[begin:end])
+    }
+    maximal = {
+        (begin, end) for begin, end in known
+        if end - begin >= least and not any((a, b) != (begin, end) and a <= begin and end <= b for a, b in known)
+    }  # fmt: skip
+    found = case.engine.attribute(text, least)
+    assert {(span.begin, span.end) for span in found} == maximal
+    for span in found:
+        assert span.count == len(occurrences(case.documents, text[span.begin : span.end])) and len(span.documents) == 1
+
+
+def test_a_sample_of_a_frequent_clause_says_so(place):
+    engine = open_index(built(place(), [[1, 2]] * 200))
+    answer = engine.count_cnf([[[1]]], max_clause_freq=20)
+    assert answer.approximate and 0 < answer.documents <= 20
+    assert engine.count_cnf([[[1]]], max_clause_freq=200).documents == 200
+
+
+def test_metadata_come_with_the_documents(place):
+    folder = built(place(), [[1, 2], [3]], document_metadata=[{"title": "a"}, "b"])
+    engine = open_index(folder)
+    assert [d.metadata for d in engine.documents([3])] == ["b"]
+    assert [d.metadata for d in engine.documents([1, 2])] == [{"title": "a"}]
+
+
+def test_layout_is_as_small_as_stated(place):
+    rng = np.random.default_rng(0)
+    folder = built(place(), [rng.integers(0, 500, 1000) for _ in range(30)], 500)
+    engine = open_index(folder)
+    assert engine.bytes == 2 * 30 * 1001 + 2 * 30 * 1000
+    assert [pointer_width(n) for n in (0, 1, 256, 257, 65536, 65537, 1 << 24, (1 << 24) + 1)] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+    ]
+    with open_index(folder) as same:
+        assert same.count([]) == 30_000
+    verify(folder)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+def test_shards_share_the_documents(place, shards):
+    documents = [[n % 4] * (n % 5) for n in range(7)]
+    engine = open_index(built(place(), documents, shards=shards))
+    assert [count for *_, shard in engine._shards for count in [len(shard.documents) - 1]] != []
+    assert sum(len(shard.documents) - 1 for *_, shard in engine._shards) == 7
+    assert len(engine._shards) == shards
+
+
+def test_a_memory_limit_makes_shards(place):
+    documents = [[1, 2, 3] * 30 for _ in range(10)]
+    assert len(open_index(built(place(), documents, memory_limit=14 * 200))._shards) > 4
+    with pytest.raises(RequestError, match="memory_limit = 100 bytes is too little"):
+        built(place(), documents, memory_limit=100)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.fixture
+def small(place):
+    return built(place(), [[0, 1, 2], [3]], tokenizer_hash="one")
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda e: e.count([4]), "token 4 is outside the vocabulary of 4"),
+        (lambda e: e.count([1, -1]), "token -1 is outside"),
+        (lambda e: e.count([0xFFFF]), "token 65535 is outside"),
+        (lambda e: e.count_many([[0], [1, 9]]), "token 9 is outside"),
+        (lambda e: e.count([0.5]), "float64 and 1 dimensions is no sequence of token ids"),
+        (lambda e: e.count("abc"), "is no sequence of token ids"),
+        (lambda e: e.count([[1]]), "2 dimensions"),
+        (lambda e: e.ngram_prob([0], 7), "token 7 is outside"),
+        (lambda e: e.infinigram_prob([9], 0), "token 9 is outside"),
+        (lambda e: e.documents([0], limit=-1), "limit = -1"),
+        (lambda e: e.documents([[]]), "every clause an n-gram"),
+        (lambda e: e.find_cnf([[[0]]], max_clause_freq=0), "max_clause_freq = 0"),
+        (lambda e: e.score([0], longest=-1), "longest = -1"),
+        (lambda e: e.attribute([0], min_length=0), "min_length = 0"),
+        (lambda e: e.continuation([0], -1), "most = -1"),
+    ],
+)
+def test_bad_queries_are_refused(small, ask, message):
+    with pytest.raises(RequestError, match=message):
+        ask(open_index(small))
+
+
+def test_a_closed_engine_answers_nothing(small):
+    engine = open_index(small)
+    engine.close()
+    for ask in (lambda: engine.count([0]), lambda: engine.score([0]), lambda: engine.bytes):
+        with pytest.raises(RequestError, match="the engine is closed"):
+            ask()
+
+
+def test_foreign_and_damaged_folders_are_refused(small, place, tmp_path):
+    with pytest.raises(RequestError, match="no such folder"):
+        open_index(tmp_path / "nothing")
+    with pytest.raises(RequestError, match=r"no complete index \(no metadata.json\)"):
+        open_index(tmp_path)
+    with pytest.raises(RequestError, match=r"built with another tokenizer \(one\) than this one \(two\)"):
+        open_index(small, tokenizer_hash="two")
+    with pytest.raises(RequestError, match="vocabulary of 9 tokens, the others 4"):
+        open_index([small, built(place(), [[8]], 9)])
+    with pytest.raises(RequestError, match="no index to open"):
+        open_index([])
+    for damage, message in ((cut, "bytes instead of"), (lose, "is missing"), (flip, "its content changed")):
+        copy = tmp_path / damage.__name__
+        shutil.copytree(small, copy)
+        damage(copy / "shard0" / "suffixes.bin")
+        with pytest.raises(RequestError, match=message):
+            verify(copy)
+    metadata = json.loads((small / "metadata.json").read_text())
+    for wrong, message in ((metadata | {"format": 99}, "format 99"), ({}, "cannot be read as the metadata")):
+        (small / "metadata.json").write_text(json.dumps(wrong))
+        with pytest.raises(RequestError, match=message):
+            open_index(small)
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def lose(file):
+    file.unlink()
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "message"),
+    [
+        ([], {}, "there is no document to index"),
+        ([[4]], {}, "document 0 has token 4, outside the vocabulary of 4"),
+        ([[0], [0.5]], {}, "document 1 holds float64, not integers"),
+        ([[0]], {"shards": 2}, "2 shards for 1 documents"),
+        ([[0]], {"shards": 0}, "shards = 0"),
+        ([[0]], {"vocabulary_size": 0}, "vocabulary_size = 0"),
+        ([[0]], {"document_metadata": []}, "0 metadata for 1 documents"),
+    ],
+)
+def test_bad_documents_are_refused_and_leave_nothing(tmp_path, documents, options, message):
+    with pytest.raises(RequestError, match=message):
+        build_index(documents, tmp_path / "index", **{"vocabulary_size": 4, **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(RequestError, match="is not empty"):
+        built(tmp_path, [[0]])
+    assert [file.name for file in tmp_path.iterdir()] == ["notes"]
+
+
+def test_a_build_that_was_killed_is_started_over(tmp_path):
+    left = tmp_path / "index.partial"
+    left.mkdir()
+    (left / "spool").write_bytes(b"half")
+    assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["index"]
+
+
+def test_threads_may_share_an_engine(place):
+    from concurrent.futures import ThreadPoolExecutor
+
+    rng = random.Random(0)
+    documents = [[rng.randrange(4) for _ in range(200)] for _ in range(20)]
+    engine = open_index(built(place(), documents))
+    ngrams = [[rng.randrange(4) for _ in range(3)] for _ in range(64)]
+    expected = [engine.count(ngram) for ngram in ngrams]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            assert list(pool.map(engine.count, ngrams)) == expected

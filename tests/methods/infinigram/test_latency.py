@@ -1,0 +1,95 @@
+"""Both sides of a timed query answer alike, and the peers count as a scan does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness.errors import RequestError
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.progress import Progress
+from methods.infinigram import latency, peers
+from methods.infinigram.latency import InfinigramLatency
+from tests.methods.infinigram.test_engine import following, longest
+from tests.methods.knnlm.conftest import model, text
+
+__all__ = ["model"]  # a fixture
+
+QUIET = Progress(quiet=True)
+REFERENCE, EVALUATION = text(1, 400, 300, 2), text(1, 700, 530)
+INSTALLED = {"infini-gram": "infini_gram", "tokengrams": "tokengrams"}
+QUERIES = [
+    "count", "count_many", "ngram_prob", "ngram_distribution", "infinigram_prob", "infinigram_distribution", "score",
+]  # fmt: skip
+
+
+class Scan:
+    """A peer that looks at every place of the documents."""
+
+    def __init__(self, folder, vocabulary_size):
+        self.documents = [part.tolist() for part in np.split(*_split(np.fromfile(folder / "tokenized.0", np.uint16)))]
+
+    @staticmethod
+    def build(documents, folder, vocabulary_size):
+        peers.write_tokens(documents, folder)
+
+    def count(self, ngram):
+        return sum(d[at : at + len(ngram)] == ngram for d in self.documents for at in range(len(d) - len(ngram) + 1))
+
+    def ngram_prob(self, context, token):
+        counts = following(self.documents, context)
+        return counts[token], sum(counts.values())
+
+    def ngram_distribution(self, context):
+        return dict(following(self.documents, context))
+
+    def infinigram_prob(self, context, token):
+        return self.ngram_prob(context[len(context) - longest(self.documents, context, None) :], token)
+
+    def infinigram_distribution(self, context):
+        return self.ngram_distribution(context[len(context) - longest(self.documents, context, None) :])
+
+    def counted(self, answer):
+        return answer[0] if isinstance(answer, tuple) else answer
+
+    def following(self, answer):
+        return answer
+
+
+def _split(tokens):
+    ends = np.flatnonzero(tokens == peers.SEPARATOR)
+    return tokens[tokens != peers.SEPARATOR], ends[1:] - np.arange(1, len(ends))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("peer", ["scan", *INSTALLED])
+def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query):
+    if peer in INSTALLED:
+        pytest.importorskip(INSTALLED[peer])
+    monkeypatch.setitem(peers.PEERS, "scan", Scan)
+    monkeypatch.setattr(latency, "_TEXT", 40)  # a scan for each token of 512 takes minutes
+    setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=EVALUATION)
+    run = InfinigramLatency(peer=peer, query=query, n=3, together=5)
+    run.fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
+    pool, sample = run.items()
+    assert 0 < sample <= pool
+    same = []
+    for given in run.inputs(np.arange(0, pool, max(pool // 12, 1))):
+        ours, theirs = run.answers(run.method(given)), run.answers(run.baseline(given))
+        assert len(ours) == len(theirs) == run.asked
+        same += [list(a) == list(b) for a, b in zip(ours, theirs, strict=True)]
+    assert np.mean(same) == 1 if peer == "scan" else np.mean(same) >= 0.98
+
+
+def test_what_a_peer_cannot_hold_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="token 70000 does not fit into 16 bits"):
+        peers.write_tokens([np.array([1, 70_000])], tmp_path)
+
+
+def test_texts_that_are_too_short_are_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(peers.PEERS, "scan", Scan)
+    setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=text(3, 60))
+    with pytest.raises(RequestError, match="has 512 tokens"):
+        InfinigramLatency(peer="scan", query="score").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
