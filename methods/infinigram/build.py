@@ -19,13 +19,14 @@ import numpy as np
 
 from harness.errors import RequestError
 from harness.progress import Progress
+from methods.infinigram.kernels import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
 from methods.infinigram.suffixes import suffix_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PEAK = {2: 14, 4: 26}  # bytes a token that building a shard needs at most, by those of a token
+PEAK = {2: 12, 4: 18}  # bytes a token that building a shard needs at most, by those of a token
 _CHUNK = 1 << 22  # suffixes packed at once
 
 
@@ -179,6 +180,7 @@ def _shard(
         for start in range(0, len(order), _CHUNK):
             part = np.ascontiguousarray(order[start : start + _CHUNK].astype("<i8"))
             file.write(part.view(np.uint8).reshape(-1, 8)[:, :width].tobytes())
+    sample(tokens, order, 8 * tokens.dtype.itemsize).tofile(folder / "samples.bin")
     counts = np.zeros(vocabulary_size, np.int64)
     for start in range(0, len(tokens), _CHUNK):
         some = tokens[start : start + _CHUNK]

@@ -6,6 +6,7 @@
 | `shardN/tokens.bin` | the documents' tokens, each document with a separator behind it |
 | `shardN/suffixes.bin` | where the suffixes begin, in lexicographic order, without those of separators |
 | `shardN/firsts.bin` | int64 [V + 1], a table: suffixes firsts[t] .. firsts[t + 1] - 1 begin with token t |
+| `shardN/samples.bin` | uint64, a table: the first tokens, as many as 64 bits hold, of every 32nd suffix |
 | `shardN/documents.bin` | int64 [D + 1], where documents begin in `tokens.bin`, and its length |
 | `shardN/metadata.jsonl` | what was given of each document, one JSON value a line; absent where nothing was |
 
@@ -26,14 +27,15 @@ import numpy as np
 
 from harness.errors import RequestError
 from harness.progress import Progress
+from methods.infinigram.kernels import STEP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 1
+FORMAT = 2
 WIDEST_NARROW = 65_535  # vocabularies below it fit u16 with a separator
-FILES = ("tokens.bin", "suffixes.bin", "firsts.bin", "documents.bin")
-TABLES = ("firsts.bin", "documents.bin")  # what is not tokens and suffixes
+FILES = ("tokens.bin", "suffixes.bin", "firsts.bin", "samples.bin", "documents.bin")
+TABLES = ("firsts.bin", "samples.bin", "documents.bin")  # what is not tokens and suffixes
 _CHUNK = 1 << 24
 
 
@@ -49,13 +51,14 @@ def pointer_width(length: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One opened shard. tokens: u16 or u32 [n]; suffixes: uint8 [m * width]; firsts: int64 [V + 1]; documents: int64
-    [D + 1]."""
+    """One opened shard. tokens: u16 or u32 [n]; suffixes: uint8 [m * width]; firsts: int64 [V + 1]; samples:
+    uint64; documents: int64 [D + 1]."""
 
     folder: Path
     tokens: NDArray[np.unsignedinteger]
     suffixes: NDArray[np.uint8]
     firsts: NDArray[np.int64]
+    samples: NDArray[np.uint64]
     documents: NDArray[np.int64]
     width: int
 
@@ -122,12 +125,14 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
 
     found = Shard(
         folder, mapped("tokens.bin", token_type(vocabulary_size)), mapped("suffixes.bin", np.uint8),
-        mapped("firsts.bin", np.int64), mapped("documents.bin", np.int64), int(facts["pointer_bytes"]),
+        mapped("firsts.bin", np.int64), mapped("samples.bin", np.uint64), mapped("documents.bin", np.int64),
+        int(facts["pointer_bytes"]),
     )  # fmt: skip
     tokens, firsts, documents = found.tokens, found.firsts, found.documents
     belong = (
         len(firsts) == vocabulary_size + 1
         and firsts[-1] * found.width == len(found.suffixes)
+        and len(found.samples) == -(-firsts[-1] // STEP)
         and documents[-1] == len(tokens)
         and (not len(tokens) or tokens[-1] == np.iinfo(tokens.dtype).max)
     )

@@ -7,6 +7,7 @@ import math
 import random
 import shutil
 from collections import Counter
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
+from methods.infinigram import kernels
 from methods.infinigram.build import build_index
 from methods.infinigram.engine import open_index
 from methods.infinigram.layout import pointer_width, verify
@@ -184,6 +186,48 @@ def test_spans_are_the_maximal_ones(place, given_, text, least):
     assert {(span.begin, span.end) for span in found} == maximal
     for span in found:
         assert span.count == len(occurrences(case.documents, text[span.begin : span.end])) and len(span.documents) == 1
+
+
+@pytest.mark.parametrize("vocabulary_size", [300, 65_534, 65_535, 70_000])
+@pytest.mark.parametrize("alphabet", [2, 5, 300])
+def test_long_documents_have_samples(place, vocabulary_size, alphabet):
+    """Searches go by a table of every 32nd suffix, of which short documents have one; the last tokens of u16 and u32
+    are next to the separator."""
+    rng = np.random.default_rng(alphabet)
+    documents = [(vocabulary_size - 1 - rng.integers(0, alphabet, size)).tolist() for size in (40_000, 1, 29_000, 0)]
+    documents[2][:700] = documents[0][90:790]
+    engine = open_index(built(place(), documents, vocabulary_size))
+    counts = {size: Counter() for size in range(1, 7)}
+    for document in documents:
+        for size, every in counts.items():
+            every.update(zip(*(document[start:] for start in range(size)), strict=False))
+    seen = [list(ngram) for every in counts.values() for ngram, _ in islice(every.items(), 0, 4000, 13)]
+    unseen = [
+        (vocabulary_size - 1 - rng.integers(0, alphabet, size)).tolist() for size in range(1, 7) for _ in range(60)
+    ]
+    ngrams = [*seen, *unseen, documents[0][90:790], documents[0][90:791]]
+    expected = [counts[len(ngram)][tuple(ngram)] for ngram in ngrams[:-2]] + [
+        2,
+        1 + (documents[0][790] == documents[2][700]),
+    ]
+    assert [engine.count(ngram) for ngram in ngrams] == expected
+    assert engine.count_many(ngrams).tolist() == expected
+    for size in range(1, 7):
+        rows = np.array([ngram for ngram in ngrams if len(ngram) == size])
+        assert engine.count_many(rows).tolist() == [counts[size][tuple(row)] for row in rows.tolist()]
+    for ngram in [[], *seen[::40], *unseen[::30]]:
+        found = engine.ngram_distribution(ngram)
+        after = counts.get(len(ngram) + 1, {})
+        wanted = {last: count for (*context, last), count in after.items() if context == ngram}
+        if len(ngram) < 6:
+            assert dict(zip(found.tokens.tolist(), found.counts.tolist(), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("width", range(1, 7))
+def test_pointers_of_any_width_are_read(width):
+    values = [0, 1, (1 << 8 * width) - 1, (1 << 8 * width) // 3]
+    packed = np.frombuffer(b"".join(value.to_bytes(width, "little") for value in values), np.uint8)
+    assert [kernels._pointer(packed, width, number) for number in range(4)] == values
 
 
 def test_a_sample_of_a_frequent_clause_says_so(place):

@@ -1,0 +1,141 @@
+"""The engine beside the installable ones, infini-gram and tokengrams, over the same tokens on the same threads.
+
+Quick by default, with loose bounds because machines are noisy; INFINIGRAM_BENCHMARK_TOKENS=20000000 measures the size
+that the targets are stated for and asserts the targets, those of batches for two threads. The ratios are in `extra_info`, above 1 where ours is faster.
+Pages are in memory for all.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from methods.infinigram import peers
+from methods.infinigram.build import build_index
+from methods.infinigram.engine import open_index
+
+TOKENS = int(os.environ.get("INFINIGRAM_BENCHMARK_TOKENS", "500000"))
+WHOLE = TOKENS >= 20_000_000
+VOCABULARY, DOCUMENT = 8192, 5000
+PEERS = ["infini-gram", "tokengrams"]
+PACKAGES = {"infini-gram": "infini_gram", "tokengrams": "tokengrams"}
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[np.ndarray]:
+    """Zipfian tokens of which a third are copied from earlier, 20 to 400 at a time: matches of all lengths."""
+    rng = np.random.default_rng(0)
+    ranks = np.minimum(rng.zipf(1.2, TOKENS), VOCABULARY) - 1
+    at = 1000
+    while at < TOKENS - 2000:
+        length = int(rng.integers(20, 400))
+        source = int(rng.integers(0, at - min(length, at - 1)))
+        ranks[at : at + length] = ranks[source : source + length]
+        at += 3 * length
+    return np.split(ranks.astype(np.uint16), range(DOCUMENT, TOKENS, DOCUMENT))
+
+
+@pytest.fixture(scope="module")
+def built(documents, tmp_path_factory):
+    """Seconds that ours took to build, and its folder."""
+    build_index(documents[:2], tmp_path_factory.mktemp("first") / "index", vocabulary_size=VOCABULARY)  # compiles
+    folder = tmp_path_factory.mktemp("ours") / "index"
+    return _seconds(lambda: build_index(documents, folder, vocabulary_size=VOCABULARY)), folder
+
+
+@pytest.fixture(scope="module", params=PEERS)
+def peer(request, documents, tmp_path_factory):
+    """A peer's name, the seconds that it took to build, and its opened index."""
+    pytest.importorskip(PACKAGES[request.param])
+    folder, kind = tmp_path_factory.mktemp(request.param), peers.PEERS[request.param]
+    seconds = _seconds(lambda: kind.build(documents, folder, VOCABULARY))
+    return request.param, seconds, kind(folder, VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def engine(built):
+    with open_index(built[1]) as opened:
+        yield opened
+
+
+def test_building_keeps_up(benchmark, built, peer):
+    """The build of infini-gram starts a process of Python for each of its steps, which counts for small texts."""
+    name, theirs, _ = peer
+    benchmark.extra_info.update(peer=name, tokens_per_second=TOKENS / built[0], ratio=theirs / built[0])
+    benchmark.pedantic(lambda: None, rounds=1)
+    assert theirs / built[0] > (1.0 if WHOLE else 0.3)
+
+
+def test_an_index_is_small_and_opens_at_once(benchmark, built):
+    seconds = statistics.median(_seconds(lambda: open_index(built[1])) for _ in range(7))
+    benchmark.pedantic(lambda: open_index(built[1]), rounds=3)
+    with open_index(built[1]) as opened:
+        benchmark.extra_info.update(seconds=seconds, bytes_per_token=opened.bytes / opened.count([]))
+        assert opened.bytes <= 6 * opened.count([]) + 2 * len(np.arange(0, TOKENS, DOCUMENT))  # separators are tokens
+    assert seconds < 0.05
+
+
+# query, of how many tokens, least ratio with infini-gram and with tokengrams (None: no target)
+TARGETS = {
+    "count": (5, 5.0, 1.0),
+    "count_many": (5, 50.0, 10.0),
+    "infinigram_prob": (200, 5.0, None),
+    "ngram_distribution": (1, 20.0, None),
+    "score": (200, 150.0, None),
+}
+
+
+@pytest.mark.parametrize("query", TARGETS)
+def test_queries_are_as_fast_as_promised(benchmark, documents, engine, peer, query):
+    name, _, other = peer
+    size, *targets = TARGETS[query]
+    rng = np.random.default_rng(1)
+
+    def contexts(count: int) -> list[list[int]]:
+        """Never the same ones, so that no cache knows them."""
+        places = zip(
+            rng.integers(len(documents) - 1, size=count), rng.integers(DOCUMENT - 400, size=count), strict=True
+        )
+        return [documents[int(number)][at : at + size].tolist() for number, at in places]
+
+    def one_by_one(index, given: list[list[int]]) -> None:
+        for context in given:
+            if query in ("infinigram_prob", "score"):
+                index.infinigram_prob(context[:-1], context[-1])
+            else:
+                getattr(index, query.removesuffix("_many"))(context)
+
+    def ours(given: list[list[int]]) -> None:
+        if query == "count_many":
+            engine.count_many(np.array(given))
+        elif query == "score":
+            engine.score_many(given)
+        else:
+            one_by_one(engine, given)
+
+    count, fewer, each = {
+        "count_many": (4096, 1000, 1), "count": (1000, 1000, 1), "infinigram_prob": (300, 300, 1),
+        "ngram_distribution": (8, 4, 1), "score": (64, 100, size),
+    }[query]  # fmt: skip
+    pairs = []
+    for _ in range(6):
+        given, others = contexts(count), contexts(fewer)
+        pairs.append((_seconds(one_by_one, other, others) / fewer, _seconds(ours, given) / count / each))
+    del pairs[0]  # compiles
+    ratio = statistics.median(slow / fast for slow, fast in pairs)
+    benchmark.pedantic(ours, args=(contexts(count),), rounds=1)
+    microseconds = {"us": 1e6 * min(fast for _, fast in pairs), "peer_us": 1e6 * min(slow for slow, _ in pairs)}
+    benchmark.extra_info.update(peer=name, tokens=TOKENS, ratio=ratio, **microseconds)
+    target = targets[PEERS.index(name)]
+    if target is not None:
+        assert ratio > (target if WHOLE else target / 5)
+
+
+def _seconds(call, *given) -> float:
+    started = perf_counter()
+    call(*given)
+    return perf_counter() - started
