@@ -30,6 +30,7 @@ OWN = (
     Metric("fits", kind="counter"),
     # how close answers are to the baseline's (`harness.measure.drivers`)
     Metric("perplexity_difference", better="lower"),
+    Metric("improvement_pct", "perplexity saved", "%", "higher"),
     Metric("perplexity_ratio", better="lower"),
     Metric("precision_at_*", "precision@*", better="higher", relative=True),
     Metric("exact_match", better="higher"),

@@ -3,8 +3,8 @@
 No maintained library that pip installs sorts arrays of 16- or 32-bit tokens: those for bytes sort every byte of the
 text and throw most of the answer away. Memory beside the tokens: 4 bytes a token for the answer (8 from 2^31 tokens
 on), 1 for types, and 9 for each of the at most n / 2 names of the level below. On 20 million tokens of Wikipedia in a
-vocabulary of 8,192 it is 7.2 bytes a token, and 4.5 million tokens a second are sorted; nearly all of the time goes into
-random reads of the two induced sorts.
+vocabulary of 8,192 it is 7.2 bytes a token, and 4.5 million tokens a second are sorted; nearly all of the time goes
+into random reads of the two induced sorts.
 """
 
 from __future__ import annotations

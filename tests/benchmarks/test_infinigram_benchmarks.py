@@ -1,8 +1,8 @@
 """The engine beside the installable ones, infini-gram and tokengrams, over the same tokens on the same threads.
 
 Quick by default, with loose bounds because machines are noisy; INFINIGRAM_BENCHMARK_TOKENS=20000000 measures the size
-that the targets are stated for and asserts the targets, those of batches for two threads. The ratios are in `extra_info`, above 1 where ours is faster.
-Pages are in memory for all.
+that the targets are stated for and asserts them; those of batches are for two threads. The ratios are in `extra_info`,
+above 1 where ours is faster. Pages are in memory for all.
 """
 
 from __future__ import annotations

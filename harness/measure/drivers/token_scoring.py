@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class TokenScoringDriver(Driver):
-    """Perplexity difference in perplexity points, method minus baseline, on the same tokens. One call scores all
+    """On the same tokens: the perplexity difference in perplexity points, method minus baseline, and the share in percent
+    of the baseline's distance to the perplexity 1 that the method saves (Liu et al., 2024, Equation 2). One call scores all
     streams of a timed pass, so that a method's batches are as full as in use."""
 
     demands = (Demand("perplexity_difference", "at most", 0.5),)
@@ -51,9 +52,14 @@ class TokenScoringDriver(Driver):
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         ours, theirs = method["log_probs"], baseline["log_probs"]
         block = min(256, max(1, len(ours) // 20))  # the timed calls score few tokens
-        interval = statistics.block_bootstrap([ours, theirs], lambda a, b: np.exp(-a) - np.exp(-b), block)
-        low, high = interval or (None, None)
-        return {"perplexity_difference": Measure(float(np.exp(-ours.mean()) - np.exp(-theirs.mean())), low, high)}
+        compared = {"perplexity_difference": _difference}
+        if theirs.mean() < 0:
+            compared["improvement_pct"] = _improvement
+        return {
+            name: Measure.of(
+                by(ours.mean(), theirs.mean()), statistics.block_bootstrap([ours, theirs], by, block)
+            ) for name, by in compared.items()
+        }  # fmt: skip
 
     def counters(self, answers: Sequence[TokenScores]) -> dict[str, float]:
         totals = sums([a.counters for a in answers])
@@ -64,3 +70,13 @@ class TokenScoringDriver(Driver):
     def series(self, answers: Sequence[TokenScores]) -> dict[str, list[float]]:
         names = dict.fromkeys(name for a in answers for name in a.series)
         return {name: thinned([float(v) for a in answers for v in a.series.get(name, ())]) for name in names}
+
+
+def _difference(ours: Any, theirs: Any) -> Any:
+    """Of perplexities, from mean log-probabilities."""
+    return np.exp(-ours) - np.exp(-theirs)
+
+
+def _improvement(ours: Any, theirs: Any) -> Any:
+    """Percent of the distance to perplexity 1."""
+    return 100 * (1 - (np.exp(-ours) - 1) / (np.exp(-theirs) - 1))

@@ -67,6 +67,17 @@ def test_perplexity_difference_is_in_points_and_negative_when_the_method_is_bett
     assert difference.low is None
 
 
+def test_the_improvement_is_the_share_of_the_way_to_perplexity_1():
+    """Table 2 of Liu et al., 2024: from 22.82 to 13.71 is 42 percent."""
+    ours, theirs = ({"log_probs": -np.log([p] * 100)} for p in (13.71, 22.82))
+    found = DRIVERS["token-scoring"].fidelity(ours, theirs)["improvement_pct"]
+    assert found.value == pytest.approx(100 * (22.82 - 13.71) / 21.82) and round(found.value) == 42
+    assert found.low == pytest.approx(found.value) == pytest.approx(found.high)
+    assert DRIVERS["token-scoring"].fidelity(theirs, ours)["improvement_pct"].value < 0
+    certain = {"log_probs": np.zeros(100)}
+    assert "improvement_pct" not in DRIVERS["token-scoring"].fidelity(ours, certain)  # nothing left to save
+
+
 def test_a_constant_difference_on_many_tokens_has_a_narrow_paired_interval():
     theirs = {"log_probs": np.random.default_rng(0).normal(-3, 1, 20_000)}
     ours = {"log_probs": theirs["log_probs"] + math.log(1.25)}
