@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TokenScoringDriver(Driver):
-    """On the same tokens: the perplexity difference in perplexity points, method minus baseline, and the share in percent
-    of the baseline's distance to the perplexity 1 that the method saves (Liu et al., 2024, Equation 2). One call scores all
-    streams of a timed pass, so that a method's batches are as full as in use."""
+    """On the same tokens: the perplexity difference in perplexity points, method minus baseline, and the share in
+    percent of the baseline's distance to the perplexity 1 that the method saves (Liu et al., 2024, Equation 2). One
+    call scores all streams of a timed pass, so that a method's batches are as full as in use."""
 
     demands = (Demand("perplexity_difference", "at most", 0.5),)
 
