@@ -1,7 +1,8 @@
 """Builds an index (`methods.infinigram.layout`) shard by shard.
 
 Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
-`PEAK` bytes a token of the largest shard. The folder appears under its name when it is whole.
+`PEAK` bytes a token of the shard. Shards are built side by side, a core each, as far as the memory allows. The folder
+appears under its name when it is whole.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import platform
 import shutil
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.cores import usable_cores
 from harness.errors import RequestError
 from harness.progress import Progress
 from methods.infinigram.kernels import sample
@@ -43,7 +45,8 @@ def build_index(
 ) -> Path:
     """Index documents of tokens below `vocabulary_size`; returns the folder.
 
-    shards: how many at least; more where one would need more than `memory_limit` bytes. document_metadata: a JSON-able
+    shards: how many at least; more where one would need more than `memory_limit` bytes, which also bounds how many are
+    built at a time. document_metadata: a JSON-able
     value for each document. tokenizer_hash: opening under another one is refused.
 
     Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
@@ -63,18 +66,25 @@ def build_index(
         dtype = token_type(vocabulary_size)
         cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
         spooled = np.memmap(partial / "spool", dtype, "r") if offsets[-1] else np.empty(0, dtype)
-        facts = []
-        for number, (first, last) in enumerate(pairwise(cuts)):
-            folder = partial / f"shard{number}"
+        largest = PEAK[np.dtype(dtype).itemsize] * int(np.diff(offsets[cuts]).max())
+        together = usable_cores() if memory_limit is None else max(1, memory_limit // max(largest, 1))
+
+        def shard(number: int) -> dict[str, Any]:
+            folder, first, last = partial / f"shard{number}", cuts[number], cuts[number + 1]
             folder.mkdir()
             if lines is not None:
                 text = "".join(f"{line}\n" for line in lines[first:last])
                 (folder / "metadata.jsonl").write_text(text, encoding="utf-8")
-            begin = offsets[first]
-            tokens = spooled[begin : offsets[last]]
-            facts.append(_shard(folder, tokens, offsets[first : last + 1] - begin, vocabulary_size, progress))
-            progress.update("sorting suffixes", offsets[last], offsets[-1], "tokens")
-        del spooled
+            tokens = spooled[offsets[first] : offsets[last]]
+            return _shard(folder, tokens, offsets[first : last + 1] - offsets[first], vocabulary_size)
+
+        progress.update("sorting suffixes", 0, None, "tokens", f"{offsets[-1]:,}")
+        with ThreadPoolExecutor(min(together, usable_cores()), "infinigram-build") as pool:
+            facts, done = [], 0
+            for found in pool.map(shard, range(len(cuts) - 1)):
+                facts.append(found)
+                done += found["tokens"] + found["documents"]
+                progress.update("sorting suffixes", done, offsets[-1], "tokens")
         (partial / "spool").unlink()
         metadata = {
             "format": FORMAT,
@@ -161,15 +171,12 @@ def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
     return [*cuts, documents]
 
 
-def _shard(
-    folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int, progress: Progress
-) -> dict[str, Any]:
+def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int) -> dict[str, Any]:
     """Write one shard's files; returns what the metadata say of it."""
     separator, count = np.iinfo(tokens.dtype).max, len(documents) - 1
     tokens.tofile(folder / "tokens.bin")
     documents.tofile(folder / "documents.bin")
     width = pointer_width(len(tokens))
-    progress.update("sorting suffixes", 0, None, "tokens", f"{len(tokens):,} of a shard")
     if tokens.dtype.itemsize == 2:
         order = suffix_array(np.asarray(tokens), 1 << 16)
     else:  # a separator that needs no table of 2^32 counts

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from harness.errors import RequestError, reason, unknown
 from harness.plan.registry import command
+
+if TYPE_CHECKING:
+    from methods.infinigram.engine import Document
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
 Index = Annotated[list[Path], typer.Argument(help="Folders that `build` wrote.", show_default=False)]
@@ -162,18 +165,16 @@ def documents(
     """
     with _Asked(index, subtract) as asked:
         found = asked.engine.documents(asked.ids(text, ids), limit, seed)
-        _print({"documents": [
-            {"index": str(one.index), "shard": one.shard, "document": one.number, "tokens": one.length,
-             "matches": one.matches, "metadata": one.metadata, "text": asked.shown(one.tokens)} for one in found
-        ]}, as_json)  # fmt: skip
+        _print({"documents": [*map(asked.found, found)]}, as_json)
 
 
 def attribute(
     index: Index, text: Text = "", ids: Ids = "",
-    min_length: Annotated[int, typer.Option(help="Tokens of a span at least.")] = 5, subtract: Subtract = None,
+    min_length: Annotated[int, typer.Option(help="Tokens of a span at least.")] = 5,
+    limit: Annotated[int, typer.Option(min=0, help="Documents shown of each span.")] = 1, subtract: Subtract = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """The longest spans of a text that occur verbatim.
+    """The longest spans of a text that occur verbatim, and documents that hold them.
 
     \b
     Example:
@@ -181,11 +182,10 @@ def attribute(
     """
     with _Asked(index, subtract) as asked:
         query = asked.ids(text, ids)
-        found = asked.engine.attribute(query, min_length)
-        places = [(span.begin, span.end, span.count) for span in found]
         _print({"spans": [
-            {"begin": begin, "end": end, "count": number, "text": asked.shown(query[begin:end])}
-            for begin, end, number in places
+            {"begin": span.begin, "end": span.end, "count": span.count,
+             "text": asked.shown(query[span.begin : span.end]), "documents": [*map(asked.found, span.documents)]}
+            for span in asked.engine.attribute(query, min_length, limit)
         ]}, as_json)  # fmt: skip
 
 
@@ -206,7 +206,7 @@ def score(index: Index, text: Text = "", ids: Ids = "", subtract: Subtract = Non
         ]}, as_json)  # fmt: skip
 
 
-def verify(index: Index) -> None:
+def verify(index: Index, as_json: AsJson = False) -> None:
     """Read indexes and compare them with their checksums; exit code 2 when one is damaged.
 
     \b
@@ -218,7 +218,7 @@ def verify(index: Index) -> None:
 
     for folder in index:
         layout.verify(folder, Progress())
-        typer.echo(f"{folder}: {layout.read_metadata(folder)['tokens']:,} tokens, intact")
+        _print({"folder": str(folder), "tokens": layout.read_metadata(folder)["tokens"], "intact": True}, as_json)
 
 
 class _Asked:
@@ -250,6 +250,14 @@ class _Asked:
             return [int(part) for part in ids.split(",")]
         except ValueError as error:
             raise RequestError(f"--ids {ids}: give token ids with commas between them") from error
+
+    def found(self, document: Document) -> dict[str, Any]:
+        """What is said of a document."""
+        return {
+            "index": str(document.index), "shard": document.shard, "document": document.number,
+            "tokens": document.length, "matches": document.matches, "metadata": document.metadata,
+            "text": self.shown(document.tokens),
+        }  # fmt: skip
 
     def shown(self, ids: list[int]) -> Any:
         """Tokens as text, where there is a tokenizer."""

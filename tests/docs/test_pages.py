@@ -77,6 +77,15 @@ def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):
     assert re.search(r"\d+ searches for \d+ tokens", capsys.readouterr().out)
 
 
+def test_the_engine_answers_as_the_page_says(tmp_path, capsys):
+    (example,) = blocks("python", PAGES["infinigram.md"])
+    page: dict[str, Any] = {}
+    exec(example, page)
+    documents = [[1, 2, 3, 4], [2, 3, 4, 1], [2, 3, 5]]
+    assert page["most_likely_next"](documents, 6, tmp_path / "index", [0, 2, 3]) == (4, 2 / 3)
+    assert "0 times; the longest match has 2 tokens" in capsys.readouterr().out
+
+
 def test_the_recipe_of_the_guide_expands_at_every_scale():
     (text,) = blocks("yaml")
     loaded = recipe.parse(f"{HEAD}task: {{name: qa-latency}}\n{text}", "toy.yaml")

@@ -1,0 +1,51 @@
+"""The ∞-gram LM in `generate` of transformers: a logits processor for any causal model.
+
+processor = InfinigramProcessor(engine, sparse=0.6, other=0.2)
+ids = model.generate(prompt, logits_processor=LogitsProcessorList([processor]), max_new_tokens=50)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor
+
+from harness.errors import RequestError
+from methods.infinigram.engine import Engine
+from methods.infinigram.mixing import LARGEST
+
+CONTEXT = 512  # tokens that are looked up; longer matches are as good
+
+
+class InfinigramProcessor(LogitsProcessor):
+    """Makes the logits of every step log(lambda p_inf + (1 - lambda) p_LM) (Liu et al., 2024, section 2.3), where the
+    engine's index was built with the model's tokenizer.
+
+    sparse, other: lambda where a single token follows the longest context that occurs, and elsewhere; from 0 to below
+    1. Raises `RequestError` for other numbers, and for a vocabulary larger than the model's.
+    """
+
+    def __init__(self, engine: Engine, *, sparse: float, other: float) -> None:
+        for name, value in (("sparse", sparse), ("other", other)):
+            if not 0 <= value <= LARGEST:
+                raise RequestError(f"{name} = {value}: give a weight from 0 to {LARGEST}")
+        self.engine, self.sparse, self.other = engine, sparse, other
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
+        """scores, logits [B, V] behind input_ids [B, T]; returns log-probabilities [B, V]. A token that an earlier
+        processor forbade stays so."""
+        if scores.shape[1] < self.engine.vocabulary_size:
+            raise RequestError(
+                f"the index has a vocabulary of {self.engine.vocabulary_size} tokens, the model one of "
+                f"{scores.shape[1]}: build the index with the model's tokenizer"
+            )
+        mixed = torch.log_softmax(scores.double(), -1).exp()
+        for row, ids in zip(mixed, input_ids.tolist(), strict=True):
+            found = self.engine.infinigram_distribution(ids[-CONTEXT:])
+            if not len(found.tokens):
+                continue
+            weight = self.sparse if found.sparse else self.other
+            row *= 1 - weight
+            row[torch.from_numpy(found.tokens).to(row.device)] += weight * torch.from_numpy(found.probabilities).to(row)
+        return mixed.log().masked_fill(torch.isneginf(scores), -torch.inf).to(scores.dtype)
