@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model and its training. Widths of heads are 64; the feed-forward part is four times as wide as the model."""
+    """A model and its training. Widths of heads are 64; the feed-forward part is four times as wide as the model.
+    optimizer: AdamW, or Muon for the matrices (`harness.training.muon`)."""
 
     vocabulary: int
     layers: int
@@ -19,13 +21,16 @@ class Size:
     steps: int
     learning_rate: float
     dropout: float = 0.05
+    optimizer: Literal["adamw", "muon"] = "adamw"
 
 
 SIZES: Mapping[str, Size] = {
     "mini": Size(vocabulary=4096, layers=2, width=128, window=128, batch=8, steps=1500, learning_rate=4e-3),
     "small": Size(vocabulary=8192, layers=3, width=256, window=256, batch=8, steps=3000, learning_rate=2e-3),
     # with more text than WikiText-2 (`training_text`): two hours on two cores
-    "medium": Size(vocabulary=16384, layers=4, width=384, window=256, batch=16, steps=7500, learning_rate=1.5e-3),
+    "medium": Size(
+        vocabulary=8192, layers=6, width=320, window=256, batch=16, steps=4500, learning_rate=4e-3, optimizer="muon"
+    ),
     # its window holds a passage of 256 tokens, a question and 128 tokens of output
     "serving": Size(vocabulary=8192, layers=2, width=256, window=512, batch=4, steps=2000, learning_rate=2e-3),
     # the same, small enough that searching takes the share of the time that it has in the paper

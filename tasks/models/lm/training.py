@@ -22,6 +22,7 @@ from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, split_hash
 from harness.training.loop import History, Plan, decayed, record, train, warmup_cosine
+from harness.training.muon import muon
 from harness.training.precision import fast_precision
 from tasks.data.tokens import token_ids
 from tasks.models.bpe import byte_level_bpe
@@ -112,7 +113,11 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = GPT2LMHeadModel(config).to(device)
-    optimizer = torch.optim.AdamW(decayed(module, 0.1), lr=size.learning_rate, betas=(0.9, 0.95), fused=True)
+    optimizer: torch.optim.Optimizer
+    if size.optimizer == "muon":
+        optimizer = muon(module, size.learning_rate, 0.1)
+    else:
+        optimizer = torch.optim.AdamW(decayed(module, 0.1), lr=size.learning_rate, betas=(0.9, 0.95), fused=True)
     try:
         windows = training_windows(tokens, size.window, size.batch, seed)
     except ValueError as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -38,8 +40,8 @@ class Counting(Source):
         return [self.words * 60] * 3
 
 
-def make(source: Source, cache: Cache, seed: int = 0) -> Path:
-    return trained_model("tiny", TINY, source, cache, progress=QUIET, seed=seed)
+def make(source: Source, cache: Cache, seed: int = 0, size: Size = TINY) -> Path:
+    return trained_model("tiny", size, source, cache, progress=QUIET, seed=seed)
 
 
 def test_a_trained_model_is_cached_by_text_size_and_seed_and_predicts(tmp_path: Path) -> None:
@@ -57,10 +59,13 @@ def test_a_trained_model_is_cached_by_text_size_and_seed_and_predicts(tmp_path: 
     assert losses.mean() < 0.5 * np.log(model.vocabulary_size)
 
 
-def test_an_interrupted_training_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = training.Plan
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_an_interrupted_training_resumes_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Literal["adamw", "muon"]
+) -> None:
+    plan, size = training.Plan, replace(TINY, optimizer=optimizer)
     monkeypatch.setattr(training, "Plan", lambda **keywords: plan(**keywords, checkpoint_seconds=0.0))
-    whole = make(Counting(), Cache(tmp_path / "whole"))
+    whole = make(Counting(), Cache(tmp_path / "whole"), size=size)
     cut = training_windows
 
     def stops_at_35(*arguments: object) -> object:
@@ -76,7 +81,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tmp_path: Path, mon
     cache = Cache(tmp_path / "interrupted")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(training, "training_windows", stops_at_35)
-        make(Counting(), cache)
+        make(Counting(), cache, size=size)
     steps: list[int] = []
 
     def watched(*arguments: object) -> object:
@@ -84,7 +89,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tmp_path: Path, mon
         return lambda step: (steps.append(step), at(step))[1]
 
     monkeypatch.setattr(training, "training_windows", watched)
-    resumed = make(Counting(), cache)
+    resumed = make(Counting(), cache, size=size)
     assert steps[0] == 30
     assert (whole / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
 

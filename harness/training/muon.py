@@ -1,0 +1,52 @@
+"""Muon for the matrices of a Transformer, AdamW for the rest: as one optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Together(torch.optim.Optimizer):
+    """Optimizers of different parameters, stepped together. `param_groups` are all of theirs."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = list(parts)
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Raises `TypeError` for a closure."""
+        if closure is not None:
+            raise TypeError("a closure would be called once for each part")
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+def muon(module: nn.Module, learning_rate: float, weight_decay: float) -> Together:
+    """Muon (Jordan et al., 2024) for matrices that are no embeddings, with steps as large as AdamW's (Liu et al., 2025,
+    "Muon is scalable", section 2.2), so that one learning rate serves both; AdamW, without decay, for embeddings, the
+    output layer that is tied to them, biases and norms.
+    """
+    embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    matrices = [p for p in trained if p.dim() == 2 and id(p) not in embeddings]
+    chosen = {id(p) for p in matrices}
+    return Together(
+        [
+            torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(
+                [p for p in trained if id(p) not in chosen], lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0,
+                fused=True,
+            ),
+        ]
+    )  # fmt: skip
