@@ -78,13 +78,14 @@ def build_index(
             tokens = spooled[offsets[first] : offsets[last]]
             return _shard(folder, tokens, offsets[first : last + 1] - offsets[first], vocabulary_size)
 
-        progress.update("sorting suffixes", 0, None, "tokens", f"{offsets[-1]:,}")
+        total = int(offsets[-1])
+        progress.update("sorting suffixes", 0, total, "tokens")
         with ThreadPoolExecutor(min(together, usable_cores()), "infinigram-build") as pool:
             facts, done = [], 0
             for found in pool.map(shard, range(len(cuts) - 1)):
                 facts.append(found)
                 done += found["tokens"] + found["documents"]
-                progress.update("sorting suffixes", done, offsets[-1], "tokens")
+                progress.update("sorting suffixes", done, total, "tokens")
         (partial / "spool").unlink()
         metadata = {
             "format": FORMAT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import shutil
 from collections import Counter
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
+from harness.progress import PIPE, Progress
 from methods.infinigram import kernels
 from methods.infinigram.build import build_index
 from methods.infinigram.engine import open_index
@@ -403,3 +405,15 @@ def test_threads_may_share_an_engine(place):
     with ThreadPoolExecutor(8) as pool:
         for _ in range(10):
             assert list(pool.map(engine.count, ngrams)) == expected
+
+
+def test_a_build_reports_what_a_runner_can_read(place, monkeypatch):
+    """A process of the runner sends its progress as JSON through a pipe."""
+    reader, writer = os.pipe()
+    monkeypatch.setenv(PIPE, str(writer))
+    built(place(), [[0, 1, 2], [1], [3, 2]], shards=2, progress=Progress())
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        reports = [json.loads(line) for line in lines]
+    assert {report["stage"] for report in reports} == {"reading documents", "sorting suffixes"}
+    assert reports[-1]["done"] == reports[-1]["total"] == 9
