@@ -1,8 +1,9 @@
-"""The command line: `harness list | run | reproduce | keep | sync | doctor | datastore ...` (also `python -m harness`).
+"""The command line: `harness list | run | reproduce | keep | compare | sync | doctor | datastore ...` (also
+`python -m harness`).
 
-Exit codes: 0 done; 1 a cell failed, or `--require claims` and a claim does not hold; 2 the request cannot be carried
-out as given; 3 environment error; 130 interrupted, rows kept. Errors are one line; a traceback only with
-`--debug`.
+Exit codes: 0 done; 1 a cell failed, `--require claims` and a claim does not hold, or a comparison found something
+worse; 2 the request cannot be carried out as given; 3 environment error; 130 interrupted, rows kept. Errors are one
+line; a traceback only with `--debug`.
 Sub-commands of families (`datastore`) come from the registry and are imported when they are called.
 """
 
@@ -196,6 +197,28 @@ def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")
     at = session.checked_scale(scale)
     kept = keeping.keep(found, at, results / "runs", results / "measured", expansion.expand(found, at, registry))
     print(f"kept in {kept}")
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="A run's folder or its rows.jsonl.")],
+    after: Annotated[Path, typer.Argument(help="Another one.")],
+    format_: Annotated[str, typer.Option("--format", help="text, md, latex or json.")] = "text",
+) -> None:
+    """Compare two stored runs cell by cell; nothing runs. Exit code 1 where something got worse.
+
+    \b
+    Examples:
+      harness compare results/measured/iad-table1 results/runs/iad-table1
+      harness compare old/rows.jsonl new/rows.jsonl --format md
+    """
+    from harness.show import compare as comparing
+
+    if format_ not in comparing.FORMATS:
+        raise unknown("format", format_, comparing.FORMATS, "--format")
+    found = comparing.compare(before, after)
+    print(comparing.FORMATS[format_](found))
+    raise typer.Exit(int(any(one.verdict == "worse" for one in found)))
 
 
 @app.command()

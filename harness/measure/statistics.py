@@ -91,6 +91,42 @@ def _student(freedom: int) -> float:
     return STUDENT[min(freedom, len(STUDENT)) - 1]
 
 
+def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, Interval] | None:
+    """The centre of symmetric differences and its interval, by ranks: the median of the means of all pairs of them, and
+    the order statistics of these means that Wilcoxon's signed-rank test allows. None for fewer than 6.
+
+    Source: Hodges and Lehmann 1963, Annals of Mathematical Statistics 34, section 5.
+    """
+    values = np.asarray(differences, np.float64)
+    n = len(values)
+    if n < 6:
+        return None
+    rows, columns = np.triu_indices(n)
+    means = np.sort((values[rows] + values[columns]) / 2)
+    return _by_ranks(means, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), level)
+
+
+def shift_between(
+    before: Sequence[float], after: Sequence[float], level: float = LEVEL
+) -> tuple[float, Interval] | None:
+    """How much higher the second of two independent samples lies, and its interval, by the differences of all pairs and
+    the rank-sum test of Mann and Whitney. None for fewer than 6 of either. Source: as for `shift`, section 6."""
+    one, other = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    n, m = len(one), len(other)
+    if min(n, m) < 6:
+        return None
+    every = np.sort((other[:, None] - one[None, :]).ravel())
+    return _by_ranks(every, math.sqrt(n * m * (n + m + 1) / 12), level)
+
+
+def _by_ranks(ordered: NDArray[np.float64], deviation: float, level: float) -> tuple[float, Interval]:
+    """Median and interval of sorted values, of which the test's statistic counts those below a shift; `deviation` is
+    the statistic's where there is none."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    rank = max(math.floor(len(ordered) / 2 - z * deviation), 1)
+    return float(np.median(ordered)), (float(ordered[rank - 1]), float(ordered[-rank]))
+
+
 def block_bootstrap(
     columns: Sequence[NDArray[np.float64]],
     statistic: Callable[..., NDArray[np.float64]],
