@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
 from methods.decoding.greedy import Greedy
-from methods.infinigram.drafting import InfinigramSpeculative
+from methods.infinigram.drafting import InfinigramDrafter, InfinigramSpeculative, Written
 
 
 def fitted(folder, model, reference, **parameters):
@@ -25,14 +25,14 @@ def fitted(folder, model, reference, **parameters):
     seed=st.integers(0, 10_000),
     sources=st.lists(st.lists(st.integers(0, 39), max_size=12), min_size=1, max_size=4),
     reference=st.lists(st.lists(st.integers(0, 39), min_size=1, max_size=30), min_size=1, max_size=4),
-    block=st.integers(1, 6), least=st.integers(0, 2), limit=st.integers(0, 14),
+    block=st.integers(1, 6), least=st.integers(0, 2), limit=st.integers(0, 14), own=st.booleans(),
 )  # fmt: skip
-def test_output_is_greedy_decoding_s(tiny, tmp_path_factory, seed, sources, reference, block, least, limit):
+def test_output_is_greedy_decoding_s(tiny, tmp_path_factory, seed, sources, reference, block, least, limit, own):
     model = tiny.make("gpt2", seed)
     greedy = [decoded.ids for decoded in Greedy().decode(model, sources, limit, NoPhases())]
     # text that the model itself writes among the reference, so that drafts are accepted
     method = fitted(
-        tmp_path_factory.mktemp("index"), model, [*reference, *filter(None, greedy)], block=block, least=least
+        tmp_path_factory.mktemp("index"), model, [*reference, *filter(None, greedy)], block=block, least=least, own=own
     )
     assert [decoded.ids for decoded in method.decode(model, sources, limit, NoPhases())] == greedy
 
@@ -47,3 +47,29 @@ def test_known_text_saves_iterations(tiny, tmp_path, share):
     assert found.ids == greedy.ids
     assert found.trace.iterations < len(greedy.ids) / 2
     assert method.counters()["index_bytes"] > 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 30))
+def test_the_longest_earlier_match_is_the_last_of_those(tokens, first):
+    written = Written(tokens[:first])
+    written.extend(tokens[first:])
+    assert written.tokens == tokens
+    for size in range(len(tokens) - 1, 0, -1):
+        ends = [end for end in range(size, len(tokens)) if tokens[end - size : end] == tokens[len(tokens) - size :]]
+        if ends:
+            assert written.longest() == (size, ends[-1])
+            return
+    assert written.longest() == (0, 0)
+
+
+def test_what_the_prompt_holds_is_drafted_where_it_matches_longer(tiny, tmp_path):
+    model = tiny.make("gpt2", 3)
+    method = fitted(tmp_path, model, [[1, 2, 3, 4, 5, 6]], least=1)
+
+    def drafted(prompt, own):
+        return InfinigramDrafter(method._index, [prompt], 3, 1, 0.0, own).draft([0], [8])[0]
+
+    assert drafted([9, 2, 3, 7, 8, 9, 2, 3], own=True) == [7, 8, 9]  # three tokens before, two in the index
+    assert drafted([9, 2, 3, 7, 8, 9, 2, 3], own=False) == [4, 5, 6]
+    assert drafted([3, 7, 8, 1, 2, 3], own=True) == [4, 5, 6]  # one token before, three in the index
