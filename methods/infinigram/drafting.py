@@ -50,8 +50,8 @@ class Written:
 
 
 class InfinigramDrafter(Drafter):
-    """Drafts what follows the longest suffix of prompt and output in the reference text or, with `own`, earlier in prompt
-    and output themselves; of two matches of one length the latter counts."""
+    """Drafts what follows the longest suffix of prompt and output in the reference text or, with `own`, earlier in
+    prompt and output themselves; of two matches of one length the latter counts."""
 
     def __init__(
         self, engine: Engine, prompts: Sequence[Sequence[int]], block: int, least: int, share: float, own: bool
