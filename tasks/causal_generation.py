@@ -88,7 +88,8 @@ class CausalGeneration(LanguageModelOptions, Task):
             every = self._spec_bench(context, self.generator)
         chosen = drawn(every, max(self.evaluation, enough(self.timed)), context.seed)
         if not chosen:
-            raise RequestError(f"no prompt of {self.prompt_tokens} tokens in the test split of {text.name}; lower it")
+            place = f"the test split of {text.name}" if self.prompts == "text" else self.file
+            raise RequestError(f"no prompt of {self.prompt_tokens} tokens in {place}; lower prompt_tokens")
         evaluated = chosen[: self.evaluation]
         return DecodingSetting(
             model=self.generator,

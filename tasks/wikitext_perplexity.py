@@ -45,7 +45,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation. shown: of a
     method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
     more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them;
-    decontaminated: without their documents that share too much with the test and validation text. held_out: a data set
+    decontaminated: all reference text, once there is more, is without documents that share too much with the test and
+    validation text. held_out: a data set
     whose validation and test splits are taken instead, under HARNESS_DATA.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
@@ -96,7 +97,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         piece = self.piece_windows * model.window
         seed = context.seed
         filtered, own = self.further(asked, context, cache), Decontaminated(source, [asked])
-        knowledge = Joined([source, *filtered.values()]) if filtered else source
+        kept = own if self.decontaminated else source
+        knowledge = Joined([kept, *filtered.values()]) if filtered else source
         selection = Selection(tokens=self.reference_tokens, seed=seed)
         reference = streams(knowledge, "train", model, selection, cache, progress)
         validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)

@@ -56,7 +56,7 @@ class SuffixDecoding(DraftingDecoder):
 
     block: longest draft, in tokens. depth: of the trees, which is the longest match. factor: a draft has at most this
     many times the tokens of its match. share: the least probability, by the trees' counts, of a drafted token. Defaults
-    are the package's.
+    but `block` are the package's, which has none for it.
     """
 
     block: Annotated[int, Field(ge=1)] = 32

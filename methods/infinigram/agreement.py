@@ -89,8 +89,8 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
 @analysis("infinigram-agreement", summary="how often the ∞-gram estimate agrees with the tokens of held-out text")
 @dataclass(kw_only=True)
 class InfinigramAgreement(TokenChoice):
-    """Human-written text (Figures 4, 5 and 14). lm: [low, high), only tokens to which the neural LM gives such a
-    probability. The others: see `TokenChoice`."""
+    """Human-written text (Figures 4, 5 and 14). lm: [low, high], only tokens to which the neural LM gives such a
+    probability, below the upper bound unless that is 1. The others: see `TokenChoice`."""
 
     measures = (*MEASURES, Metric("lm_probability", "neural LM's probability"))
 
@@ -115,7 +115,8 @@ class InfinigramAgreement(TokenChoice):
             given = [
                 probabilities(model, stream) for stream in progress.track(setting.evaluation, "reading", unit="texts")
             ]
-            chosen = [wanted & (low <= p) & (p < high) for wanted, p in zip(chosen, given, strict=True)]
+            inside = [(low <= p) & ((p < high) | (high >= 1)) for p in given]
+            chosen = [wanted & among for wanted, among in zip(chosen, inside, strict=True)]
             every = np.concatenate([p[wanted] for p, wanted in zip(given, chosen, strict=True)])
             found["lm_probability"] = Measure.of(every.mean() if len(every) else float("nan"), None)
         return {**agreement(scores, chosen), **found}

@@ -8,6 +8,7 @@ appears under its name when it is whole.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import zlib
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PEAK = {2: 12, 4: 18}  # bytes a token that building a shard needs at most, by those of a token
-_CHUNK = 1 << 22  # suffixes packed at once
+_CHUNK = 1 << 18  # suffixes packed at once
 
 
 def build_index(
@@ -46,8 +47,8 @@ def build_index(
     """Index documents of tokens below `vocabulary_size`; returns the folder.
 
     shards: how many at least; more where one would need more than `memory_limit` bytes, which also bounds how many are
-    built at a time. document_metadata: a JSON-able
-    value for each document. tokenizer_hash: opening under another one is refused.
+    built at a time. document_metadata: a JSON-able value for each document. tokenizer_hash: opening under another one
+    is refused.
 
     Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
     when there is no document, when there are more shards than documents, or not as many metadata as documents.
@@ -58,14 +59,15 @@ def build_index(
         raise RequestError(f"shards = {shards}: give 1 or more")
     if directory.exists() and any(directory.iterdir()):
         raise RequestError(f"{directory} is not empty: give a new folder, or delete what is in it")
-    partial, progress = directory.with_name(f"{directory.name}.partial"), progress or Progress()
-    shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed
+    progress = progress or Progress()
+    partial = directory.with_name(f"{directory.name}.partial-{os.getpid()}")  # another process may build it, too
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         offsets, lines = _spool(partial, documents, vocabulary_size, document_metadata, progress)
         dtype = token_type(vocabulary_size)
         cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
-        spooled = np.memmap(partial / "spool", dtype, "r") if offsets[-1] else np.empty(0, dtype)
+        spooled = np.memmap(partial / "spool", dtype, "r")
         largest = PEAK[np.dtype(dtype).itemsize] * int(np.diff(offsets[cuts]).max())
         together = usable_cores() if memory_limit is None else max(1, memory_limit // max(largest, 1))
 
@@ -183,6 +185,7 @@ def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], voc
     else:  # a separator that needs no table of 2^32 counts
         text = np.where(tokens == separator, np.uint32(vocabulary_size), tokens).astype(np.uint32)
         order = suffix_array(text, vocabulary_size + 1)
+        del text
     order = order[: len(tokens) - count]  # separators sort last
     with open(folder / "suffixes.bin", "wb") as file:
         for start in range(0, len(order), _CHUNK):

@@ -41,7 +41,7 @@ def build(
     source: Annotated[str, typer.Option(help=f"Where the text is: {', '.join(get_args(Kind))}.")] = "folder",
     split: Annotated[list[str] | None, typer.Option(help="Only this split. Repeatable.")] = None,
     shards: Annotated[int, typer.Option(help="Shards at least.")] = 1,
-    memory_limit: Annotated[int | None, typer.Option(help="Bytes that building a shard may take.")] = None,
+    memory_limit: Annotated[int | None, typer.Option(help="Bytes of memory that the build may take in all.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Index a text and print the folder.

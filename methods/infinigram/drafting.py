@@ -48,6 +48,11 @@ class Written:
         length, place = max(((length, place + 1) for place, length in self._agreeing.items()), default=(0, 0))
         return length, place
 
+    def behind(self, place: int, most: int) -> list[int]:
+        """The tokens from a place on; from the end they go on at this place, as text that repeats itself does."""
+        period = self.tokens[place:]
+        return [period[number % len(period)] for number in range(most)]
+
 
 class InfinigramDrafter(Drafter):
     """Drafts what follows the longest suffix of prompt and output in the reference text or, with `own`, earlier in
@@ -69,7 +74,7 @@ class InfinigramDrafter(Drafter):
         length, place = written.longest() if self.own else (0, 0)
         if length >= self.least and length > 0:
             longer = self.engine.continuation(written.tokens[-CONTEXT:], most, length + 1, self.share)
-            return longer or written.tokens[place : place + most]
+            return longer or written.behind(place, most)
         return self.engine.continuation(written.tokens[-CONTEXT:], most, self.least, self.share)
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:

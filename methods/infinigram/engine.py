@@ -127,7 +127,7 @@ def open_index(
     directories: Path | str | Sequence[Path | str], subtract: Sequence[Path | str] = (), *,
     tokenizer_hash: str | None = None,
 ) -> Engine:  # fmt: skip
-    """An engine over indexes, of which some are taken away: their documents are those of others in it.
+    """An engine over `directories` minus `subtract`, whose documents must all be in `directories` as well.
 
     Raises `RequestError` for a folder that is no whole index, for indexes of different vocabularies or tokenizers, and
     for one built with another tokenizer than `tokenizer_hash`.
@@ -215,10 +215,8 @@ class Engine:
 
     def ngram_prob(self, context: Ngram, token: int) -> NgramProbability:
         """How often the context is followed by a token, and by this one."""
-        table, ids, token = self._rows(), self._checked(context), self._token(token)
-        segments = np.empty((len(table), 2), np.int64)
-        total = kernels.context(table, ids, segments)
-        return NgramProbability(self._followed(segments, len(ids), token) if total else 0, int(total))
+        count, total, *_ = self._probability(context, token, longest=False)
+        return NgramProbability(count, total)
 
     def ngram_distribution(self, context: Ngram) -> Distribution:
         """What follows the context, exactly; the cost goes by how many different tokens do."""
@@ -229,11 +227,8 @@ class Engine:
 
     def infinigram_prob(self, context: Ngram, token: int) -> InfinigramProbability:
         """The same for the longest suffix of the context that is followed by a token anywhere."""
-        ids, token = self._checked(context), self._token(token)
-        length, total, segments = self._longest(ids)
-        count = self._followed(segments, length, token) if total else 0
-        single = bool(total) and bool(kernels.one_follows(self._rows(), segments, length, total))
-        return InfinigramProbability(count, int(total), length + 1, single)
+        count, total, length, single = self._probability(context, token, longest=True)
+        return InfinigramProbability(count, total, length + 1, single)
 
     def infinigram_distribution(self, context: Ngram) -> InfinigramDistribution:
         """What follows the longest suffix of the context that is followed by a token anywhere."""
@@ -261,6 +256,7 @@ class Engine:
                 kernels.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
+        _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
         return [
             Scores(lengths[low:high] + 1, contexts[low:high], hits[low:high], single[low:high])
             for low, high in pairwise(offsets.tolist())
@@ -268,14 +264,18 @@ class Engine:
 
     def suffix_counts(self, tokens: Ngram, most: int) -> NDArray[np.int64]:
         """How often the 1 to `most` tokens before each token of a text occur: int64 [T, most], 0 where the text has
-        fewer before it."""
+        fewer before it; shared out over the cores."""
         ids, table = self._checked(tokens), self._rows()
         found = np.zeros((len(ids), most), np.int64)
         for length in range(1, min(most, len(ids) - 1) + 1):
             windows = np.lib.stride_tricks.sliding_window_view(ids[:-1], length)
             flat, offsets = np.ascontiguousarray(windows).ravel(), np.arange(len(windows) + 1) * length
             totals = np.empty(len(windows), np.int64)
-            kernels.count_many(table, flat, offsets, totals)
+
+            def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
+                kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+
+            _share(part, len(totals), least=256)
             found[length:, length - 1] = totals
         return found
 
@@ -294,8 +294,8 @@ class Engine:
         self, cnf: Cnf, max_clause_freq: int | None = None, seed: int = 0
     ) -> tuple[list[tuple[int, int]], bool]:
         """(row of the shard, document) of the documents that hold, for each clause, one of its n-grams; and whether a
-        clause with more than `max_clause_freq` matches was sampled, so that some may be missing. What is subtracted is
-        left out where it equals, token for token, a document of the indexes that it is taken from."""
+        clause with more than `max_clause_freq` matches in a shard was sampled, so that some may be missing. Documents
+        that equal a subtracted one, token for token, are left out."""
         if not cnf or not all(cnf):
             raise RequestError("a query needs a clause, and every clause an n-gram")
         if max_clause_freq is not None and max_clause_freq < 1:
@@ -306,7 +306,8 @@ class Engine:
         for row in range(len(self._rows())):
             documents: NDArray[np.int64] | None = None
             for clause in clauses:
-                places, sampled = self._places(row, clause, max_clause_freq, rng)
+                most = max_clause_freq if self._shards[row][2] > 0 else None  # what is subtracted counts as a whole
+                places, sampled = self._places(row, clause, most, rng)
                 approximate |= sampled
                 holding = np.unique(self._documents_of(row, places))
                 documents = holding if documents is None else np.intersect1d(documents, holding)
@@ -338,15 +339,14 @@ class Engine:
         if min_length < 1:
             raise RequestError(f"min_length = {min_length}: give 1 or more tokens")
         ids, table = self._checked(tokens), self._rows()
-        spans, begin, last_end = [], 0, 0
+        spans, begin = [], 0
         for end in range(1, len(ids) + 1):  # the longest span that ends here begins no earlier than that before it
             while begin < end and kernels.count(table, ids[begin:end]) <= 0:
                 begin += 1
             longer = end < len(ids) and kernels.count(table, ids[begin : end + 1]) > 0
-            if end - begin >= min_length and not longer and end > last_end:
+            if end - begin >= min_length and not longer:
                 span = ids[begin:end]
                 spans.append(Span(begin, end, int(kernels.count(table, span)), self.documents(span.tolist(), limit)))
-                last_end = end
         return spans
 
     # ---------------------------------------------------------------- parts
@@ -380,17 +380,21 @@ class Engine:
             raise RequestError(f"token {wrong} is outside the vocabulary of {self.vocabulary_size} tokens")
         return ids
 
-    def _token(self, token: int) -> int:
-        return int(self._checked([operator.index(token)])[0])
-
     def _longest(self, ids: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
         table = self._rows()
         segments = np.empty((len(table), 2), np.int64)
         length, total = kernels.longest(table, ids, segments)
-        return int(length), int(total), segments
+        return int(length), _positive(int(total)), segments
 
-    def _followed(self, segments: NDArray[np.int64], offset: int, token: int) -> int:
-        return int(kernels.followed(self._rows(), segments, offset, token, np.empty_like(segments)))
+    def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
+        """See `kernels.probability`."""
+        ids = _integers(context)
+        found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
+        if found[0] < 0 or found[1] < 0:
+            self._checked(ids)
+            self._checked([token])
+            raise _too_much_subtracted()
+        return found
 
     def _following(self, segments: NDArray[np.int64], offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         table = self._rows()
@@ -401,6 +405,7 @@ class Engine:
         counts = np.zeros(len(tokens), np.int64)
         signed = np.concatenate([row[kernels.SIGN] * part[1] for row, part in zip(table, parts, strict=True)])
         np.add.at(counts, where.reshape(-1), signed)
+        _positive(int(counts.min(initial=0)))
         return tokens[counts > 0], counts[counts > 0]
 
     def _places(
@@ -473,6 +478,13 @@ def _integers(ngram: Ngram) -> NDArray[np.int64]:
 
 def _too_much_subtracted() -> RequestError:
     return RequestError("more is subtracted than was added: an index to subtract holds documents that the others lack")
+
+
+def _positive(count: int) -> int:
+    """The count. Raises `RequestError` where more is subtracted than was added."""
+    if count < 0:
+        raise _too_much_subtracted()
+    return count
 
 
 def _flat(arrays: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -34,7 +34,7 @@ class InfinigramProcessor(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
         """scores, logits [B, V] behind input_ids [B, T]; returns log-probabilities [B, V]. A token that an earlier
-        processor forbade stays so."""
+        processor forbade stays so. A context begins behind the last token that the index does not know, as padding."""
         if scores.shape[1] < self.engine.vocabulary_size:
             raise RequestError(
                 f"the index has a vocabulary of {self.engine.vocabulary_size} tokens, the model one of "
@@ -42,7 +42,8 @@ class InfinigramProcessor(LogitsProcessor):
             )
         mixed = torch.log_softmax(scores.double(), -1).exp()
         for row, ids in zip(mixed, input_ids.tolist(), strict=True):
-            found = self.engine.infinigram_distribution(ids[-CONTEXT:])
+            known = next((n for n, token in enumerate(reversed(ids)) if token >= self.engine.vocabulary_size), len(ids))
+            found = self.engine.infinigram_distribution(ids[len(ids) - min(known, CONTEXT) :])
             if not len(found.tokens):
                 continue
             weight = self.sparse if found.sparse else self.other

@@ -33,7 +33,8 @@ def index_reference(
     key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
 
     def fill(folder: Path) -> None:
-        shutil.rmtree(folder / "index", ignore_errors=True)  # of a build that was interrupted
+        for left in folder.iterdir():  # of a build that was interrupted
+            shutil.rmtree(left)
         build_index(reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash)
         verify(folder / "index")
 

@@ -3,8 +3,8 @@
 An engine's shards come as one table, int64 [S, 9], whose columns are numbered below: addresses and sizes of arrays that
 the engine keeps alive. One argument costs a call less than ten arrays do, and all shards are searched in one call.
 
-A suffix is at or behind a query by its tokens; where a document ends it holds the separator, which is larger than every
-token and in no query, so that no match crosses it and no search runs off the end.
+Suffixes compare with a query token by token. A document's end holds the separator, which is larger than every token and
+in no query, so that no match crosses it and no search runs off the end.
 """
 
 from __future__ import annotations
@@ -374,17 +374,13 @@ def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
     if known_total <= 0:
         return 0, known_total
     step, absent = 1, most + 1
-    while known < most and known + step <= most:
-        length = known + step
+    while known < most:
+        length = min(known + step, most)
         if context(shards, tokens[most - length :], segments) > 0:
             known, step = length, 2 * step
         else:
             absent = length
             break
-    if absent > most and known < most:
-        if context(shards, tokens, segments) > 0:
-            return most, context(shards, tokens, segments)
-        absent = most
     while known + 1 < absent:
         middle = (known + absent) >> 1
         if context(shards, tokens[most - middle :], segments) > 0:
@@ -397,6 +393,17 @@ def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
 @njit(**_COMPILED)
 def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
     """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
+    if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
+        first = np.int64(-1)
+        for number in range(len(shards)):
+            low, high = segments[number]
+            for at in (low, high - 1):
+                if low < high:
+                    token = _token_at(shards[number], at, offset)
+                    if first >= 0 and token != first:
+                        return False
+                    first = token
+        return first >= 0
     found = np.empty((len(shards), 2), np.int64)
     for number in range(len(shards)):
         low, high = segments[number]
@@ -407,6 +414,29 @@ def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def
                 return count_ == total
             low = found[number, 1]  # all of it is subtracted: the next token
     return False
+
+
+@njit(**_COMPILED)
+def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
+    """How often `token` follows a context int64 [n], or, with `longest_`, its longest suffix that is followed by a token;
+    how often any token does; how long that context is; and whether only one ever does. The first is `OUTSIDE` for a token
+    outside the vocabulary."""
+    vocabulary = shards[0, VOCABULARY]
+    inside = 0 <= token < vocabulary
+    for known in tokens:
+        inside = inside and 0 <= known < vocabulary
+    if not inside:
+        return np.int64(OUTSIDE), np.int64(0), 0, False
+    segments, found = np.empty((len(shards), 2), np.int64), np.empty((len(shards), 2), np.int64)
+    length = len(tokens)
+    if longest_:
+        length, total = longest(shards, tokens, segments)
+    else:
+        total = context(shards, tokens, segments)
+    if total <= 0:
+        return np.int64(0), total, length, False
+    hits = followed(shards, segments, length, token, found)
+    return hits, total, length, longest_ and one_follows(shards, segments, length, total)
 
 
 @njit(**_COMPILED)
@@ -490,9 +520,12 @@ def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore
                 total += shards[number, SIGN] * going
         else:  # not longer than before, with this token in the place of the first
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
-        while total <= 0 and length > 0:
-            length -= 1
+        tries = 0
+        while total <= 0 and length > 0 and tries < 4:  # mostly a few tokens shorter
+            length, tries = length - 1, tries + 1
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
+        if total <= 0 and length > 0:  # but not behind a long match
+            length, total = longest(shards, tokens[place + 2 - length : place + 1], segments)
 
 
 @njit(**_COMPILED)

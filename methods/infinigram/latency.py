@@ -47,7 +47,8 @@ class InfinigramLatency(TimedAnalysis):
 
     query: its kind. `count_many` is a batch of `together` n-grams and `score` the probabilities of a text of 512 tokens
     in one call, for both of which the peer is asked one by one. n: tokens of an n-gram, the last of them the one asked
-    for; the ∞-gram LM's contexts have 512 where there are as many. items: of one timed pass.
+    for; the ∞-gram LM's contexts have 511 where there are as many. queries: calls of one timed pass, where each is one
+    query.
     """
 
     measures = (
@@ -95,8 +96,11 @@ class InfinigramLatency(TimedAnalysis):
         self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
         self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
+        step = _TEXT if self.query == "score" else 1  # texts that share tokens would not be different items
         self._places = [
-            (number, end) for number, stream in enumerate(self._streams) for end in range(self._needed, len(stream) + 1)
+            (number, end)
+            for number, stream in enumerate(self._streams)
+            for end in range(self._needed, len(stream) + 1, step)
         ]
 
     @property
@@ -112,9 +116,8 @@ class InfinigramLatency(TimedAnalysis):
 
     def inputs(self, items: NDArray[np.int64]) -> list[Given]:
         if self.query == "count_many":
-            rng = np.random.default_rng(items)
-            drawn = rng.integers(len(self._places), size=(len(items), self.together))
-            return [[self._ngram(place, self.n) for place in row] for row in drawn.tolist()]
+            drawn = [np.random.default_rng(item).integers(len(self._places), size=self.together) for item in items]
+            return [[self._ngram(place, self.n) for place in row.tolist()] for row in drawn]
         length = _TEXT if self.query in ("score", "infinigram_prob", "infinigram_distribution") else self.n
         found: list[Given] = []
         for item in items.tolist():

@@ -19,7 +19,7 @@ from harness.plan.registry import method
 from methods.infinigram.engine import Engine, Scores
 from methods.infinigram.forest import Forest
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
-from methods.infinigram.mixing import best_lambda, mixture
+from methods.infinigram.mixing import LARGEST, best_lambda, mixture
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,13 +51,14 @@ class InfinigramLm(TokenScoring):
         Metric("lambda_sparse", kind="counter"),
         Metric("lambda_other", kind="counter"),
         Metric("index_bytes", "index", "bytes", "lower", "memory"),
+        Metric("table_bytes", "tables that shorten searches", "bytes", "lower", "memory"),
         Metric("bytes_per_token", "bytes a token", "bytes", "lower", "memory"),
         Metric("entries", kind="counter"),
     )
 
     longest: Annotated[int, Field(ge=0)] | None = None
-    sparse: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = "tuned"
-    other: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = "tuned"
+    sparse: Annotated[float, Field(ge=0, le=LARGEST)] | Literal["tuned"] = "tuned"
+    other: Annotated[float, Field(ge=0, le=LARGEST)] | Literal["tuned"] = "tuned"
     forest: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -93,7 +94,10 @@ class InfinigramLm(TokenScoring):
 
     def counters(self) -> dict[str, float]:
         engine, tokens = self._engine, self._engine.count([])
-        found = {"index_bytes": engine.bytes, "entries": tokens, "bytes_per_token": engine.bytes / max(tokens, 1)}
+        found = {
+            "index_bytes": engine.bytes, "table_bytes": engine.table_bytes, "entries": tokens,
+            "bytes_per_token": engine.bytes / max(tokens, 1),
+        }  # fmt: skip
         if self.forest:
             return found
         return {**found, "lambda_sparse": self._lambdas[0], "lambda_other": self._lambdas[1]}

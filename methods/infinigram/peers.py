@@ -1,10 +1,10 @@
 """What could be installed instead: the package `infini-gram` (the authors' engine) and `tokengrams`, over the same
 documents.
 
-Both want tokens of 16 bits. They answer some questions otherwise than our engine, and none of these is asked here: both
-count n-grams across the ends of documents unless a separator stands there (one does), `tokengrams` drops tokens outside
-its vocabulary from a query, and `infini-gram` gives distributions of frequent contexts from a sample unless it is told
-to look at all of their occurrences.
+Both want tokens of 16 bits. They answer some questions otherwise than our engine, which are not asked here: both count
+n-grams across the ends of documents, so a separator stands between documents; `tokengrams` drops tokens outside its
+vocabulary from a query; `infini-gram` samples 1,000 occurrences of a frequent context for its distribution, and is told
+to look at all, so that both sides answer alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL = 1 << 62  # occurrences that `infini-gram` looks at, so that its distributi
 
 
 class Peer(Protocol):
-    """An opened index. Queries give what the package gives, `counts` and `following` read it: off the clock."""
+    """An opened index. Queries give what the package gives, `counted` and `following` read it: off the clock."""
 
     def count(self, ngram: list[int]) -> Any: ...
 
@@ -47,16 +47,16 @@ class Peer(Protocol):
         """Token -> how often it follows, of a distribution's answer."""
 
 
-def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path) -> Path:
+def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path, separator: int = SEPARATOR) -> Path:
     """Write the documents as both read them: `tokenized.0` (u16, a separator before each document) and `offset.0` (u64,
     bytes before each separator). Raises `RequestError` for a token that 16 bits do not hold."""
     offsets, at = [], 0
     with open(folder / "tokenized.0", "wb") as file:
         for document in documents:
-            if len(document) and document.max() >= SEPARATOR:
+            if len(document) and document.max() >= separator:
                 raise RequestError(f"token {document.max()} does not fit into 16 bits, which this peer wants")
             offsets.append(at)
-            at += file.write(np.uint16(SEPARATOR).tobytes() + np.asarray(document, np.uint16).tobytes())
+            at += file.write(np.uint16(separator).tobytes() + np.asarray(document, np.uint16).tobytes())
     np.array(offsets, np.uint64).tofile(folder / "offset.0")
     return folder / "tokenized.0"
 
@@ -112,18 +112,20 @@ class InfiniGram:
 
 class Tokengrams:
     """The package `tokengrams`, memory-mapped. It has no ∞-gram queries: the longest suffix that occurs is found by
-    bisection over its counts, as one would write it."""
+    doubling, then bisection, as ours is. Its distributions list the whole vocabulary, so it is given no larger one than
+    the tokens need: the separator is the token behind the last."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         package = _package("tokengrams", "tokengrams")
-        self._index = package.MemmapIndex(str(folder / "tokenized.0"), str(folder / "suffixes"), 1 << 16)
+        self._index = package.MemmapIndex(str(folder / "tokenized.0"), str(folder / "suffixes"), vocabulary_size + 1)
         self._vocabulary_size = vocabulary_size
 
     @staticmethod
     def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
         """Index the documents into the folder."""
         package = _package("tokengrams", "tokengrams")
-        package.MemmapIndex.build(str(write_tokens(documents, folder)), str(folder / "suffixes"), 1 << 16)
+        tokens = write_tokens(documents, folder, separator=vocabulary_size)
+        package.MemmapIndex.build(str(tokens), str(folder / "suffixes"), vocabulary_size + 1)
 
     def count(self, ngram: list[int]) -> Any:
         return self._index.count(ngram)
@@ -150,7 +152,10 @@ class Tokengrams:
 
     def _longest(self, context: list[int]) -> list[int]:
         """The longest suffix that occurs."""
-        low, high = 0, len(context)
+        low, step = 0, 1
+        while low < len(context) and self._index.contains(context[-min(low + step, len(context)) :]):
+            low, step = min(low + step, len(context)), 2 * step
+        high = min(low + step, len(context) + 1) - 1
         while low < high:
             middle = (low + high + 1) // 2
             if self._index.contains(context[len(context) - middle :]):

@@ -73,3 +73,5 @@ def test_what_the_prompt_holds_is_drafted_where_it_matches_longer(tiny, tmp_path
     assert drafted([9, 2, 3, 7, 8, 9, 2, 3], own=True) == [7, 8, 9]  # three tokens before, two in the index
     assert drafted([9, 2, 3, 7, 8, 9, 2, 3], own=False) == [4, 5, 6]
     assert drafted([3, 7, 8, 1, 2, 3], own=True) == [4, 5, 6]  # one token before, three in the index
+    assert drafted([9, 7, 7, 7], own=True) == [7, 7, 7]  # a loop goes on
+    assert drafted([8, 9, 8, 9], own=True) == [8, 9, 8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import random
 import shutil
 from collections import Counter
@@ -163,7 +164,7 @@ def test_documents_found_hold_the_query(place, given_, cnf, limit):
     found = case.engine.documents(cnf, limit=limit, window=50)
     assert len(found) == min(limit, len(holding))
     for document in found:
-        assert document.tokens in holding or document.window > 0
+        assert document.tokens in holding and document.window == 0  # the window has room for all of it
         ngrams = [ngram for clause in cnf for ngram in clause]
         if document.window == 0 and document.length == len(document.tokens):
             expected = {at for ngram in ngrams if ngram for _, at in occurrences([document.tokens], ngram)}
@@ -190,39 +191,74 @@ def test_spans_are_the_maximal_ones(place, given_, text, least):
         assert span.count == len(occurrences(case.documents, text[span.begin : span.end])) and len(span.documents) == 1
 
 
-@pytest.mark.parametrize("vocabulary_size", [300, 65_534, 65_535, 70_000])
-@pytest.mark.parametrize("alphabet", [2, 5, 300])
-def test_long_documents_have_samples(place, vocabulary_size, alphabet):
+@pytest.mark.parametrize(
+    ("vocabulary_size", "alphabet", "shards"),
+    [(300, 2, 1), (300, 300, 3), (65_534, 5, 1), (65_535, 2, 1), (65_535, 300, 3), (70_000, 5, 3)],
+)
+def test_long_documents_have_samples(place, vocabulary_size, alphabet, shards):
     """Searches go by a table of every 32nd suffix, of which short documents have one; the last tokens of u16 and u32
     are next to the separator."""
     rng = np.random.default_rng(alphabet)
-    documents = [(vocabulary_size - 1 - rng.integers(0, alphabet, size)).tolist() for size in (40_000, 1, 29_000, 0)]
+
+    def tokens(size):
+        return (vocabulary_size - 1 - rng.integers(0, alphabet, size)).tolist()
+
+    documents, removed = [tokens(size) for size in (40_000, 1, 29_000, 0)], [tokens(9000)] * (shards > 1)
     documents[2][:700] = documents[0][90:790]
-    engine = open_index(built(place(), documents, vocabulary_size))
+    whole = built(place(), [*documents, *removed], vocabulary_size, shards=shards)
+    engine = open_index(whole, [built(place(), removed, vocabulary_size)] if removed else ())
     counts = {size: Counter() for size in range(1, 7)}
     for document in documents:
         for size, every in counts.items():
             every.update(zip(*(document[start:] for start in range(size)), strict=False))
     seen = [list(ngram) for every in counts.values() for ngram, _ in islice(every.items(), 0, 4000, 13)]
-    unseen = [
-        (vocabulary_size - 1 - rng.integers(0, alphabet, size)).tolist() for size in range(1, 7) for _ in range(60)
-    ]
-    ngrams = [*seen, *unseen, documents[0][90:790], documents[0][90:791]]
-    expected = [counts[len(ngram)][tuple(ngram)] for ngram in ngrams[:-2]] + [
-        2,
-        1 + (documents[0][790] == documents[2][700]),
-    ]
+    unseen = [tokens(size) for size in range(1, 7) for _ in range(60)]
+    copied = documents[0][90:790]
+    ngrams = [*seen, *unseen, copied, documents[0][90:791]]
+    expected = [counts[len(ngram)][tuple(ngram)] for ngram in ngrams[:-2]]
+    expected += [2, 1 + (documents[0][790] == documents[2][700])]
     assert [engine.count(ngram) for ngram in ngrams] == expected
     assert engine.count_many(ngrams).tolist() == expected
     for size in range(1, 7):
         rows = np.array([ngram for ngram in ngrams if len(ngram) == size])
         assert engine.count_many(rows).tolist() == [counts[size][tuple(row)] for row in rows.tolist()]
     for ngram in [[], *seen[::40], *unseen[::30]]:
-        found = engine.ngram_distribution(ngram)
-        after = counts.get(len(ngram) + 1, {})
-        wanted = {last: count for (*context, last), count in after.items() if context == ngram}
         if len(ngram) < 6:
+            found = engine.ngram_distribution(ngram)
+            after = counts[len(ngram) + 1]
+            wanted = {last: count for (*context, last), count in after.items() if context == ngram}
             assert dict(zip(found.tokens.tolist(), found.counts.tolist(), strict=True)) == wanted
+    text = [*tokens(40), *copied, *tokens(40)]  # behind a long match the context gets much shorter at once
+    scores = engine.score(text)
+    for at in range(len(text)):
+        found = engine.infinigram_prob(text[:at], text[at])
+        assert (scores.n[at], scores.counts[at], scores.context_counts[at], scores.sparse[at]) == (
+            found.n, found.count, found.context_count, found.sparse,
+        )  # fmt: skip
+
+
+def test_more_subtracted_than_added_is_refused(place):
+    engine = open_index(built(place(), [[0, 1]]), [built(place(), [[2, 3]])])
+    for ask in (
+        lambda: engine.count([2, 3]), lambda: engine.count_many([[0], [2]]), lambda: engine.ngram_prob([2], 3),
+        lambda: engine.ngram_distribution([2]),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match="more is subtracted than was added"):
+            ask()
+
+
+def test_a_sample_finds_no_subtracted_document(place):
+    documents = [[1, number % 4, number // 4 % 4, number // 16 % 4] for number in range(64)]
+    engine = open_index(built(place(), documents, shards=2), [built(place(), documents[::2])])
+    for seed in range(5):
+        found, approximate = engine.find_cnf([[[1]]], max_clause_freq=9, seed=seed)
+        kept = [engine._text(*one).tolist() for one in found]
+        assert approximate and kept and all(text in documents[1::2] for text in kept)
+
+
+def test_an_engine_is_not_copied(place):
+    with pytest.raises(TypeError, match="open the index again"):
+        pickle.dumps(open_index(built(place(), [[0, 1]])))
 
 
 @pytest.mark.parametrize("width", range(1, 7))
@@ -270,7 +306,7 @@ def test_layout_is_as_small_as_stated(place):
 def test_shards_share_the_documents(place, shards):
     documents = [[n % 4] * (n % 5) for n in range(7)]
     engine = open_index(built(place(), documents, shards=shards))
-    assert [count for *_, shard in engine._shards for count in [len(shard.documents) - 1]] != []
+    assert all(len(shard.documents) > 1 for *_, shard in engine._shards)
     assert sum(len(shard.documents) - 1 for *_, shard in engine._shards) == 7
     assert len(engine._shards) == shards
 
@@ -386,12 +422,13 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
 
 
-def test_a_build_that_was_killed_is_started_over(tmp_path):
-    left = tmp_path / "index.partial"
+def test_a_build_that_was_killed_disturbs_no_other(tmp_path):
+    """Nor does one that still runs: what a process has begun is its own."""
+    left = tmp_path / f"index.partial-{os.getpid() + 1}"
     left.mkdir()
     (left / "spool").write_bytes(b"half")
     assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["index"]
+    assert {file.name for file in tmp_path.iterdir()} == {"index", left.name}
 
 
 def test_threads_may_share_an_engine(place):

@@ -34,6 +34,9 @@ def test_a_step_s_probabilities_are_those_of_scoring_the_text(model, tmp_path):
     for row, answer in enumerate(method.score(model, list(ids.numpy()), NoPhases())):
         chosen = scores[:, row].gather(1, ids[row, 1:, None])[:, 0]
         np.testing.assert_allclose(chosen.numpy(), answer.log_probs, rtol=0, atol=1e-4)
+    padded = torch.nn.functional.pad(ids, (2, 0), value=engine.vocabulary_size)  # a padding token of its own
+    logits = torch.zeros(2, scores.shape[2] + 1)
+    np.testing.assert_allclose(processor(padded, logits), processor(ids, logits))
     forbidden = torch.zeros(2, scores.shape[2]).index_fill(1, torch.tensor([3, 5]), -torch.inf)
     assert processor(ids, forbidden).isneginf()[:, [3, 5]].all()
 
