@@ -35,7 +35,7 @@ def infinigram() -> typer.Typer:
 
 
 def build(
-    dataset: Annotated[str, typer.Argument(help="Text: a file, a folder's name under HARNESS_DATA, or a hub id.")],
+    dataset: Annotated[str, typer.Argument(help="Text: a file or folder, here or under HARNESS_DATA, or a hub id.")],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     tokenizer: Annotated[str, typer.Option(help="Hub id or folder of the tokenizer.")],
     source: Annotated[str, typer.Option(help=f"Where the text is: {', '.join(get_args(Kind))}.")] = "folder",
@@ -63,7 +63,10 @@ def build(
     for name in split or ():
         if name not in SPLITS:
             raise unknown("split", name, SPLITS)
-    coder, text = _tokenizer(tokenizer), open_source(cast(Kind, source), dataset, data_roots(), Cache())
+    place, roots = Path(dataset), data_roots()
+    if source == "folder" and place.exists():  # a path, wherever it is
+        dataset, roots = place.name, (place.resolve().parent,)
+    coder, text = _tokenizer(tokenizer), open_source(cast(Kind, source), dataset, roots, Cache())
     progress = Progress()
 
     def ids() -> Iterator[list[int]]:

@@ -418,9 +418,9 @@ def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def
 
 @njit(**_COMPILED)
 def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context int64 [n], or, with `longest_`, its longest suffix that is followed by a token;
-    how often any token does; how long that context is; and whether only one ever does. The first is `OUTSIDE` for a token
-    outside the vocabulary."""
+    """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
+    how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
+    token outside the vocabulary."""
     vocabulary = shards[0, VOCABULARY]
     inside = 0 <= token < vocabulary
     for known in tokens:
