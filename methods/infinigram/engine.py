@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.cores import usable_cores
 from harness.errors import RequestError
-from methods.infinigram import kernels
+from methods.infinigram import batches, kernels, scans
 from methods.infinigram.layout import TABLES, Shard, open_shard, read_metadata
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Engine:
         totals = np.empty(len(offsets) - 1, np.int64)
 
         def part(begin: int, end: int) -> None:
-            kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+            batches.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
         _share(part, len(totals), least=256)
         if len(totals) and totals.min() < 0:  # the answer to a token outside the vocabulary is the least of all
@@ -253,7 +253,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             for text in range(begin, end):
                 here = slice(offsets[text], offsets[text + 1])
-                kernels.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
+                scans.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
@@ -273,7 +273,7 @@ class Engine:
             totals = np.empty(len(windows), np.int64)
 
             def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
-                kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+                batches.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
             _share(part, len(totals), least=256)
             found[length:, length - 1] = totals
@@ -285,7 +285,7 @@ class Engine:
         token has less than `share` of what follows."""
         if most < 0 or least < 0:
             raise RequestError(f"most = {most}, least = {least}: give 0 or more")
-        found: list[int] = kernels.continuation(self._rows(), self._checked(context), most, least, share).tolist()
+        found: list[int] = scans.continuation(self._rows(), self._checked(context), most, least, share).tolist()
         return found
 
     # ---------------------------------------------------------------- documents

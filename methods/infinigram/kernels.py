@@ -18,14 +18,12 @@ from numba.extending import intrinsic
 TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY, SAMPLES = range(9)
 COLUMNS = 9
 STEP = 32  # suffixes from one sample to the next
-GROUP = 32  # searches that go in step
-_ANY, _LEFT, _RIGHT = range(3)  # what a search looks for: a match, the first one, behind the last one
 OUTSIDE = -(1 << 63)  # the answer to a query with a token outside the vocabulary
-_COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @intrinsic
-def _at_address(typing_context, address):  # type: ignore[no-untyped-def]
+def at_address(typing_context, address):  # type: ignore[no-untyped-def]
     """An address as a pointer."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -34,8 +32,8 @@ def _at_address(typing_context, address):  # type: ignore[no-untyped-def]
     return types.voidptr(types.int64), generate
 
 
-@njit(**_COMPILED)
-def _pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
+@njit(**COMPILED)
+def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
     """The position of suffix `number`, little-endian in `width` bytes."""
     at = number * width
     if width == 4:
@@ -51,8 +49,8 @@ def _pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(**_COMPILED)
-def _compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
+@njit(**COMPILED)
+def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
     """Sign of suffix minus n-gram, 0 where the suffix begins with it; tokens before `start` agree."""
     for place in range(start, len(ngram)):
         token = np.int64(tokens[position + place])
@@ -61,12 +59,12 @@ def _compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1 that begin with an n-gram whose first `start` tokens they all have."""
     while low < high:  # until one is found that does
         middle = (low + high) >> 1
-        sign = _compare(tokens, _pointer(pointers, width, middle), ngram, start)
+        sign = compare(tokens, pointer(pointers, width, middle), ngram, start)
         if sign < 0:
             low = middle + 1
         elif sign > 0:
@@ -77,31 +75,31 @@ def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore
     return low, low
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """The first of suffixes low .. high that begins with the n-gram, as the last of them does."""
     while low < high:
         middle = (low + high) >> 1
-        if _compare(tokens, _pointer(pointers, width, middle), ngram, start) < 0:
+        if compare(tokens, pointer(pointers, width, middle), ngram, start) < 0:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """Behind the last of suffixes low - 1 .. high - 1 that begins with the n-gram, as the first of them does."""
     while low < high:
         middle = (low + high) >> 1
-        if _compare(tokens, _pointer(pointers, width, middle), ngram, start) > 0:
+        if compare(tokens, pointer(pointers, width, middle), ngram, start) > 0:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
     """The first tokens, as many as 64 bits hold, of every `STEP`th suffix of `order`: uint64 [m]. They ascend as the
     suffixes do; the end of the text counts as 0."""
@@ -115,8 +113,8 @@ def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**_COMPILED)
-def _sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
+@njit(**COMPILED)
+def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     """Between which samples the suffixes are, of low .. high - 1, that begin with the first tokens of an n-gram, as
     many as a sample has: the first sample that is one of them, the first that is behind them, and whether the whole
     n-gram was looked at. These samples stand close together, so that a search misses few caches."""
@@ -127,7 +125,7 @@ def _sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
         inside = place < len(ngram)
         least_key = least_key << bits | (np.uint64(ngram[place]) if inside else np.uint64(0))
         key = key << bits | (np.uint64(ngram[place]) if inside else (np.uint64(1) << bits) - np.uint64(1))
-    samples = carray(_at_address(shard[SAMPLES]), 1 << 60, np.uint64)
+    samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     begin, last = -(-low // STEP), -(-high // STEP)
     left = last - begin
     while left > 0:  # without a jump that a processor would have to guess
@@ -147,11 +145,11 @@ def _sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     return begin, behind, len(ngram) <= most
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which have its first token, that begin with an n-gram."""
-    pointers, width = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH]
-    first, behind, whole = _sampled(shard, low, high, ngram)
+    pointers, width = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH]
+    first, behind, whole = sampled(shard, low, high, ngram)
     before, after = max(low, (first - 1) * STEP + 1), min(high, behind * STEP)
     if whole and first < behind:
         start = _first(tokens, pointers, width, before, first * STEP, ngram, 1)
@@ -159,95 +157,95 @@ def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
     return _narrowed(tokens, pointers, width, before, after, ngram, 1)
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which agree in their first `offset` tokens, that have `token` there."""
     begin, end = low, high
     while begin < end:
         middle = (begin + end) >> 1
-        if np.int64(tokens[_pointer(pointers, width, middle) + offset]) < token:
+        if np.int64(tokens[pointer(pointers, width, middle) + offset]) < token:
             begin = middle + 1
         else:
             end = middle
     first, end = begin, high
     while begin < end:
         middle = (begin + end) >> 1
-        if np.int64(tokens[_pointer(pointers, width, middle) + offset]) <= token:
+        if np.int64(tokens[pointer(pointers, width, middle) + offset]) <= token:
             begin = middle + 1
         else:
             end = middle
     return first, begin
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type: ignore[no-untyped-def]
     """Where, among suffixes that agree in `offset` tokens, those begin whose document ends there."""
-    if low < high and np.int64(tokens[_pointer(pointers, width, high - 1) + offset]) != separator:
+    if low < high and np.int64(tokens[pointer(pointers, width, high - 1) + offset]) != separator:
         return high  # most contexts never end a document
     return _next_is(tokens, pointers, width, low, high, offset, separator)[0]
 
 
-@njit(**_COMPILED)
-def _find(shard, ngram):  # type: ignore[no-untyped-def]
+@njit(**COMPILED)
+def find_in(shard, ngram):  # type: ignore[no-untyped-def]
     """Suffixes of a shard that begin with an n-gram."""
     if len(ngram) == 0:
         return np.int64(0), shard[SUFFIXES]
-    firsts = carray(_at_address(shard[FIRSTS]), 1 << 62, np.int64)
+    firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
     low, high = firsts[ngram[0]], firsts[ngram[0] + 1]
     if len(ngram) == 1 or low == high:
         return low, high
     if shard[NARROW]:
-        return _segment(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16), shard, low, high, ngram)
-    return _segment(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32), shard, low, high, ngram)
+        return _segment(carray(at_address(shard[TOKENS]), 1 << 62, np.uint16), shard, low, high, ngram)
+    return _segment(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32), shard, low, high, ngram)
 
 
-@njit(**_COMPILED)
-def _going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
+@njit(**COMPILED)
+def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
     """How many of suffixes low .. high - 1, which agree in `offset` tokens, have one more in their document."""
     if offset == 0 or low == high:
         return high - low
-    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     if shard[NARROW]:
-        tokens = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)
+        tokens = carray(at_address(shard[TOKENS]), 1 << 62, np.uint16)
         return _before_ends(tokens, pointers, shard[WIDTH], low, high, offset, 0xFFFF) - low
-    wide = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)
+    wide = carray(at_address(shard[TOKENS]), 1 << 62, np.uint32)
     return _before_ends(wide, pointers, shard[WIDTH], low, high, offset, 0xFFFFFFFF) - low
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _followed(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
     if offset == 0:
-        firsts = carray(_at_address(shard[FIRSTS]), 1 << 62, np.int64)
+        firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
         return firsts[token], firsts[token + 1]
-    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     if shard[NARROW]:
-        tokens = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)
+        tokens = carray(at_address(shard[TOKENS]), 1 << 62, np.uint16)
         return _next_is(tokens, pointers, shard[WIDTH], low, high, offset, token)
-    wide = carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)
+    wide = carray(at_address(shard[TOKENS]), 1 << 62, np.uint32)
     return _next_is(wide, pointers, shard[WIDTH], low, high, offset, token)
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def _token_at(shard, number, offset):  # type: ignore[no-untyped-def]
     """Token `offset` of suffix `number`."""
-    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
-    position = _pointer(pointers, shard[WIDTH], number) + offset
+    pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    position = pointer(pointers, shard[WIDTH], number) + offset
     if shard[NARROW]:
-        return np.int64(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16)[position])
-    return np.int64(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32)[position])
+        return np.int64(carray(at_address(shard[TOKENS]), 1 << 62, np.uint16)[position])
+    return np.int64(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32)[position])
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def find(shards, ngram):  # type: ignore[no-untyped-def]
     """Per shard, the suffixes that begin with the n-gram int64 [n]: int64 [S, 2]."""
     found = np.empty((len(shards), 2), np.int64)
     for number in range(len(shards)):
-        found[number] = _find(shards[number], ngram)
+        found[number] = find_in(shards[number], ngram)
     return found
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def count(shards, ngram):  # type: ignore[no-untyped-def]
     """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
     for token in ngram:
@@ -255,103 +253,25 @@ def count(shards, ngram):  # type: ignore[no-untyped-def]
             return np.int64(OUTSIDE)
     total = np.int64(0)
     for number in range(len(shards)):
-        low, high = _find(shards[number], ngram)
+        low, high = find_in(shards[number], ngram)
         total += shards[number, SIGN] * (high - low)
     return total
 
 
-@njit(**_COMPILED)
-def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
-    """Occurrences, into totals int64 [Q], of the n-grams flat[offsets[q] : offsets[q + 1]]."""
-    for first in range(0, len(totals), GROUP):
-        part = slice(first, min(first + GROUP, len(totals)))
-        own, edges = totals[part], offsets[first : part.stop + 1]
-        own[:] = 0
-        for query in range(len(own)):
-            for token in flat[edges[query] : edges[query + 1]]:
-                if token < 0 or token >= shards[0, VOCABULARY]:
-                    own[query] = OUTSIDE
-        for number in range(len(shards)):
-            shard = shards[number]
-            if shard[NARROW]:
-                _count_group(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint16), shard, flat, edges, own)
-            else:
-                _count_group(carray(_at_address(shard[TOKENS]), 1 << 62, np.uint32), shard, flat, edges, own)
-
-
-@njit(**_COMPILED)
-def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped-def]
-    """Add the occurrences in one shard. The searches go in step, so that their reads from memory, which take most of a
-    search's time, overlap: twice as fast as one after the other over 20 million tokens."""
-    pointers, width, sign = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH], shard[SIGN]
-    firsts = carray(_at_address(shard[FIRSTS]), 1 << 62, np.int64)
-    size = len(totals)
-    low, high, start, rest, end, stage, going, position, seen = np.empty((9, size), np.int64)
-    open_ = 0
-    for query in range(size):
-        ngram = flat[edges[query] : edges[query + 1]]
-        if totals[query] == OUTSIDE:
-            continue
-        if len(ngram) < 2:
-            begin, behind = _find(shard, ngram)
-            totals[query] += sign * (behind - begin)
-            continue
-        low[query], high[query] = firsts[ngram[0]], firsts[ngram[0] + 1]
-        if low[query] == high[query]:
-            continue
-        first, after, whole = _sampled(shard, low[query], high[query], ngram)
-        low[query], end[query] = max(low[query], (first - 1) * STEP + 1), min(high[query], after * STEP)
-        if whole and first < after:
-            stage[query], high[query], rest[query] = _LEFT, first * STEP, (after - 1) * STEP + 1
-        else:
-            stage[query], high[query] = _ANY, end[query]
-        going[open_] = query
-        open_ += 1
-    while open_:
-        for at in range(open_):
-            query = going[at]
-            position[query] = _pointer(pointers, width, min((low[query] + high[query]) >> 1, shard[SUFFIXES] - 1))
-        for at in range(open_):
-            seen[going[at]] = tokens[position[going[at]] + 1]
-        left = 0
-        for at in range(open_):
-            query = going[at]
-            if low[query] < high[query]:
-                ngram = flat[edges[query] : edges[query + 1]]
-                middle = (low[query] + high[query]) >> 1
-                sign_ = seen[query] - ngram[1]
-                if sign_ == 0:
-                    sign_ = _compare(tokens, position[query], ngram, 2)
-                if stage[query] == _ANY and sign_ == 0:
-                    stage[query], high[query], rest[query], end[query] = _LEFT, middle, middle + 1, high[query]
-                elif sign_ < 0 or (stage[query] == _RIGHT and sign_ == 0):
-                    low[query] = middle + 1
-                else:
-                    high[query] = middle
-            if low[query] == high[query] and stage[query] == _LEFT:
-                stage[query], start[query], low[query], high[query] = _RIGHT, low[query], rest[query], end[query]
-            if low[query] < high[query]:
-                going[left] = query
-                left += 1
-            elif stage[query] == _RIGHT:
-                totals[query] += sign * (low[query] - start[query])
-        open_ = left
-
-
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
     """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
     the suffixes of each shard that begin with it, those at the end of a document left out."""
     total = np.int64(0)
     for number in range(len(shards)):
-        low, high = _find(shards[number], ngram)
-        going = _going_on(shards[number], low, high, len(ngram))
+        low, high = find_in(shards[number], ngram)
+        going = going_on(shards[number], low, high, len(ngram))
         segments[number, 0], segments[number, 1] = low, low + going
         total += shards[number, SIGN] * going
     return total
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
     """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
     the segments of context and token."""
@@ -365,7 +285,7 @@ def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped
     return total
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
     """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
     Found by doubling, then bisection. segments: filled as by `context`."""
@@ -390,7 +310,7 @@ def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
     return known, context(shards, tokens[most - known :], segments)
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
     """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
     if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
@@ -416,7 +336,7 @@ def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def
     return False
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
     """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
     how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
@@ -439,13 +359,13 @@ def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def
     return hits, total, length, longest_ and one_follows(shards, segments, length, total)
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
     """Tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their numbers int64 [m]:
     each is passed over by doubling, then bisection, over samples where these have the token and over suffixes between
     two of them, so that the cost goes by how many differ."""
     tokens, counts, found = np.empty(16, np.int64), np.empty(16, np.int64), 0
-    samples = carray(_at_address(shard[SAMPLES]), 1 << 60, np.uint64)
+    samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     bits = 16 if shard[NARROW] else 32
     shift, mask = np.uint64(max(64 - bits * (offset + 1), 0)), (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     while low < high:
@@ -486,84 +406,11 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
     return tokens[:found], counts[:found]
 
 
-@njit(**_COMPILED)
+@njit(**COMPILED)
 def positions(shard, low, high):  # type: ignore[no-untyped-def]
     """Where suffixes low .. high - 1 begin: int64 [high - low]."""
-    pointers = carray(_at_address(shard[POINTERS]), 1 << 62, np.uint8)
+    pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     found = np.empty(high - low, np.int64)
     for number in range(low, high):
-        found[number - low] = _pointer(pointers, shard[WIDTH], number)
+        found[number - low] = pointer(pointers, shard[WIDTH], number)
     return found
-
-
-@njit(**_COMPILED)
-def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore[no-untyped-def]
-    """For every token of a text int64 [t]: in `lengths` that of the longest suffix, of at most `most` tokens, of the
-    context before it that is followed by a token somewhere; in `contexts` how often that is; in `hits` how often this
-    token follows; in `single` (bool) whether only one token ever does. From one token to the next the length grows by
-    one at most, so that most steps narrow what was found before."""
-    count_ = len(shards)
-    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
-    length = 0
-    total = context(shards, tokens[:0], segments)
-    for place in range(len(tokens)):
-        lengths[place], contexts[place] = length, total
-        single[place] = total > 0 and one_follows(shards, segments, length, total)
-        hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
-        # the context of the next token: this one and the token where that occurs and goes on
-        if hits[place] > 0 and length + 1 <= most:
-            length, total = length + 1, np.int64(0)
-            for number in range(count_):
-                low, high = found[number]
-                going = _going_on(shards[number], low, high, length)
-                segments[number, 0], segments[number, 1] = low, low + going
-                total += shards[number, SIGN] * going
-        else:  # not longer than before, with this token in the place of the first
-            total = context(shards, tokens[place + 1 - length : place + 1], segments)
-        tries = 0
-        while total <= 0 and length > 0 and tries < 4:  # mostly a few tokens shorter
-            length, tries = length - 1, tries + 1
-            total = context(shards, tokens[place + 1 - length : place + 1], segments)
-        if total <= 0 and length > 0:  # but not behind a long match
-            length, total = longest(shards, tokens[place + 2 - length : place + 1], segments)
-
-
-@njit(**_COMPILED)
-def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-def]
-    """The token that most often follows a context of `offset` tokens (of several the first), and how often. found:
-    filled with the segments of context and token."""
-    best, often = np.int64(-1), np.int64(0)
-    for number in range(len(shards)):
-        low, high = segments[number]
-        if shards[number, SIGN] < 0 or low >= high:
-            continue
-        tokens, counts = following(shards[number], low, high, offset)
-        for place in range(len(tokens)):
-            total = counts[place] if len(shards) == 1 else followed(shards, segments, offset, tokens[place], found)
-            if total > often or (total == often and total > 0 and tokens[place] < best):
-                best, often = tokens[place], total
-    if best >= 0:
-        followed(shards, segments, offset, best, found)
-    return best, often
-
-
-@njit(**_COMPILED)
-def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped-def]
-    """Up to `most` tokens that a context int64 [n] goes on with: from its longest suffix that occurs, if it has `least`
-    tokens or more, the token that most often follows, and so on, while each has at least `share` of what follows."""
-    count_ = len(shards)
-    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
-    length, total = longest(shards, tokens, segments)
-    written, done = np.empty(most, np.int64), 0
-    while length >= least and done < most and total > 0:
-        token, often = _most_frequent(shards, segments, length, found)
-        if token < 0 or often < share * total:
-            break
-        written[done] = token
-        done, length, total = done + 1, length + 1, np.int64(0)
-        for number in range(count_):
-            low, high = found[number]
-            going = _going_on(shards[number], low, high, length)
-            segments[number, 0], segments[number, 1] = low, low + going
-            total += shards[number, SIGN] * going
-    return written[:done]

@@ -265,7 +265,7 @@ def test_an_engine_is_not_copied(place):
 def test_pointers_of_any_width_are_read(width):
     values = [0, 1, (1 << 8 * width) - 1, (1 << 8 * width) // 3]
     packed = np.frombuffer(b"".join(value.to_bytes(width, "little") for value in values), np.uint8)
-    assert [kernels._pointer(packed, width, number) for number in range(4)] == values
+    assert [kernels.pointer(packed, width, number) for number in range(4)] == values
 
 
 def test_a_sample_of_a_frequent_clause_says_so(place):
