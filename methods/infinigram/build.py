@@ -60,6 +60,9 @@ def build_index(
     if directory.exists() and any(directory.iterdir()):
         raise RequestError(f"{directory} is not empty: give a new folder, or delete what is in it")
     progress = progress or Progress()
+    for left in directory.parent.glob(f"{directory.name}.partial-*"):
+        if not _running(left.name.rpartition("-")[2]):  # of a build that was killed
+            shutil.rmtree(left, ignore_errors=True)
     partial = directory.with_name(f"{directory.name}.partial-{os.getpid()}")  # another process may build it, too
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -106,6 +109,17 @@ def build_index(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return directory
+
+
+def _running(process: str) -> bool:
+    """Whether a process of this number runs."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _spool(

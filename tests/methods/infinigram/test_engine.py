@@ -8,6 +8,8 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 
@@ -422,13 +424,22 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
 
 
-def test_a_build_that_was_killed_disturbs_no_other(tmp_path):
-    """Nor does one that still runs: what a process has begun is its own."""
-    left = tmp_path / f"index.partial-{os.getpid() + 1}"
+def test_a_build_that_was_killed_is_started_over(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f"index.partial-{ended.pid}"
     left.mkdir()
     (left / "spool").write_bytes(b"half")
     assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
-    assert {file.name for file in tmp_path.iterdir()} == {"index", left.name}
+    assert [file.name for file in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_build_that_still_runs_is_left_alone(tmp_path):
+    other = tmp_path / f"index.partial-{os.getppid()}"
+    other.mkdir()
+    (other / "spool").write_bytes(b"half")
+    assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
+    assert (other / "spool").read_bytes() == b"half"
 
 
 def test_threads_may_share_an_engine(place):
