@@ -202,6 +202,7 @@ class Recipe(_Strict):
     scales: dict[Scale, ScaleSpec] = {}
     fidelity: Fidelity | None = None  # null: the rule of the method's contract
     metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
+    details: list[str] = []  # more of them, in a second table
     names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
     published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
     figure: Figure | None = None

@@ -1,4 +1,5 @@
-"""What a reader must know of a table: where its numbers come from (above it), what they mean (below)."""
+"""What a reader must know of a table: where its numbers come from (above it), what they mean (below), and what the task
+and its models are."""
 
 from __future__ import annotations
 
@@ -20,25 +21,25 @@ from harness.show.report.selection import value_of
 PLACES = 4  # columns or cells named before "and so many more"
 
 
-def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> list[str]:
-    """Sentences on source, scale, machine, sample, seed, code and data."""
-    lines = [f"{'After' if recipe.paper else 'From'} {recipe.source}."]
-    note = recipe.scales.get(scale, ScaleSpec()).note
-    if note:
-        lines.append(f"Scale {scale}: {note.rstrip('.')}. Numbers of different scales are never mixed.")
-    else:
-        lines.append(f"Scale {scale}. Numbers of different scales are never mixed.")
+def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> dict[str, str]:
+    """What stands above a table, one short line each: source, scale, machine, sample, code."""
+    note = recipe.scales.get(scale, ScaleSpec()).note.rstrip(".")
+    lines = {"After" if recipe.paper else "From": recipe.source, "Scale": f"{scale}: {note}" if note else scale}
     if not rows:
-        return [*lines, "Nothing has been measured yet."]
-    lines.append(
-        f"Measured on {machine_line(rows)}; device {_each(rows, 'device')}, seed {_each(rows, 'seed')}, "
-        f"{_samples(rows)}."
-    )
-    lines.append(f"Code: {_code(rows)}.")
+        return {**lines, "Rows": "nothing has been measured yet"}
+    return {
+        **lines,
+        "Machine": f"{machine_line(rows)}; device {_each(rows, 'device')}",
+        "Sample": f"{_samples(rows)}; seed {_each(rows, 'seed')}",
+        "Code": _code(rows),
+    }
+
+
+def about(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """What the task, its data and its models are: (where it holds, name, value). First what holds of all finished rows,
+    then, where rows' models differ, what is each model's own, such as its perplexity."""
     shared = _shared(rows)
-    if shared:
-        lines.append(f"Task {_each(rows, 'task')}: {_listed(shared)}.")
-    return [*lines, *_by_model(rows, shared)]
+    return [*_named(_each(rows, "task") if rows else "", shared), *_by_model(rows, shared)]
 
 
 def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparable_data: bool) -> list[str]:
@@ -170,9 +171,9 @@ def _shared(rows: Sequence[Row]) -> dict[str, str | int | float]:
     return {name: value for name, value in scalars.items() if all(facts.get(name) == value for facts in good)}
 
 
-def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[str]:
-    """One sentence for each model where the rows' models differ: where it stands (columns of its own, else cells), and
-    the facts that are its own, such as its perplexity and how training came to it."""
+def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """For each model where the rows' models differ: where it stands (columns of its own, else cells), and the facts
+    that are its own, such as its perplexity and how training came to it."""
     models: dict[str, list[Row]] = {}
     for row in rows:
         if row["status"] == "ok" and (model := row["hashes"].get("model")):
@@ -184,13 +185,13 @@ def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[str]:
     for group in models.values():
         own = {name: value for name, value in _shared(group).items() if name not in shared}
         places = dict.fromkeys(row["column"] if columns[row["column"]] == 1 else row["cell"] for row in group)
-        named = ", ".join(list(places)[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
-        lines += [f"{named}: {_listed(own)}."] if own else []
+        where = ", ".join(list(places)[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
+        lines += _named(where, own)
     return lines
 
 
-def _listed(facts: Mapping[str, str | int | float]) -> str:
-    return ", ".join(
-        f"{name.replace('_', ' ')} {value if isinstance(value, str) else number(value)}"
+def _named(where: str, facts: Mapping[str, str | int | float]) -> list[tuple[str, str, str]]:
+    return [
+        (where, name.replace("_", " "), value if isinstance(value, str) else number(value))
         for name, value in facts.items()
-    )
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich import box
@@ -13,9 +14,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.files import write_atomically
-from harness.measure.own_metrics import own
 from harness.show.report.claims import Outcome, Verdicts
-from harness.show.report.tables import BASELINE_LATENCY, HOT, LATENCY, SETTING, Example, Table
+from harness.show.report.layout import SETTING
+from harness.show.report.tables import Grid, Table
 
 COLOURS: dict[Outcome, str] = {
     "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
@@ -24,31 +25,29 @@ COLOURS: dict[Outcome, str] = {
 CELL_COLOURS = {
     "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
 }  # fmt: skip
-# left out of a narrow terminal, in this order
-DISPENSABLE = (
-    SETTING, "fit", "items", own(BASELINE_LATENCY).label, own(HOT).label, own(LATENCY).label, "vs",
-)  # fmt: skip
+DISPENSABLE = (SETTING, "items", "vs")  # left out of a narrow terminal, in this order
 WORDS = ("row", "column", "vs", "decision", SETTING)  # columns of text: to the left, broken between words
 CLAIMS, TARGETS = "Claims of the paper", "Targets of this bench"
 PUBLISHED_HEADER = ["row", "column", "metric", "value", "source"]
-LINES_OF_PUBLISHED = 8  # on the terminal; the Markdown file has all
+ABOUT_HEADER = ["of", "fact", "value"]
 
 
 def show(table: Table, console: Console) -> None:
-    """Print a table, the papers' other numbers and the verdicts."""
+    """Print what a reader came for: the leading table, its notes, the worked examples and the verdicts. Details and the
+    paper's other numbers are in the files."""
     console.print(Text(table.title, style="bold"))
-    for fact in table.facts:
-        console.print(Text(fact, style="bright_black"))
-    columns, dropped, broken = _columns_that_fit(table, console.width)
-    console.print(_rich(table, columns, broken))
+    console.print(_pairs(table.facts.items()))
+    columns, dropped, broken = _columns_that_fit(table.lead, console.width)
+    console.print(_rich(table.lead, columns, broken))
     if dropped:
         console.print(Text(f"Not enough room for: {', '.join(dropped)}; table.md has every column.", "bright_black"))
     for note in table.notes:
         console.print(Text(note, style="bright_black"))
+    if elsewhere := _elsewhere(table):
+        console.print(Text(f"In table.md: {elsewhere}.", style="bright_black"))
     for place, example in enumerate(table.examples, 1):
-        _show_example(place, example, console)
-    if table.published_only:
-        _show_published_only(table, console)
+        console.print(Text(f"\nExample {place}", style="bold"))
+        console.print(_pairs((*example.given.items(), *example.outputs.items())))
     show_verdicts(table.verdicts, console)
 
 
@@ -70,18 +69,8 @@ def show_verdicts(verdicts: Verdicts, console: Console) -> None:
 
 def markdown(table: Table) -> str:
     """The table as a Markdown page."""
-    parts = [f"# {table.title}", "\n".join(f"- {fact}" for fact in table.facts)]
-    for section in table.sections:
-        if section.heading:
-            parts.append(f"**{section.heading}**")
-        parts.append(_markdown_table(table.header, section.lines))
-    if table.notes:
-        parts.append("\n".join(f"- {note}" for note in table.notes))
-    if table.examples:
-        parts.append("## Examples")
-    for place, example in enumerate(table.examples, 1):
-        lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
-        parts.append(_markdown_table([str(place), ""], lines))
+    parts = [f"# {table.title}", "\n".join(f"- {name}: {text}" for name, text in table.facts.items())]
+    parts += _markdown_grid(table.lead)
     judged = table.verdicts
     for heading, word, group in ((CLAIMS, "claim", judged.claims), (TARGETS, "target", judged.targets)):
         if group:
@@ -89,6 +78,17 @@ def markdown(table: Table) -> str:
             parts += [f"## {heading}", _markdown_table(["verdict", word], lines)]
     commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
     parts += [f"To settle: `{command}`" for command in commands]
+    if table.notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in table.notes)]
+    if table.examples:
+        parts.append("## Examples")
+    for place, example in enumerate(table.examples, 1):
+        lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
+        parts.append(_markdown_table([str(place), ""], lines))
+    if table.details.header:
+        parts += ["## Details", *_markdown_grid(table.details)]
+    if table.about:
+        parts += ["## Task and models", _markdown_table(ABOUT_HEADER, [list(line) for line in table.about])]
     if table.published_only:
         parts += ["## Published only", _markdown_table(PUBLISHED_HEADER, table.published_only)]
     return "\n\n".join(parts) + "\n"
@@ -112,7 +112,7 @@ def write(table: Table, folder: Path) -> list[Path]:
     return list(files)
 
 
-def _columns_that_fit(table: Table, width: int) -> tuple[list[int], list[str], bool]:
+def _columns_that_fit(table: Grid, width: int) -> tuple[list[int], list[str], bool]:
     """Positions of the columns to show in a terminal this wide, names of those left out, and whether intervals go to a
     second line. What a verdict needs least goes first; of the metrics the last."""
     lines = [line for section in table.sections for line in section.lines]
@@ -136,7 +136,7 @@ def _columns_that_fit(table: Table, width: int) -> tuple[list[int], list[str], b
     return kept, dropped, True
 
 
-def _rich(table: Table, columns: list[int], broken: bool) -> RichTable:
+def _rich(table: Grid, columns: list[int], broken: bool) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for i in columns:
         header = table.header[i]
@@ -155,24 +155,29 @@ def _coloured(cell: str) -> Text:
     return Text(cell, style=CELL_COLOURS.get(cell, ""))
 
 
-def _show_example(place: int, example: Example, console: Console) -> None:
+def _pairs(lines: Iterable[tuple[str, str]]) -> RichTable:
+    """Labels in grey, and to the right of each its text."""
     grid = RichTable(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column()
-    for label, text in (*example.given.items(), *example.outputs.items()):
+    for label, text in lines:
         grid.add_row(Text(label), Text(text))
-    console.print(Text(f"\nExample {place}", style="bold"))
-    console.print(grid)
+    return grid
 
 
-def _show_published_only(table: Table, console: Console) -> None:
-    console.print(Text("\nPublished only (not measured here)", style="bold"))
-    rich = RichTable(*PUBLISHED_HEADER, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for line in table.published_only[:LINES_OF_PUBLISHED]:
-        rich.add_row(*map(escape, line))
-    console.print(rich)
-    if (more := len(table.published_only) - LINES_OF_PUBLISHED) > 0:
-        console.print(Text(f"{more} more in table.md", style="bright_black"))
+def _elsewhere(table: Table) -> str:
+    """What the Markdown page has and the terminal does not."""
+    parts = ["details"] * bool(table.details.header) + ["task and models"] * bool(table.about)
+    parts += [f"{len(table.published_only)} published numbers without a measured one"] * bool(table.published_only)
+    return ", ".join(parts)
+
+
+def _markdown_grid(grid: Grid) -> list[str]:
+    parts = []
+    for section in grid.sections:
+        parts += [f"**{section.heading}**"] * bool(section.heading)
+        parts.append(_markdown_table(grid.header, section.lines))
+    return parts
 
 
 def _markdown_table(header: list[str], lines: list[list[str]]) -> str:
