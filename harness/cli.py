@@ -1,5 +1,5 @@
-"""The command line: `harness list | run | reproduce | keep | compare | sync | doctor | datastore ...` (also
-`python -m harness`).
+"""The command line: `harness list | run | reproduce | table | report | keep | compare | sync | doctor | datastore ...`
+(also `python -m harness`).
 
 Exit codes: 0 done; 1 a cell failed, `--require claims` and a claim does not hold, or a comparison found something
 worse; 2 the request cannot be carried out as given; 3 environment error; 130 interrupted, rows kept. Errors are one
@@ -219,6 +219,35 @@ def compare(
     found = comparing.compare(before, after)
     print(comparing.FORMATS[format_](found))
     raise typer.Exit(int(any(one.verdict == "worse" for one in found)))
+
+
+@app.command()
+def table(
+    recipe: str,
+    scale: Scale = "mini",
+    format_: Annotated[str, typer.Option("--format", help="text, md, csv or latex (booktabs).")] = "text",
+    results: Results = Path("results"),
+) -> None:
+    """Print the table of what is stored of a recipe, committed rows included; nothing runs.
+
+    \b
+    Examples:
+      harness table l2s-table1 --scale small
+      harness table iad-table1 --scale small --format latex > table.tex
+    """
+    from harness import session
+
+    if format_ not in session.TABLE_FORMATS:
+        raise unknown("format", format_, session.TABLE_FORMATS, "--format")
+    session.table(recipe, session.checked_scale(scale), format_, results, Registry())
+
+
+@app.command()
+def report(results: Results = Path("results")) -> None:
+    """Write one page over everything that is stored, report.html (and report.md), and print its path."""
+    from harness import session
+
+    session.report(results, Registry())
 
 
 @app.command()

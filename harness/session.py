@@ -44,7 +44,10 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int
     overrides = parse_overrides(options.overrides)
     scale = checked_scale(options.scale)
     planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
-    return _carry_out(planned, options, registry)
+    code = _carry_out(planned, options, registry)
+    if not names and not options.dry_run and not options.as_json:
+        report(options.results, registry)
+    return code
 
 
 def run(method: str, task: str, options: Options, registry: Registry) -> int:
@@ -52,6 +55,29 @@ def run(method: str, task: str, options: Options, registry: Registry) -> int:
     overrides = parse_overrides(options.overrides)
     planned = [expansion.single(method, task, checked_scale(options.scale), registry, overrides)]
     return _carry_out(planned, options, registry)
+
+
+TABLE_FORMATS = ("text", "md", "csv", "latex")
+
+
+def table(name: str, scale: Scale, format_: str, results: Path, registry: Registry) -> None:
+    """Print what is stored of one recipe, in one of `TABLE_FORMATS`."""
+    from harness.show import stored
+    from harness.show.report import latex, render
+
+    found = stored.of(name, scale, results, registry).table()
+    if format_ == "text":
+        render.show(found, _console())
+        return
+    print({"md": render.markdown, "csv": render.as_csv, "latex": latex.as_latex}[format_](found))
+
+
+def report(results: Path, registry: Registry) -> None:
+    """Write the page over all stored rows and print its path."""
+    from harness.progress import Progress
+    from harness.show import page
+
+    print(f"Report: {page.write(results, registry, Progress('report, '))[0]}")
 
 
 def headlines(registry: Registry) -> list[str]:
@@ -72,8 +98,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
         _show_plan(planned, options)
         return 0
     _check_device(options.device)
-    # With --json, standard output is for the rows alone.
-    console = Console(stderr=options.as_json, width=None if os.environ.get("COLUMNS") or os.isatty(1) else 160)
+    console = _console(stderr=options.as_json)  # with --json, standard output is for the rows alone
     code = 0
     rows: list[Any] = []
     for recipe, cells in planned:
@@ -84,6 +109,10 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
         finite = json.loads(json.dumps(rows), parse_constant=lambda name: None)  # JSON has no NaN or Infinity
         print(json.dumps(finite, indent=1))
     return code
+
+
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, width=None if os.environ.get("COLUMNS") or os.isatty(1) else 160)
 
 
 def _one(

@@ -208,6 +208,11 @@ def _declared_baseline(method: str, registry: Registry) -> str:
     return registry.entry("method", name, f"`baseline` of method {method}").name if name else ""
 
 
+def single_name(method: str, task: str) -> str:
+    """The name under which `harness run METHOD TASK` stores its rows."""
+    return f"run-{method}-{task}"
+
+
 def single(
     method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, list[Cell]]:
@@ -219,7 +224,7 @@ def single(
     exact = _declared_baseline(method, registry)
     alone = [CellSpec(row=exact, method=exact, speed_baseline=None, fidelity_baseline=None)] if exact else []
     recipe = Recipe(
-        name=f"run-{method}-{task}", title=f"{method} on {task}", paper="", source="`harness run`",
+        name=single_name(method, task), title=f"{method} on {task}", paper="", source="`harness run`",
         task=TaskSpec(name=task), cells=[*alone, CellSpec(row=method, method=method)],
     )  # fmt: skip
     return recipe, expand(recipe, scale, registry, overrides)

@@ -25,6 +25,7 @@ from harness.measure.decision import of_row
 from harness.measure.own_metrics import of
 from harness.measure.store import RowStore
 from harness.measure.timing import ProcessSample
+from harness.show.report import latex
 from harness.show.report.formats import number, with_interval
 from harness.show.report.selection import by_machine, interval_of, machine_of, value_of
 
@@ -242,27 +243,7 @@ def as_text(compared: Sequence[Compared]) -> str:
 
 def as_latex(compared: Sequence[Compared]) -> str:
     """A table for booktabs."""
-
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(map(escaped, cells)) + r" \\"
-
-    body = "\n".join(line(cells) for cells in lines(compared))
-    columns = "l" * len(HEADER)
-    return (
-        "\\begin{table}\n\\caption{" + escaped(summary(compared)) + "}\n\\begin{tabular}{" + columns + "}\n\\toprule\n"
-        + line(HEADER) + "\n\\midrule\n" + body + "\n\\bottomrule\n\\end{tabular}\n\\end{table}"
-    )  # fmt: skip
-
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "×": r"$\times$", "∞": r"$\infty$",
-}  # fmt: skip
-
-
-def escaped(text: str) -> str:
-    """Text as LaTeX writes it."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return latex.floating(summary(compared), [latex.tabular(HEADER, [lines(compared)], "l" * len(HEADER))])
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Compared]], str]] = {

@@ -57,23 +57,47 @@ def draw(
     recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, folder: Path, *,
     cells: Sequence[Cell] = (), machine: str | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write `figure.svg` and `figure.png`; nothing when the recipe has no figure or no row has both coordinates.
+    """Write `figure.svg` and `figure.png`; nothing when there is nothing to draw (`drawing`).
 
-    cells: what the recipe expands to; they say which published curve bears a measured one's colour.
     The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
     """
-    if recipe.figure is None:
+    drawn = drawing(recipe, scale, rows, published, cells=cells, machine=machine)
+    if drawn is None:
         return []
+    paths = {kind: folder / f"figure.{kind}" for kind in ("svg", "png")}
+    for kind, path in paths.items():
+        write_atomically(path, as_bytes(drawn, kind))
+    return list(paths.values())
+
+
+def drawing(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, *,
+    cells: Sequence[Cell] = (), machine: str | None = None,
+) -> Figure | None:  # fmt: skip
+    """The recipe's figure; None when it has none or no row has both coordinates.
+
+    cells: what the recipe expands to; they say which published curve bears a measured one's colour.
+    """
+    if recipe.figure is None:
+        return None
     ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
     if recipe.figure.histogram:
-        drawn = _histograms(recipe, scale, ours)
-    elif recipe.figure.graph:
-        drawn = _graphs(recipe, scale, ours)
-    elif recipe.figure.parts:
-        drawn = _bars(recipe, scale, ours)
-    else:
-        drawn = _curves(recipe, scale, ours, published, cells)
-    return [_save(drawn, folder / f"figure.{kind}") for kind in ("svg", "png")] if drawn is not None else []
+        return _histograms(recipe, scale, ours)
+    if recipe.figure.graph:
+        return _graphs(recipe, scale, ours)
+    if recipe.figure.parts:
+        return _bars(recipe, scale, ours)
+    return _curves(recipe, scale, ours, published, cells)
+
+
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """A figure as `svg` or `png`."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+    return buffer.getvalue()
 
 
 def _bars(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> Figure | None:
@@ -263,14 +287,3 @@ def _curve(axes: Axes, place: int, label: str, points: list[Point], *, measured:
     above = [p.high - p.y if p.high is not None else 0.0 for p in points]
     intervals = [[max(0.0, b) for b in below], [max(0.0, a) for a in above]]
     axes.errorbar(xs, ys, yerr=intervals, fmt=marker + "-", color=colour, capsize=3, markersize=5, label=label)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
-        date: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=date)
-    write_atomically(path, buffer.getvalue())
-    return path

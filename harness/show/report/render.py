@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -75,7 +75,7 @@ def markdown(table: Table) -> str:
     for heading, word, group in ((CLAIMS, "claim", judged.claims), (TARGETS, "target", judged.targets)):
         if group:
             lines = [[v.outcome, v.sentence] for v in group]
-            parts += [f"## {heading}", _markdown_table(["verdict", word], lines)]
+            parts += [f"## {heading}", markdown_table(["verdict", word], lines)]
     commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
     parts += [f"To settle: `{command}`" for command in commands]
     if table.notes:
@@ -84,13 +84,13 @@ def markdown(table: Table) -> str:
         parts.append("## Examples")
     for place, example in enumerate(table.examples, 1):
         lines = [[label, text] for label, text in (*example.given.items(), *example.outputs.items())]
-        parts.append(_markdown_table([str(place), ""], lines))
+        parts.append(markdown_table([str(place), ""], lines))
     if table.details.header:
         parts += ["## Details", *_markdown_grid(table.details)]
     if table.about:
-        parts += ["## Task and models", _markdown_table(ABOUT_HEADER, [list(line) for line in table.about])]
+        parts += ["## Task and models", markdown_table(ABOUT_HEADER, [list(line) for line in table.about])]
     if table.published_only:
-        parts += ["## Published only", _markdown_table(PUBLISHED_HEADER, table.published_only)]
+        parts += ["## Published only", markdown_table(PUBLISHED_HEADER, table.published_only)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -176,12 +176,14 @@ def _markdown_grid(grid: Grid) -> list[str]:
     parts = []
     for section in grid.sections:
         parts += [f"**{section.heading}**"] * bool(section.heading)
-        parts.append(_markdown_table(grid.header, section.lines))
+        parts.append(markdown_table(grid.header, section.lines))
     return parts
 
 
-def _markdown_table(header: list[str], lines: list[list[str]]) -> str:
-    def line(cells: list[str]) -> str:
+def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the cells' own bars and line breaks are kept out of its way."""
+
+    def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
     return "\n".join([line(header), line(["---"] * len(header)), *map(line, lines)])

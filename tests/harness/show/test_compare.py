@@ -13,6 +13,7 @@ from harness.contracts.rows import new_row
 from harness.measure.evidence import state
 from harness.measure.store import RowStore
 from harness.show import compare
+from harness.show.report import latex
 from tests.harness.measure.simulated_timing import Machine
 
 HASHES = {"data": "d", "model": "m", "key": "k"}
@@ -122,7 +123,7 @@ def test_places_without_rows_are_refused(tmp_path, capsys):
 
 
 def test_latex_is_escaped():
-    assert compare.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
+    assert latex.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
     one = compare.Compared("r", "small", "c_d", "worse", "")
     text = compare.as_latex([one])
     assert text.count(r"\\") == 2 and r"c\_d" in text and r"\bottomrule" in text

@@ -1,0 +1,226 @@
+"""The page over everything that is stored, and a stored table in every format: from the committed rows themselves."""
+
+from __future__ import annotations
+
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.contracts.rows import new_row
+from harness.errors import RequestError
+from harness.measure.store import RowStore
+from harness.plan.registry import Registry
+from harness.results import frame
+from harness.show import overview, scatter, stored
+from harness.show.report import latex
+from harness.sources import ROOT
+from tests.harness.rows import with_samples
+
+MEASURED = ROOT / "results" / "measured"
+RECIPES = ("knnlm-wikitext", "ralmspec-table2")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """A folder of results with two committed recipes in it."""
+    folder = tmp_path_factory.mktemp("results")
+    for name in RECIPES:
+        shutil.copytree(MEASURED / name, folder / "measured" / name)
+    return folder
+
+
+def call(*arguments) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    return int(end.value.code)
+
+
+class Page(HTMLParser):
+    """Anchors, links and what a page would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.anchors |= {given["id"] or ""} if "id" in given else set()
+        self.links |= {given["href"] or ""} if tag == "a" else set()
+        self.fetched += [given["src"] or ""] if "src" in given else []
+        self.fetched += [given["href"] or ""] if tag == "link" else []
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag  # well nested
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(results, capsys):
+    assert call("report", "--results", results) == 0
+    assert str(results / "report.html") in capsys.readouterr().out
+    text = (results / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert not page.open
+    assert page.links <= {f"#{anchor}" for anchor in page.anchors}
+    assert {f"{name}-small" for name in RECIPES} <= page.anchors
+    assert len(page.fetched) >= 2 and all(address.startswith("data:") for address in page.fetched)
+    assert "prefers-color-scheme: dark" in text and "width=device-width" in text
+    for words in ("./reproduce.sh knnlm-wikitext --scale small", "241.5<small>[218.2, 267.2]", "holds", "AMD EPYC"):
+        assert words in text
+    again = text
+    assert call("report", "--results", results) == 0
+    assert (results / "report.html").read_text(encoding="utf-8") == again  # the same rows, the same bytes
+
+
+def test_the_markdown_report_has_the_overview_and_every_table(results):
+    call("report", "--results", results)
+    text = (results / "report.md").read_text(encoding="utf-8")
+    assert "| knnlm | wikitext-perplexity |" in text and "## knnlm-wikitext, scale small" in text
+    assert text.count("\n# ") == 0 and text.startswith("# ")
+
+
+def test_without_rows_the_report_says_what_to_run(tmp_path):
+    assert call("report", "--results", tmp_path) == 0
+    assert "No rows are stored yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_broken_file_of_rows_is_left_out_with_a_warning_and_the_others_are_shown(results, tmp_path):
+    shutil.copytree(results, tmp_path, dirs_exist_ok=True)
+    broken = tmp_path / "measured" / RECIPES[0] / "small" / "rows.jsonl"
+    broken.write_text("not a row\n" + broken.read_text())
+    (tmp_path / "runs" / "no-such-recipe" / "mini").mkdir(parents=True)
+    shutil.copy(
+        results / "measured" / RECIPES[1] / "small" / "rows.jsonl",
+        tmp_path / "runs" / "no-such-recipe" / "mini" / "rows.jsonl",
+    )
+    with pytest.warns(UserWarning) as warned:
+        found = stored.stored(tmp_path, Registry())
+    assert [one.recipe.name for one in found] == [RECIPES[1]]
+    assert {str(w.message).split(":")[0] for w in warned} == {"left out"}
+    assert any("line 1" in str(w.message) for w in warned) and any("no-such-recipe" in str(w.message) for w in warned)
+
+
+def test_a_row_of_a_newer_schema_is_refused_by_name(results, tmp_path):
+    shutil.copytree(results, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "measured" / RECIPES[0] / "small" / "rows.jsonl"
+    path.write_text(path.read_text().replace('"schema":3', '"schema":999'))
+    with pytest.raises(RequestError, match="999"):
+        stored.of(RECIPES[0], "small", tmp_path, Registry())
+
+
+@pytest.mark.parametrize("kind", ["text", "md", "csv", "latex"])
+def test_a_stored_table_is_printed_in_every_format(results, capsys, kind):
+    assert call("table", "knnlm-wikitext", "--scale", "small", "--results", results, "--format", kind) == 0
+    shown = capsys.readouterr().out
+    assert "241.5" in shown and "kNN-LM" in shown
+    if kind == "latex":
+        assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1
+        assert r"\checkmark{}" in shown and r"perplexity (word) $\downarrow$" in shown and "AMD EPYC" in shown
+
+
+def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
+    for wrong in (
+        ["knnlm-wikitext", "--scale", "small", "--format", "word"],
+        ["knnlm-wikitex", "--scale", "small"],
+        ["knnlm-wikitext", "--scale", "huge"],
+        ["knnlm-wikitext", "--scale", "mini"],
+    ):
+        assert call("table", *wrong, "--results", results) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex is installed")
+def test_the_latex_table_compiles(results, tmp_path):
+    import subprocess
+
+    table = stored.of("knnlm-wikitext", "small", results, Registry()).table()
+    page = r"\documentclass{article}\usepackage{booktabs,amssymb}\begin{document}" + latex.as_latex(table)
+    (tmp_path / "table.tex").write_text(page + r"\end{document}", encoding="utf-8")
+    subprocess.run(["pdflatex", "-halt-on-error", "table.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_frame_has_a_line_for_each_cell_with_intervals_and_published_numbers(results):
+    found = frame(results)
+    exact = found[(found.recipe == "knnlm-wikitext") & (found.row == "kNN-LM") & (found.column == "FoSS=0")].iloc[0]
+    assert exact.word_perplexity == pytest.approx(197.9, abs=0.05)
+    assert exact.word_perplexity_low < exact.word_perplexity < exact.word_perplexity_high
+    assert exact.word_perplexity_published == 16.65 and exact.decision == "slower"
+    assert frame(results, kinds=["runs"]).empty
+
+
+# ---------------------------------------------------------------- the overview
+
+
+def mark(method="l2s", speedup=2.0, lost=0.01, decision="faster", scale="small", contract="softmax-screening"):
+    return overview.Mark(
+        contract, method, "t", "exact", "r", scale, "row", "", speedup, (speedup - 0.1, speedup + 0.1), decision,
+        lost, None,
+    )  # fmt: skip
+
+
+def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_then_by_order():
+    def one(scale, row, speedup, shape=(10, 3)):
+        return with_samples(
+            new_row(
+                recipe="l2s-table1", scale=scale, row=row, method="l2s", task="ptb-next-word", seed=1, device="cpu",
+                metrics={"precision_at_1": 0.99}, fidelity={"metric": "precision_at_1", "holds": True},
+                speed_baseline={"method": "exact", "params": {}}, fidelity_baseline={"method": "exact", "params": {}},
+            ),
+            speedup, shape=shape,
+        )  # fmt: skip
+
+    def chosen(*rows):
+        recipe = stored.recipes.load("l2s-table1", Registry())
+        scales = dict.fromkeys(row["scale"] for row in rows)
+        every = [
+            stored.Stored(recipe, s, [r for r in rows if r["scale"] == s], [], stored.published.of(recipe))
+            for s in scales
+        ]
+        return overview.marks(every, Registry())
+
+    (found,) = chosen(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0))
+    assert (found.label, found.others, found.scale) == ("B", 2, "small")
+    assert found.lost == pytest.approx(0.01)
+    (found,) = chosen(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0))
+    assert (found.label, found.decision) == ("C", "faster")
+
+
+def test_quality_lost_is_of_answers_or_of_perplexity():
+    assert overview.lost(new_row(metrics={"precision_at_1": 0.9})) == pytest.approx(0.1)
+    assert overview.lost(new_row(metrics={"perplexity": 55.0, "perplexity_difference": 5.0})) == pytest.approx(0.1)
+    assert overview.lost(new_row(metrics={"perplexity": 45.0, "perplexity_difference": -5.0})) == pytest.approx(-0.1)
+    assert overview.lost(new_row(metrics={"bleu": 30.0})) is None
+
+
+def test_the_front_has_no_mark_that_another_beats_in_both():
+    marks = [mark("a", 2, 0.0), mark("b", 5, 0.01), mark("c", 4, 0.02), mark("d", 9, 0.1), mark("e", 99, None)]
+    assert [one.method for one in overview.pareto(marks)] == ["a", "b", "d"]
+
+
+def test_the_overview_figure_is_the_same_bytes_and_needs_compared_answers():
+    marks = [mark(), mark("svd-softmax", 1.5, 0.0), mark("iad", 6, 0.0, contract="sequence-decoding")]
+    assert scatter.draw(marks) == scatter.draw(marks)
+    assert list(scatter.one_a_method(marks)) == ["sequence-decoding", "softmax-screening"]
+    with pytest.raises(ValueError, match="compared"):
+        scatter.draw([mark(lost=None)])
+
+
+def test_of_several_marks_of_a_method_the_decided_one_of_the_largest_scale_is_drawn():
+    marks = [mark(decision="exploratory", scale="mini", speedup=9), mark(decision="no claim"), mark(speedup=3.0)]
+    (drawn,) = scatter.one_a_method(marks)["softmax-screening"]
+    assert drawn.speedup == 3.0
+
+
+def test_committed_rows_are_those_of_recipes_that_are_still_there():
+    """Nothing under results/measured is orphaned: each folder is a recipe's, and its rows can be read."""
+    names = {path.parent.parent.name for path in MEASURED.glob("*/*/rows.jsonl")}
+    found = stored.stored(ROOT / "results", Registry(), kinds=["measured"])
+    assert {one.recipe.name for one in found} == names
+    assert all(RowStore(MEASURED / one.recipe.name / one.scale / "rows.jsonl").rows() for one in found)
