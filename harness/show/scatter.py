@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts.tasks import SCALES
 from harness.show.overview import DECIDED, Mark, pareto
-from harness.show.report.colours import colours
+from harness.show.report import labels
+from harness.show.report.colours import colour
 from harness.show.report.figure import as_bytes
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ ACROSS = 2  # panels in a row
 LEAST = 1e-3  # below this share lost the x axis is linear
 TICKS = ((-10, "-10%"), (-1, "-1%"), (0, "0"), (0.1, "0.1%"), (1, "1%"), (10, "10%"), (100, "100%"))
 PALE = 0.35  # of a mark whose speed is not decided
-WIDTH, HEIGHT = 110.0, 9.0  # of a label, in points
 
 
 def one_a_method(marks: Sequence[Mark]) -> dict[str, list[Mark]]:
@@ -36,10 +36,10 @@ def draw(marks: Sequence[Mark]) -> bytes:
     groups = one_a_method(marks)
     if not groups:
         raise ValueError("no row has a speedup and answers that were compared")
-    return as_bytes(_figure(groups, colours(marks)), "svg")
+    return as_bytes(_figure(groups), "svg")
 
 
-def _figure(groups: Mapping[str, Sequence[Mark]], colour: Mapping[str, str]) -> Figure:
+def _figure(groups: Mapping[str, Sequence[Mark]]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -52,7 +52,7 @@ def _figure(groups: Mapping[str, Sequence[Mark]], colour: Mapping[str, str]) -> 
         unused.set_axis_off()
     shown = list(zip(panels, groups.items(), strict=False))
     for panel, (contract, marks) in shown:
-        _panel(panel, contract, marks, colour)
+        _panel(panel, contract, marks)
     every = [mark for marks in groups.values() for mark in marks]
     panels[0].set_xticks([t for t, _ in TICKS], [text for _, text in TICKS])
     panels[0].set_xticks([], minor=True)
@@ -64,11 +64,12 @@ def _figure(groups: Mapping[str, Sequence[Mark]], colour: Mapping[str, str]) -> 
     )  # fmt: skip
     figure.draw_without_rendering()  # the labels' places depend on the layout
     for panel, (_, marks) in shown:
-        _label(panel, marks, colour)
+        several = len(_baselines(marks)) > 1
+        labels.place(panel, [_label(mark, several) for mark in marks])
     return figure
 
 
-def _panel(axes: Axes, contract: str, marks: Sequence[Mark], colour: Mapping[str, str]) -> None:
+def _panel(axes: Axes, contract: str, marks: Sequence[Mark]) -> None:
     baselines = _baselines(marks)
     over = f", over {baselines[0]}" if len(baselines) == 1 else ""
     axes.set_title(contract.replace("-", " ") + over, fontsize="medium")
@@ -82,7 +83,7 @@ def _panel(axes: Axes, contract: str, marks: Sequence[Mark], colour: Mapping[str
         x, alpha = 100 * (mark.lost or 0), 1.0 if mark.decision in DECIDED else PALE
         low, high = mark.interval or (mark.speedup, mark.speedup)
         error = [[max(0.0, mark.speedup - low)], [max(0.0, high - mark.speedup)]]
-        shade = colour[mark.method]
+        shade = colour(mark.method)
         axes.errorbar([x], [mark.speedup], yerr=error, fmt="o", color=shade, alpha=alpha, capsize=3, markersize=6)
         if mark.published is not None and mark.published > 0:
             axes.plot([x], [mark.published], "o", color=shade, fillstyle="none", markersize=9)
@@ -97,24 +98,11 @@ def _panel(axes: Axes, contract: str, marks: Sequence[Mark], colour: Mapping[str
     axes.set_ylabel("speedup", fontsize="small")
 
 
-def _label(axes: Axes, marks: Sequence[Mark], colour: Mapping[str, str]) -> None:
-    """Names to the right of the marks, from the fastest down, each below those that it would cover."""
-    points = 72 / axes.figure.dpi
-    several = len(_baselines(marks)) > 1
-    placed: list[tuple[float, float]] = []
-    for mark in sorted(marks, key=lambda m: -m.speedup):
-        x, y = axes.transData.transform((100 * (mark.lost or 0), mark.speedup)) * points
-        lowest = y
-        for other_x, other_y in placed:
-            if abs(other_x - x) < WIDTH and other_y - lowest < HEIGHT:
-                lowest = other_y - HEIGHT
-        placed.append((x, lowest))
-        name = f"{mark.method} over {mark.baseline}" if several else mark.method
-        axes.annotate(
-            name, (100 * (mark.lost or 0), mark.speedup), xytext=(7, lowest - y),
-            textcoords="offset points", fontsize="x-small", color=colour[mark.method], va="center",
-            alpha=1.0 if mark.decision in DECIDED else 0.7, annotation_clip=False,
-        )  # fmt: skip
+def _label(mark: Mark, several: bool) -> labels.Label:
+    """A mark's name; with its baseline where the panel has several."""
+    name = f"{mark.method} over {mark.baseline}" if several else mark.method
+    alpha = 1.0 if mark.decision in DECIDED else 0.7
+    return labels.Label(100 * (mark.lost or 0), mark.speedup, name, colour(mark.method), alpha)
 
 
 def _baselines(marks: Sequence[Mark]) -> list[str]:

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Sequence
+from functools import cache
 
 from harness.plan.registry import Registry
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
-    "#bcbd22", "#0b4f79", "#8b1a1a", "#1b641b", "#b35900", "#5c3b80",
+    "#bcbd22", "#0b4f79", "#8b1a1a", "#1b641b", "#b35900", "#5c3b80", "#a0458c", "#7f7f7f",
 )  # fmt: skip
-OTHER = "#7f7f7f"  # of what the registry does not know, and of methods beyond the palette
 
 
-class _OfMethod(Protocol):
-    @property
-    def method(self) -> str: ...
-
-
-def colours(marks: Iterable[_OfMethod], registry: Registry | None = None) -> Mapping[str, str]:
-    """Method -> colour: its place among the methods of its contract says which."""
-    known = registry or Registry()
+@cache
+def _places() -> dict[str, int]:
+    """A method's place among those of its contract."""
+    known = Registry()
     by_contract: dict[str, list[str]] = {}
     for name in known.names("method"):
         by_contract.setdefault(known.entry("method", name).contract, []).append(name)
-    places = {name: place for names in by_contract.values() for place, name in enumerate(names)}
-    return {
-        mark.method: PALETTE[places[mark.method]] if places.get(mark.method, len(PALETTE)) < len(PALETTE) else OTHER
-        for mark in marks
-    }
+    return {name: place for names in by_contract.values() for place, name in enumerate(names)}
+
+
+def colour(method: str) -> str:
+    """The method's own colour; grey for what is no registered method."""
+    place = _places().get(method)
+    return PALETTE[-1] if place is None else PALETTE[place % len(PALETTE)]
+
+
+def assigned(methods: Sequence[str]) -> list[str]:
+    """Colours of a figure's series, given the method of each: the first of a method has the method's own, a further one
+    a colour that no method in the figure has. At most as many as the palette has."""
+    own = {colour(method) for method in methods if method in _places()}
+    free = [shade for shade in PALETTE if shade not in own]
+    used: set[str] = set()
+    found = []
+    for method in methods:
+        shade = colour(method)
+        if method not in _places() or shade in used:
+            shade = free.pop(0)
+        used.add(shade)
+        found.append(shade)
+    return found

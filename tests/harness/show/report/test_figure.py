@@ -10,7 +10,7 @@ from harness.errors import RequestError
 from harness.measure.own_metrics import own
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing, parse
-from harness.show.report import bars, figure, graph, histogram
+from harness.show.report import bars, colours, curves, figure, graph, histogram, labels
 from harness.show.report.published import Number, Published
 
 RECIPE = """
@@ -33,7 +33,7 @@ def row(label, column, k=1, status="ok", **metrics):
     )  # fmt: skip
 
 
-def curves():
+def of_two_retrievers():
     cells = [("EDR", 1024, 4.0), ("ADR (300k entries)", 1, 2.0), ("EDR", 1, 8.0), ("ADR (300k entries)", 1024, 1.5)]
     return [row("OS3", f"{retriever} / k={k}", k, speedup=speedup) for retriever, k, speedup in cells]
 
@@ -55,7 +55,7 @@ def published(column, value):
 
 
 def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
-    found = figure.measured_curves(curves(), "k", "speedup")
+    found = curves.measured_curves(of_two_retrievers(), "k", "speedup")
     assert {name: [(p.x, p.y) for p in points] for name, points in found.items()} == {
         "OS3, EDR": [(1, 8.0), (1024, 4.0)],
         "OS3, ADR (300k entries)": [(1, 2.0), (1024, 1.5)],
@@ -63,7 +63,9 @@ def test_retrievers_of_one_row_are_curves_of_their_own_ordered_by_x():
 
 
 def test_columns_that_differ_in_x_alone_are_one_curve():
-    assert list(figure.measured_curves([r for r in curves() if "EDR" in r["column"]], "k", "speedup")) == ["OS3"]
+    assert list(curves.measured_curves([r for r in of_two_retrievers() if "EDR" in r["column"]], "k", "speedup")) == [
+        "OS3"
+    ]
 
 
 def told(label, *examples):
@@ -139,15 +141,44 @@ def test_a_second_metric_has_a_panel_of_its_own(tmp_path):
 
 def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
-    found = figure.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))
-    assert found == {"OS3, ADR": [figure.Point(1.0, 2.45)], "OS3, EDR": [figure.Point(1.0, 7.59)]}
-    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", curves(), numbers, tmp_path, cells=planned(curves()))[
-        0
-    ].read_text()
+    found = curves.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))
+    assert found == {"OS3, ADR": [curves.Point(1.0, 2.45)], "OS3, EDR": [curves.Point(1.0, 7.59)]}
+    svg = figure.draw(
+        parse(RECIPE, "demo.yaml"), "small", of_two_retrievers(), numbers, tmp_path, cells=planned(of_two_retrievers())
+    )[0].read_text()
     assert "OS3, ADR, published" in svg and "OS3, ADR (300k entries), published" not in svg
-    legend = svg[svg.index('<g id="legend_1">') :]
-    colours = re.findall(r"stroke: (#[0-9a-f]{6})", legend)
-    assert len(set(colours) - {"#000000"}) == 2
+    drawn = re.findall(r"stroke: (#[0-9a-f]{6})", svg)
+    assert len(set(drawn) - {"#000000", "#b0b0b0"}) == 2
+
+
+def test_eight_curves_are_drawn_and_the_others_are_named_below(tmp_path):
+    every = [row(f"row {n}", f"k={k}", k, speedup=n + k) for n in range(10) for k in (1, 2)]
+    svg = figure.draw(parse(RECIPE, "demo.yaml"), "small", every, Published([]), tmp_path)[0].read_text()
+    texts = re.findall(r"<!-- ([^>]*) -->", svg)
+    assert [f"row {n}" in texts for n in range(10)] == [True] * 8 + [False] * 2
+    assert any("in the table alone: row 8, row 9" in text for text in texts)
+
+
+def test_a_method_has_its_own_colour_and_no_two_series_share_one():
+    assert colours.assigned(["iad", "greedy"]) == [colours.colour("iad"), colours.colour("greedy")]
+    several = colours.assigned(["l2s", "l2s", "", "exact"])
+    assert several[0] == colours.colour("l2s") and several[3] == colours.colour("exact")
+    assert len(set(several)) == 4
+
+
+def test_names_of_points_that_lie_together_do_not_cover_one_another():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure()
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    axes.plot([0, 1], [0, 1])
+    drawn.draw_without_rendering()
+    labels.place(axes, [labels.Label(0.1, 0.001 * n, f"a long name {n}", "k") for n in range(6)])
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 6 and min(box.y0 for box in boxes) >= axes.get_window_extent().y0 - 1
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i] if a.y0 + 3 < b.y1 < a.y1)
 
 
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():

@@ -14,7 +14,7 @@ from harness.measure import environment
 from harness.measure.own_metrics import own
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing, parse
-from harness.show.report import figure, formats, render, tables
+from harness.show.report import curves, figure, formats, render, tables
 from harness.show.report.claims import verdicts
 from harness.show.report.published import Number, Published
 
@@ -284,8 +284,8 @@ def test_a_baseline_of_another_task_setting_is_not_the_rows_own():
 
 def test_curves_take_parameters_of_method_and_task_as_coordinates():
     rows = [row(CELLS[1], 85.0, params={"method": {"k": 8}, "task": {"batch": 32}})]
-    assert figure.measured_curves(rows, "batch", "perplexity")["kNN-LM"][0].x == 32
-    assert figure.measured_curves(rows, "k", "perplexity")["kNN-LM"][0].x == 8
+    assert curves.measured_curves(rows, "batch", "perplexity")["kNN-LM"][0].x == 32
+    assert curves.measured_curves(rows, "k", "perplexity")["kNN-LM"][0].x == 8
 
 
 def test_worked_examples_of_the_same_matter_stand_together():
@@ -345,16 +345,16 @@ def test_durations(seconds, shown):
 
 
 def test_curves_take_measured_points_with_intervals_and_published_ones_by_label():
-    curves = figure.measured_curves(rows(), "foss", "perplexity")
-    assert curves == {"kNN-LM": [figure.Point(0.0, 85.0, 84.0, 86.0), figure.Point(0.5, 88.0, 87.0, 89.0)]}
-    assert figure.levels(rows(), "foss", "perplexity") == {"LM": 92.0}
+    drawn = curves.measured_curves(rows(), "foss", "perplexity")
+    assert drawn == {"kNN-LM": [curves.Point(0.0, 85.0, 84.0, 86.0), curves.Point(0.5, 88.0, 87.0, 89.0)]}
+    assert curves.levels(rows(), "foss", "perplexity") == {"LM": 92.0}
     numbers = Published([
         published(), published(column="at the best"), published("L2S", "PTB", "speedup", "10.6"),
         published("L2S", "PTB", "precision_at_1", "0.998"),
     ])  # fmt: skip
-    assert figure.published_curves(numbers, own("foss"), own("perplexity")) == {"kNN-LM": [figure.Point(0.0, 16.65)]}
-    found = figure.published_curves(numbers, own("speedup"), own("precision_at_1"))
-    assert found == {"L2S": [figure.Point(10.6, 0.998)]}
+    assert curves.published_curves(numbers, own("foss"), own("perplexity")) == {"kNN-LM": [curves.Point(0.0, 16.65)]}
+    found = curves.published_curves(numbers, own("speedup"), own("precision_at_1"))
+    assert found == {"L2S": [curves.Point(10.6, 0.998)]}
 
 
 def test_the_figure_is_the_same_bytes_for_the_same_rows(tmp_path):

@@ -1,0 +1,263 @@
+"""Curves: measured points with their intervals, the paper's points with them, names at their ends."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts.metrics import Metric
+from harness.contracts.rows import Row
+from harness.contracts.tasks import Scale
+from harness.measure.own_metrics import among
+from harness.plan.cell import Cell
+from harness.plan.recipe import Recipe
+from harness.show.report import labels
+from harness.show.report.colours import assigned
+from harness.show.report.context import machine_line
+from harness.show.report.published import Published, comparable, places
+from harness.show.report.selection import interval_of, value_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "os^Dv<>P"
+SERIES = 8  # curves drawn; the table has all
+DECADES = 100  # an axis over so large a ratio is logarithmic; that of a speedup over a tenth of it
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point; `low` and `high` bound y where an interval is known."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+Curves = dict[str, list[Point]]  # row label -> points by x
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What one panel of a figure shows of the measured rows: the name of its y axis, curves, level lines."""
+
+    axis: str
+    curves: Curves
+    levels: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """Which curves are drawn, and how. beside: a published curve's name -> the measured one whose colour it bears."""
+
+    names: Sequence[str]
+    colours: Sequence[str]
+    beside: Mapping[str, str]
+
+    def of(self, name: str) -> tuple[str, str] | None:
+        """Colour and marker; None for a curve that is not drawn."""
+        name = self.beside.get(name, name)
+        if name not in self.names:
+            return None
+        place = self.names.index(name)
+        return self.colours[place], MARKERS[place % len(MARKERS)]
+
+
+def figure(
+    recipe: Recipe, scale: Scale, rows: Sequence[Row], published: Published, cells: Sequence[Cell]
+) -> Figure | None:
+    """The figure of a recipe whose `figure` names x and y; None when no row has both."""
+    assert recipe.figure is not None
+    x, y, beside = recipe.figure.x, recipe.figure.y, recipe.figure.beside
+    curves = measured_curves(rows, x, y)
+    second = measured_curves(rows, x, beside) if beside else {}
+    if not curves and not second:
+        return None
+    printed = {(number.row, number.column) for number in published.numbers}
+    paired = {name: labels for name, labels in places(cells).items() if labels in printed}
+    theirs = _parts([column for _, column in paired.values()], x)
+    parts = _parts([row["column"] for row in rows], x)
+    measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one next to it
+    for row in rows:
+        name = _name(row["row"], row["column"], parts)
+        if name in curves and row["cell"] in paired:
+            measured.setdefault(_name(*paired[row["cell"]], theirs), name)
+    axes = among(rows, x), among(rows, y)
+    same_axes = comparable(axes[1], scale in recipe.data_of_paper)
+    papers = published_curves(published, *axes, theirs)
+    panels = [Panel(axes[1].axis, curves, levels(rows, x, y))]
+    if second:
+        panels.append(Panel(among(rows, beside).axis, second, levels(rows, x, beside)))
+    methods = {_name(row["row"], row["column"], parts): row["method"] for row in reversed(rows)}
+    names = list({name: None for panel in panels for name in panel.curves})
+    alone = {f"{name}, published": points for name, points in papers.items() if name not in measured}
+    papers = {name: points for name, points in papers.items() if name in measured} | alone
+    names += list(alone)
+    style = _Style(names[:SERIES], assigned([methods.get(name, "") for name in names[:SERIES]]), measured)
+    apart = bool(papers) and not same_axes
+    return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, names[SERIES:], rows))
+
+
+def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[Row]) -> str:
+    bounded = any(p.low is not None for panel in panels for points in panel.curves.values() for p in points)
+    parts = ["bars: 95% intervals"] * bounded + [f"in the table alone: {', '.join(left_out)}"] * bool(left_out)
+    return "; ".join([*parts, machine_line(rows)])
+
+
+def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
+    """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
+    metrics, counters or parameters of method or task."""
+    parts = _parts([row["column"] for row in rows], x)
+    curves: Curves = {}
+    for row in rows:
+        at, value = _coordinate(row, x), _coordinate(row, y)
+        if row["status"] == "ok" and at is not None and value is not None:
+            low, high = interval_of(row, y) or (None, None)
+            curves.setdefault(_name(row["row"], row["column"], parts), []).append(Point(at, value, low, high))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
+    """y of the finished rows to which x does not apply (the LM alone has no FoSS), by cell: drawn as level lines."""
+    found = ((row, _coordinate(row, y)) for row in rows if row["status"] == "ok" and _coordinate(row, x) is None)
+    return {row["cell"]: value for row, value in found if value is not None}
+
+
+def published_curves(published: Published, x: Metric, y: Metric, parts: frozenset[str] = frozenset()) -> Curves:
+    """The paper's points by row label and those of the column's parts that tell measured curves apart: numbers of y
+    whose column says `x=VALUE`, or for which x is published too."""
+    curves: Curves = {}
+    for number in published.numbers:
+        value = number.as_measured(y)
+        if value is None:
+            continue
+        at = _in_label(number.column, x.name)
+        if at is None:
+            printed_at = published.lookup(number.row, number.column, x)
+            at = printed_at.as_measured(x) if printed_at else None
+        if at is not None:
+            name = _name(number.row, number.column, parts)
+            curves.setdefault(name, []).append(Point(at, value))
+    return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
+
+
+def _parts(columns: Sequence[str], x: str) -> frozenset[str]:
+    """Parts in which column labels that say `x=VALUE` differ but for this."""
+    split = [
+        {part for part in column.split(" / ") if _in_label(part, x) is None}
+        for column in columns
+        if _in_label(column, x) is not None
+    ]
+    return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
+
+
+def _name(row: str, column: str, parts: frozenset[str]) -> str:
+    """A curve's name."""
+    return ", ".join([row, *(part for part in column.split(" / ") if part in parts)])
+
+
+def _coordinate(row: Row, name: str) -> float | None:
+    value = value_of(row, name)
+    for side in ("method", "task"):
+        if value is None:
+            value = row["params"][side].get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _in_label(column: str, name: str) -> float | None:
+    """`WikiText-103 / FoSS=0.5` says 0.5 of `foss`."""
+    for part in column.split(" / "):
+        label, equals, value = part.partition("=")
+        if equals and label.strip().casefold() == name.casefold():
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None
+
+
+def _draw(
+    recipe: Recipe, scale: Scale, axes: tuple[Metric, Metric], ours: Sequence[Panel], papers: Curves, style: _Style,
+    apart: bool, footnote: str,
+) -> Figure:  # fmt: skip
+    """The panels of what was measured, side by side. The paper's curves are in the first one, or in one of their own,
+    with values of their own, where they are of other data."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ratios = [3] * len(ours) + [2] * apart
+    figure = Figure(figsize=(8.5 + 5.0 * (len(ratios) - 1), 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels: Any = figure.subplots(1, len(ratios), squeeze=False, sharex=True, width_ratios=ratios)[0]
+    named: list[list[labels.Label]] = [[] for _ in panels]
+    for panel, drawn, names in zip(panels, ours, named, strict=False):
+        panel.set_ylabel(drawn.axis)
+        panel.set_title(f"measured, scale {scale}" + "; hollow: published" * bool(papers and not apart))
+        names += [_level(panel, name, value) for name, value in drawn.levels.items()]
+        names += [_measured(panel, name, points, style) for name, points in drawn.curves.items() if style.of(name)]
+        _scale(panel.yaxis, [point.y for points in drawn.curves.values() for point in points], axes[1])
+    if apart:
+        panels[-1].set_ylabel(axes[1].axis)
+        panels[-1].set_title("published (other data: compare shapes, not values)")
+    shown = {name: points for name, points in papers.items() if style.of(name)}
+    theirs = -1 if apart else 0
+    named[theirs] += [_published(panels[theirs], name, points, style, apart) for name, points in shown.items()]
+    every = [points for drawn in ours for points in drawn.curves.values()] + list(shown.values())
+    for panel in panels:
+        panel.set_xlabel(axes[0].axis)
+        panel.title.set_fontsize("medium")
+        panel.grid(alpha=0.3)
+        _scale(panel.xaxis, sorted({point.x for points in every for point in points}), axes[0])
+    width = 120 if len(panels) > 1 else 90
+    figure.suptitle(textwrap.fill(f"{recipe.name}: {recipe.title}", width), fontsize="medium")
+    figure.supxlabel(textwrap.fill(footnote, width + 30), fontsize="x-small", color="0.4")
+    figure.draw_without_rendering()  # the names' places depend on the layout
+    for panel, names in zip(panels, named, strict=True):
+        labels.place(panel, [name for name in names if name.text])
+    return figure
+
+
+def _scale(axis: Any, values: Sequence[float], metric: Metric) -> None:
+    """Logarithmic where the values go over decades; a speedup's sooner, as it is a ratio."""
+    decades = DECADES / 10 if metric.kind == "speed" else DECADES
+    if not values or min(values) <= 0 or max(values) / min(values) < decades:
+        return
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    ticks = sorted(set(values)) if len(set(values)) <= SERIES else [t for t in _ROUND if t * 2 >= min(values)]
+    ticks = [tick for tick in ticks if tick <= 2 * max(values)]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axis.set_ticks([], minor=True)
+
+
+_ROUND = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
+
+
+def _level(axes: Axes, name: str, value: float) -> labels.Label:
+    axes.axhline(value, color="0.5", linestyle="--", linewidth=1)
+    return labels.Label(axes.get_xlim()[1], value, name, "0.4", at_edge=True)
+
+
+def _measured(axes: Axes, name: str, points: Sequence[Point], style: _Style) -> labels.Label:
+    """Filled points with their intervals, joined."""
+    colour, marker = style.of(name) or ("", "")
+    below = [max(0.0, p.y - p.low) if p.low is not None else 0.0 for p in points]
+    above = [max(0.0, p.high - p.y) if p.high is not None else 0.0 for p in points]
+    axes.errorbar(
+        [p.x for p in points], [p.y for p in points], yerr=[below, above], fmt=marker + "-", color=colour, capsize=3,
+        markersize=5,
+    )  # fmt: skip
+    return labels.Label(points[-1].x, points[-1].y, name, colour)
+
+
+def _published(axes: Axes, name: str, points: Sequence[Point], style: _Style, apart: bool) -> labels.Label:
+    """Hollow points, dashed. In the colour of the measured curve next to it, whose name it needs not say again."""
+    colour, marker = style.of(name) or ("", "")
+    xs, ys = [p.x for p in points], [p.y for p in points]
+    axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8)
+    name = name.removesuffix(", published")
+    text = name if apart else "" if style.beside.get(name) == name else f"{name}, published"
+    return labels.Label(xs[-1], ys[-1], text, colour)
