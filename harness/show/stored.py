@@ -84,9 +84,9 @@ def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> l
     return [one for one in every if one is not None]
 
 
-def of(name: str, scale: Scale, results: Path, registry: Registry) -> Stored:
+def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> Stored:
     """One recipe at one scale. Raises `RequestError` when it has no rows, or for rows that cannot be read."""
-    rows = [row for kind in KINDS for row in RowStore(results / kind / name / scale / "rows.jsonl").rows()]
+    rows = [row for kind in kinds for row in RowStore(results / kind / name / scale / "rows.jsonl").rows()]
     if not rows:
         recipes.load(name, registry)  # an unknown name is refused as such
         raise RequestError(

@@ -1,0 +1,191 @@
+"""Numbers in the documentation, filled in from committed rows.
+
+    python -m harness.show.blocks README.md docs/results.md      writes what is between the marks
+    python -m harness.show.blocks --check README.md              exit code 1 where something is stale
+
+    <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
+    <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share --> ... <!-- end -->
+    <!-- verdicts iad-table1 small --> ... <!-- end -->
+    <!-- overview --> ... <!-- end -->
+
+`docs/overview.svg` is drawn from the same rows. A row that has not been measured is left out.
+`rows` is a pattern of cells (several: separated by `|`), `columns` are heads of the leading table or of the details,
+without arrows; the paper's column comes along with the one that it stands next to. A row that has not been measured is
+left out. `digits` of a value: significant ones, without its interval. `docs/overview.svg` is drawn from the same rows.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from harness.contracts.tasks import SCALES
+from harness.errors import HarnessError, RequestError, unknown
+from harness.files import write_atomically
+from harness.plan.registry import Registry
+from harness.show import overview, page, scatter, stored
+from harness.show.report import render
+from harness.show.report.formats import number, with_interval
+from harness.show.report.selection import interval_of, value_of
+from harness.show.report.tables import Grid
+from harness.show.stored import Stored
+from harness.sources import ROOT
+
+BLOCK = re.compile(r"(<!-- (table|value|verdicts|overview)( [^>]*?)? -->)(.*?)(<!-- end -->)", re.DOTALL)
+LABELS = ("row", "column")
+FIGURE = ROOT / "docs" / "overview.svg"
+
+
+def filled(text: str, results: Path, where: str = "text") -> str:
+    """The text with every block filled from the committed rows under `results`.
+
+    Raises `RequestError` naming the block that asks for what is not there.
+    """
+    source = _Source(results)
+
+    def fill(found: re.Match[str]) -> str:
+        start, kind, arguments, _, end = found.groups()
+        try:
+            made = KINDS[kind](source, *_parsed(arguments or ""))
+        except HarnessError as error:
+            line = text[: found.start()].count("\n") + 1
+            raise RequestError(f"{where} line {line}: {error}") from error
+        return f"{start}{made}{end}" if kind == "value" else f"{start}\n\n{made}\n\n{end}"
+
+    return BLOCK.sub(fill, text)
+
+
+def figure(results: Path) -> str:
+    """The overview figure of the committed rows, as SVG."""
+    registry = Registry()
+    return scatter.draw(overview.marks(stored.stored(results, registry, ("measured",)), registry)).decode()
+
+
+class _Source:
+    """Committed rows, each recipe read once."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.registry = Registry()
+        self.of = cache(self._of)
+
+    def _of(self, recipe: str, scale: str) -> Stored:
+        if scale not in SCALES:
+            raise unknown("scale", scale, SCALES)
+        return stored.of(recipe, scale, self.results, self.registry, kinds=("measured",))
+
+
+Options = Mapping[str, str]
+
+
+def _table(source: _Source, names: Sequence[str], options: Options) -> str:
+    table = source.of(*names).table()
+    patterns = options.get("rows", "*").split("|")
+    columns = [name.strip() for name in options["columns"].split("|")] if "columns" in options else table.lead.header
+    labelled = [name for name in LABELS if name not in columns] if "columns" in options else []
+    grids = [grid for grid in (table.lead, table.details) if grid.header]
+    places = (
+        _with_paper(grids, [_place(grids, name) for name in (*labelled, *columns)])
+        if "columns" in options
+        else [(0, place) for place in range(len(columns))]
+    )
+    header = [grids[g].header[i] for g, i in places]
+    measured = [(line[0], line[1]) for line in grids[0].sections[0].lines if line[2] != "not run"]
+    by_cell = [{(line[0], line[1]): line for line in grid.sections[0].lines} for grid in grids]
+    lines = [
+        [by_cell[g].get(cell, [""] * len(grids[g].header))[i] for g, i in places]
+        for cell in measured
+        if any(fnmatchcase(" / ".join(part for part in cell if part), pattern.strip()) for pattern in patterns)
+    ]
+    if not lines:
+        raise RequestError(f"no row of {names[0]} is called {options['rows']}")
+    kept = [i for i, head in enumerate(header) if head != "column" or len({line[i] for line in lines}) > 1]
+    return render.markdown_table([header[i] for i in kept], [[line[i] for i in kept] for line in lines])
+
+
+def _place(grids: Sequence[Grid], name: str) -> tuple[int, int]:
+    """Which grid has this column, and where."""
+    for number_, grid in enumerate(grids):
+        heads = [_plain(head) for head in grid.header]
+        if _plain(name) in heads:
+            return number_, heads.index(_plain(name))
+    raise unknown("column", name, [head for grid in grids for head in grid.header])
+
+
+def _plain(head: str) -> str:
+    """A column's head without its arrow."""
+    return head.replace("_", " ").rstrip(" ↑↓").strip()
+
+
+def _with_paper(grids: Sequence[Grid], places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found = []
+    for grid, place in places:
+        found.append((grid, place))
+        if grids[grid].header[place + 1 : place + 2] == ["paper"] and (grid, place + 1) not in places:
+            found.append((grid, place + 1))
+    return found
+
+
+def _value(source: _Source, names: Sequence[str], options: Options) -> str:
+    rows = {row["cell"]: row for row in source.of(*names).newest()}
+    if options.get("cell") not in rows:
+        raise unknown("cell", options.get("cell", ""), rows, names[0])
+    row, metric = rows[options["cell"]], options.get("metric", "speedup")
+    value = value_of(row, metric)
+    if value is None:
+        raise unknown("metric", metric, [*row["metrics"], *row["counters"]], row["cell"])
+    if "digits" in options:
+        return number(value, int(options["digits"]))
+    return with_interval(value, interval_of(row, metric))
+
+
+def _verdicts(source: _Source, names: Sequence[str], options: Options) -> str:
+    judged = source.of(*names).verdicts()
+    groups = {"claims": judged.claims, "targets": judged.targets}
+    wanted = [options["of"]] if "of" in options else list(groups)
+    return "\n".join(f"- **{v.outcome}**: {v.sentence}" for name in wanted for v in groups[name])
+
+
+def _overview(source: _Source, names: Sequence[str], options: Options) -> str:
+    every = stored.stored(source.results, source.registry, ("measured",))
+    return page.overview_table(overview.marks(every, source.registry))
+
+
+KINDS: Mapping[str, Callable[[_Source, Sequence[str], Options], str]] = {
+    "table": _table, "value": _value, "verdicts": _verdicts, "overview": _overview,
+}  # fmt: skip
+
+
+def _parsed(arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Recipe and scale, and what is given as `name=value`."""
+    parts = shlex.split(arguments)
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    return [part for part in parts if "=" not in part], options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fill files, or with `--check` only say which are stale. Returns the exit code."""
+    stale = []
+    results = ROOT / "results"
+    for path in (FIGURE, *(Path(argument) for argument in arguments if argument != "--check")):
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after = figure(results) if path == FIGURE else filled(before, results, str(path))
+        if after != before:
+            stale.append(str(path))
+            if "--check" not in arguments:
+                write_atomically(path, after)
+    if stale:
+        print(f"{'stale' if '--check' in arguments else 'filled'}: {', '.join(stale)}")
+    return int(bool(stale) and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except HarnessError as error:
+        sys.exit(f"error: {error}")
