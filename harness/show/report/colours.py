@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 
-from harness.plan.registry import Registry
+from harness.plan.registry import PLUGINS, Registry
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
@@ -13,9 +14,13 @@ PALETTE = (
 )  # fmt: skip
 
 
-@cache
 def _places() -> dict[str, int]:
     """A method's place among those of its contract."""
+    return _places_in(os.environ.get(PLUGINS, ""))
+
+
+@cache
+def _places_in(plugins: str) -> dict[str, int]:
     known = Registry()
     by_contract: dict[str, list[str]] = {}
     for name in known.names("method"):
