@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 
-from harness.plan.registry import PLUGINS, Registry
+from harness.plan.registry import Registry
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
@@ -16,11 +15,11 @@ PALETTE = (
 
 def _places() -> dict[str, int]:
     """A method's place among those of its contract."""
-    return _places_in(os.environ.get(PLUGINS, ""))
+    return _places_in(tuple(Registry().packages))
 
 
 @cache
-def _places_in(plugins: str) -> dict[str, int]:
+def _places_in(packages: tuple[str, ...]) -> dict[str, int]:
     known = Registry()
     by_contract: dict[str, list[str]] = {}
     for name in known.names("method"):
