@@ -180,12 +180,18 @@ def reproduce(
 
 
 @app.command()
-def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")) -> None:
+def keep(
+    recipe: str,
+    scale: Scale = "small",
+    results: Results = Path("results"),
+    by: Annotated[str | None, typer.Option(help="Your name: keeps the run as a reproduction of ours.")] = None,
+) -> None:
     """Copy a run made from a clean tree with enough samples to results/measured, which is committed.
 
     \b
-    Example:
+    Examples:
       harness keep knnlm-wikitext --scale small
+      harness keep knnlm-wikitext --scale small --by "Ada Lovelace"   # to results/reproduced, beside ours
     """
     from harness import session
     from harness.plan import expansion
@@ -195,8 +201,11 @@ def keep(recipe: str, scale: Scale = "small", results: Results = Path("results")
     registry = Registry()
     found = recipes.load(recipe, registry)
     at = session.checked_scale(scale)
-    kept = keeping.keep(found, at, results / "runs", results / "measured", expansion.expand(found, at, registry))
+    cells = expansion.expand(found, at, registry)
+    kept = keeping.keep(found, at, results / "runs", results / "measured", cells, by)
     print(f"kept in {kept}")
+    if by is not None:
+        print(f"listed in {keeping.write_log(results / keeping.REPRODUCED)}")
 
 
 @app.command()

@@ -123,7 +123,7 @@ def _one(
     from harness.display import Display
     from harness.measure import environment
     from harness.measure.runner import Runner
-    from harness.measure.store import RowStore
+    from harness.show import stored
     from harness.show.report import claims, figure, published, render, tables
     from harness.show.report.selection import machine_of
     from harness.show.tracking import open_tracker
@@ -140,8 +140,8 @@ def _one(
             result = runner.run(cells)
         verdicts = claims.verdicts(recipe, scale, cells, result.rows)
         invocation.verdicts(verdicts)
-        kept = RowStore(options.results / "measured" / recipe.name / scale / "rows.jsonl")
-        elsewhere = [row for row in [*kept.rows(), *runner.store.rows()] if machine_of(row) != machine]
+        kept = stored.rows_of(recipe.name, scale, options.results, ("measured", "reproduced"))
+        elsewhere = [row for row in [*kept, *runner.store.rows()] if machine_of(row) != machine]
         rows = [*elsewhere, *result.rows]
         table = tables.build(recipe, scale, rows, numbers, cells=cells, machine=machine, verdicts=verdicts)
         drawn = figure.draw(recipe, scale, result.rows, numbers, folder, cells=cells)

@@ -1,4 +1,4 @@
-"""`harness keep`: a finished run becomes a committed result, if it deserves it.
+"""`harness keep`: a finished run becomes a committed result, ours or another person's, if it deserves it.
 
 Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly what the recipe
 says (not of `--set`), of one machine, with enough samples for a claim, and must not carry this machine's paths. All
@@ -18,8 +18,9 @@ from typing import Any
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.errors import MachineError, RequestError
-from harness.files import data_roots, default_cache
+from harness.files import data_roots, default_cache, write_atomically
 from harness.measure.decision import LEAST
+from harness.measure.environment import describe
 from harness.measure.evidence import repeats, shape
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named
@@ -28,15 +29,20 @@ from harness.show.report import claims, figure, published, render, tables
 from harness.show.report.selection import machine_of
 from harness.sources import ROOT
 
+REPRODUCED = "reproduced"  # folder of results: what others measured
 
-def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell]) -> Path:
-    """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
+
+def keep(
+    recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell], by: str | None = None
+) -> Path:
+    """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder; with `by`, a person's
+    name, to a folder of that name and the day of measuring under `reproduced`, next to `measured`.
 
     Of each cell the newest row with the recipe's own settings and all its repeats are copied, absolute paths replaced;
     table and figure are made from these rows. cells: what the recipe expands to at this scale, without overrides.
     Raises `RequestError` with the reasons when the run may not be kept, `MachineError` when writing fails.
     """
-    source, target = runs / recipe.name / scale, measured / recipe.name / scale
+    source = runs / recipe.name / scale
     latest: dict[str, Row] = {}
     planned = {cell.name: cell for cell in cells}
     stored = RowStore(source / "rows.jsonl").rows()
@@ -57,6 +63,12 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
     clean: list[Row] = [scrub.value(row) for row in rows]
+    place = measured
+    if by is not None:
+        person = {"name": by, "date": max(row["started"] or "" for row in clean)[:10]}
+        place = measured.parent / REPRODUCED / _folder_name(person)
+        clean = [{**row, "environment": {**row["environment"], "by": person}} for row in clean]
+    target = place / recipe.name / scale
     numbers = published.of(recipe)
     judged = claims.verdicts(recipe, scale, cells, clean)
     table = tables.build(recipe, scale, clean, numbers, cells=cells, verdicts=judged)
@@ -72,6 +84,29 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     except OSError as error:
         raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
     return target
+
+
+def _folder_name(person: Mapping[str, str]) -> str:
+    """`2026-11-22-ada-lovelace`. Raises `RequestError` for a name without a letter or digit."""
+    name = "-".join(re.findall(r"\w+", person["name"].lower()))
+    if not name:
+        raise RequestError(f"--by {person['name']!r} is not a name")
+    return f"{person['date']}-{name}"
+
+
+def write_log(reproduced: Path) -> Path:
+    """List everything under `reproduced` in its `README.md`: date, person, recipe, scale, machine."""
+    lines = []
+    for path in sorted(reproduced.glob("*/*/*/rows.jsonl")):
+        last = RowStore(path).rows()[-1]
+        person, folder = last["environment"].get("by") or {}, path.parent.relative_to(reproduced).as_posix()
+        machine = describe(last["environment"]["before"])
+        name, scale = path.parts[-3:-1]
+        lines.append([person.get("date", ""), person.get("name", ""), f"[{name}]({folder}/table.md)", scale, machine])
+    header = ["date", "by", "recipe", "scale", "machine"]
+    page = f"# Reproductions\n\nMade by `harness keep RECIPE --by NAME`.\n\n{render.markdown_table(header, lines)}\n"
+    write_atomically(reproduced / "README.md", page)
+    return reproduced / "README.md"
 
 
 def _with_repeats(row: Row, stored: Sequence[Row]) -> list[Row]:

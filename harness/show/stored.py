@@ -17,6 +17,7 @@ from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+from harness.show.keep import REPRODUCED
 from harness.show.report import claims, published, tables
 from harness.show.report.claims import Verdicts
 from harness.show.report.layout import Layout
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-KINDS = ("measured", "runs")  # folders of results: committed rows, and those of this machine
+KINDS = ("measured", "reproduced", "runs")  # folders of results: committed rows, other people's, this machine's
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,20 @@ def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> l
 
 def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> Stored:
     """One recipe at one scale. Raises `RequestError` when it has no rows, or for rows that cannot be read."""
-    rows = [row for kind in kinds for row in RowStore(results / kind / name / scale / "rows.jsonl").rows()]
+    rows = rows_of(name, scale, results, kinds)
     if not rows:
         recipes.load(name, registry)  # an unknown name is refused as such
         raise RequestError(
             f"nothing is stored of {name} at scale {scale} in {results}: run `harness reproduce {name} --scale {scale}`"
         )
     return _one(name, scale, rows, registry)
+
+
+def rows_of(name: str, scale: Scale, results: Path, kinds: Sequence[str] = KINDS) -> list[Row]:
+    """All rows of one recipe at one scale, by kind. Raises `RequestError` for rows that cannot be read."""
+    return [
+        row for path in _files(results, kinds) if path.parts[-3:-1] == (name, scale) for row in RowStore(path).rows()
+    ]
 
 
 def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:
@@ -120,7 +128,8 @@ def _one(name: str, scale: Scale, rows: Sequence[Row], registry: Registry) -> St
 
 def _files(results: Path, kinds: Sequence[str]) -> Iterator[Path]:
     for kind in kinds:
-        for path in sorted((results / kind).glob("*/*/rows.jsonl")):
+        below = "*/*/*" if kind == REPRODUCED else "*/*"  # a folder for each person and day
+        for path in sorted((results / kind).glob(f"{below}/rows.jsonl")):
             if path.parts[-2] in SCALES:
                 yield path
 

@@ -42,6 +42,12 @@ def example(toys, tmp_path, monkeypatch):
     ("task", "cell", "measured", "described"),
     [
         ("toy-layer", "method: frequent-words, params: {words: 50}", {"precision_at_1", "speedup"}, {"rows_bytes"}),
+        (
+            "skewed-layer",
+            "method: frequent-words, params: {words: 500}",
+            {"accuracy", "precision_at_1"},
+            {"rows_bytes"},
+        ),
         ("toy-text", "analysis: seen-tokens, params: {n: 3}", {"seen_share"}, {"seen_share", "ngrams"}),
         ("toy-text", "analysis: longest-streams", {"tokens"}, set()),
     ],

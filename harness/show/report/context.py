@@ -97,9 +97,12 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
 
 
 def machine_line(rows: Sequence[Row]) -> str:
-    """The machine of rows that share one, in words."""
-    before: dict[str, Any] = rows[-1]["environment"].get("before") or {}
-    return describe(before) if before else "an unknown machine"
+    """The machine of rows that share one, in words, and who measured there if another person did."""
+    environment = rows[-1]["environment"]
+    before: dict[str, Any] = environment.get("before") or {}
+    person = environment.get("by")
+    words = f", measured by {person['name']} on {person['date']}" if person else ""
+    return (describe(before) if before else "an unknown machine") + words
 
 
 def _disturbed(rows: Sequence[Row]) -> list[str]:

@@ -10,9 +10,10 @@ from harness.measure.evidence import pooled, repeats
 
 
 def machine_of(row: Row) -> str:
-    """The machine a row was measured on (`environment.machine_id`), or "" when the row does not say."""
-    before = row["environment"].get("before")
-    return machine_id(before) if before else ""
+    """The machine a row was measured on (`environment.machine_id`), or "" when the row does not say; with the name of
+    another person who measured it."""
+    before, person = row["environment"].get("before"), row["environment"].get("by") or {}
+    return (machine_id(before) if before else "") + (f" {person['name']}" if person else "")
 
 
 def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None = None) -> dict[str, list[Row]]:

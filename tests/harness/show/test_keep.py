@@ -1,6 +1,7 @@
 """Only whole, clean, sufficient runs are kept, and without this machine's paths."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Fidelity, Figure, Timing, parse
-from harness.show.keep import Scrubber, keep
+from harness.show import stored
+from harness.show.keep import Scrubber, keep, write_log
+from harness.show.report import tables
+from harness.show.report.published import Published
+from harness.show.report.selection import machine_of
 from tests.harness.rows import with_samples
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
@@ -42,7 +47,7 @@ def row(name, *, speedup=2.0, shape=(10, 3), first=0, dirty=False, revision="r1"
 def run(tmp_path):
     """Write rows as a run and try to keep it."""
 
-    def attempt(*rows, recipe=RECIPE, cells=CELLS):
+    def attempt(*rows, recipe=RECIPE, cells=CELLS, by=None):
         folder = tmp_path / "results" / "runs" / "demo" / "small"
         folder.mkdir(parents=True, exist_ok=True)
         store = RowStore(folder / "rows.jsonl")
@@ -50,7 +55,7 @@ def run(tmp_path):
             store.append(one)
         (folder / "table.md").write_text("a table of an earlier run")
         results = tmp_path / "results"
-        return keep(recipe, "small", results / "runs", results / "measured", cells)
+        return keep(recipe, "small", results / "runs", results / "measured", cells, by)
 
     return attempt
 
@@ -223,3 +228,31 @@ def test_when_writing_fails_what_was_kept_before_stays(run, monkeypatch):
     with pytest.raises(MachineError, match="what was there is unchanged"):
         run(row("LM", seconds=1.0), row("kNN-LM"))
     assert (target / "rows.jsonl").read_text() == before
+
+
+def test_another_persons_run_is_kept_under_her_name_listed_and_shown_beside_ours(run, tmp_path):
+    ours = run(row("LM", started="2026-11-20T10:00:00"), row("kNN-LM", started="2026-11-20T11:00:00"))
+    shutil.rmtree(tmp_path / "results" / "runs")  # her clone has none of ours
+    hers = [row(name, speedup=3.0, started="2026-11-21T10:00:00", machine="Another CPU") for name in ("LM", "kNN-LM")]
+    target = run(*hers, by="Ada Lovelace")
+    results = tmp_path / "results"
+    assert target == results / "reproduced" / "2026-11-21-ada-lovelace" / "demo" / "small" and ours.exists()
+    page = write_log(results / "reproduced").read_text()
+    link = "[demo](2026-11-21-ada-lovelace/demo/small/table.md)"
+    assert f"| 2026-11-21 | Ada Lovelace | {link} | small | Another CPU" in page
+    every = stored.rows_of("demo", "small", results, ("measured", "reproduced"))
+    table = tables.build(RECIPE, "small", every, Published([]), cells=CELLS, machine=machine_of(every[0]))
+    assert [len(section.lines) for section in table.lead.sections] == [2, 2]
+    assert table.lead.sections[1].heading.endswith("measured by Ada Lovelace on 2026-11-21")
+
+
+def test_the_same_machine_under_another_name_is_another_persons(run):
+    run(row("LM", started="2026-11-20"), row("kNN-LM", started="2026-11-20"))
+    target = run(row("LM", started="2026-11-21"), row("kNN-LM", started="2026-11-21"), by="Ada")
+    (hers,) = {machine_of(one) for one in RowStore(target / "rows.jsonl").rows()}
+    assert hers.endswith(" Ada")
+
+
+def test_a_name_without_a_letter_is_refused(run):
+    with pytest.raises(RequestError, match="not a name"):
+        run(row("LM", started="2026-11-20"), row("kNN-LM", started="2026-11-20"), by="--")
