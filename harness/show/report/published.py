@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from harness.contracts.metrics import Metric
 from harness.errors import RequestError, unknown
+from harness.measure.environment import DISTRIBUTION
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.sources import ROOT
 
+SHARED = "share/shortcut-harness/published"
 COLUMNS = ("table", "row", "column", "metric", "value", "unit", "note")
 
 # A published name's ending says in which unit the number is; the factor leads to the base unit (seconds, bytes, a
@@ -87,18 +91,26 @@ def comparable(metric: Metric, data_of_paper: bool) -> bool:
 
 
 def published_folder() -> Path:
-    """`results/published` of the checkout, or of the working folder.
+    """`results/published` of the checkout, of the working folder, or of the installed package.
 
-    An installed wheel carries the recipes but not these files. Raises `RequestError` naming the places looked at.
+    Raises `RequestError` naming the places looked at.
     """
-    places = [ROOT / "results" / "published", Path("results/published").absolute()]
+    places = [ROOT / "results" / "published", Path("results/published").absolute(), *_installed()]
     for place in places:
         if place.is_dir():
             return place
     raise RequestError(
-        f"the published numbers are in neither {' nor '.join(map(str, dict.fromkeys(places)))}: an installed package "
-        "does not carry them, so a recipe needs a checkout; run the command from its top folder"
+        f"the published numbers are in neither {' nor '.join(map(str, dict.fromkeys(places)))}: install the package "
+        "again, or run the command from the top folder of a checkout"
     )
+
+
+def _installed() -> list[Path]:
+    """Where a wheel put them: next to the interpreter's other shared data."""
+    with suppress(PackageNotFoundError):
+        page = next((f for f in files(DISTRIBUTION) or () if f.match(f"{SHARED}/README.md")), None)
+        return [Path(str(page.locate())).resolve().parent] if page is not None else []
+    return []
 
 
 def load(names: Sequence[str], folder: Path | None = None) -> Published:
