@@ -88,7 +88,7 @@ def test_without_a_checkout_the_error_says_what_is_needed(tmp_path, monkeypatch)
     monkeypatch.setattr(published, "ROOT", tmp_path / "site-packages")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        RequestError, match="install the package again, or run the command from the top folder of a checkout"
+        RequestError, match="install the package again, or run the command from the top"
     ):
         published.load(["l2s/table1"])
 
