@@ -4,6 +4,7 @@
 #   ./reproduce.sh                        the headline recipes at scale mini
 #   ./reproduce.sh RECIPE... [options]    those recipes; the options are those of `harness reproduce`
 #   ./reproduce.sh test [pytest options]  ruff, mypy, the import contract, the tests
+#   ./reproduce.sh regressions --against REV   that revision and the working tree, interleaved: what got slower or worse
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -53,5 +54,8 @@ if [ "${1:-}" = test ]; then
   $venv/bin/mypy
   $venv/bin/lint-imports
   exec $venv/bin/python -m pytest -m "not slow" "$@"
+fi
+if [ "${1:-}" = regressions ]; then
+  exec $venv/bin/harness "$@"
 fi
 exec $venv/bin/harness reproduce "$@"

@@ -1,5 +1,5 @@
-"""The command line: `harness list | run | reproduce | table | report | keep | compare | sync | doctor | datastore ...`
-(also `python -m harness`).
+"""The command line: `harness list | run | reproduce | table | report | keep | compare | regressions | sync | doctor |
+datastore ...` (also `python -m harness`).
 
 Exit codes: 0 done; 1 a cell failed, `--require claims` and a claim does not hold, or a comparison found something
 worse; 2 the request cannot be carried out as given; 3 environment error; 130 interrupted, rows kept. Errors are one
@@ -257,6 +257,31 @@ def report(results: Results = Path("results")) -> None:
     from harness import session
 
     session.report(results, Registry())
+
+
+@app.command()
+def regressions(
+    against: Annotated[str, typer.Option(help="A revision: a commit, branch or tag.")],
+    pairs: Annotated[list[str] | None, typer.Option("--pair", metavar="METHOD:TASK", help="Repeatable.")] = None,
+    threshold: Annotated[float, typer.Option(min=1.0, help="Slowdown that is a regression.")] = 1.1,
+    rounds: Annotated[int, typer.Option(help="Processes of each side.")] = 6,
+    as_json: AsJson = False,
+) -> None:
+    """Run a revision and the working tree in turns; exit code 1 where something got slower or worse.
+
+    \b
+    Examples:
+      harness regressions --against main
+      harness regressions --against HEAD~3 --pair l2s:ptb-next-word --rounds 10
+    """
+    from harness import regressions as checks
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
+    print(checks.as_json(found, threshold) if as_json else "\n".join(checks.lines(found, threshold)))
+    raise typer.Exit(int(any(one.slower(threshold) or one.worse for one in found)))
 
 
 @app.command()

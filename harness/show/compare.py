@@ -96,7 +96,7 @@ def _cell(key: tuple[str, str, str], before: Row | None, after: Row | None) -> C
     for name in _ALIKE:
         if before["hashes"].get(name) != after["hashes"].get(name):
             return Compared(*key, "not comparable", f"the runs have other {name}: their hashes differ")
-    changes = [*_speed(before, after), *_quality(before, after)]
+    changes = [*_speed(before, after), *quality(before, after)]
     if not changes:
         return Compared(*key, "not comparable", "no number with a direction in both rows")
     found = {change.verdict for change in changes}
@@ -168,7 +168,7 @@ def _items(process: ProcessSample) -> list[Any] | None:
     return None if None in items else items
 
 
-def _quality(before: Row, after: Row) -> Iterator[Change]:
+def quality(before: Row, after: Row) -> Iterator[Change]:
     """Metrics and counters with a direction that both rows have."""
     names = [*before["metrics"], *(name for name in before["counters"] if name not in before["metrics"])]
     for name in names:

@@ -87,9 +87,7 @@ def test_a_broken_line_is_named(folder, line):
 def test_without_a_checkout_the_error_says_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "ROOT", tmp_path / "site-packages")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        RequestError, match="install the package again, or run the command from the top"
-    ):
+    with pytest.raises(RequestError, match="install the package again, or run the command from the top"):
         published.load(["l2s/table1"])
 
 

@@ -1,0 +1,90 @@
+"""A planted slowdown and a planted loss are caught; an unchanged tree passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness import regressions
+from harness.cli import main
+from harness.contracts.metrics import Metric, described
+from harness.contracts.rows import new_row
+from harness.errors import RequestError
+from harness.plan.registry import Registry
+from harness.sources import ROOT
+
+PAIR = regressions.Pair("iad", "conll-gec")
+
+
+def rounds(rng, times=1.0, count=6, **metrics):
+    """Rows of one side of each round: a method whose passes take about `times`, drifting with the machine."""
+
+    def one(cell, seconds):
+        passes = [{"items": [0], "method_ns": [1e9 * seconds * rng.lognormal(0, 0.02)], "baseline_ns": None}]
+        return new_row(
+            recipe="r", row=cell, scale="mini", metrics={"exact_match": 1.0, **metrics},
+            counters={"iterations": metrics.get("iterations", 7)}, timing={"processes": [{"pairs": passes}]},
+            described=described(Metric("exact_match", better="higher"), Metric("iterations", better="lower")),
+        )  # fmt: skip
+
+    return [[one("greedy", 1.0), one("iad", times)] for _ in range(count)]
+
+
+def failed(judged, threshold=1.1):
+    return bool(judged.slower(threshold) or judged.worse)
+
+
+def test_an_unchanged_tree_passes_in_two_hundred_of_two_hundred_and_a_slowdown_is_caught_each_time():
+    rng = np.random.default_rng(0)
+    assert not any(failed(regressions.judge(PAIR, rounds(rng), rounds(rng))) for _ in range(200))
+    slowed = [regressions.judge(PAIR, rounds(rng), rounds(rng, 1.3)) for _ in range(200)]
+    assert all(one.slower(1.1) == ["iad"] for one in slowed)
+
+
+def test_a_lost_answer_and_a_risen_counter_are_named_and_a_gain_is_none_of_them():
+    rng = np.random.default_rng(0)
+    worse = regressions.judge(PAIR, rounds(rng), rounds(rng, exact_match=0.9, iterations=8))
+    assert {change.metric for change in worse.worse} == {"exact_match", "iterations"}
+    told = "\n".join(regressions.lines([worse], 1.1))
+    assert "WORSE   iad on conll-gec: exact_match 1 before, 0.9 now" in told and "ok " in told
+    better = regressions.judge(PAIR, rounds(rng, exact_match=0.9, iterations=8), rounds(rng, 0.5))
+    assert not failed(better)
+    (plain,) = json.loads(regressions.as_json([worse], 1.1))
+    assert plain["worse"]["iterations"] == [7, 8] and plain["slower"] == []
+
+
+def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():
+    found = regressions.pairs([], Registry())
+    assert len({Registry().entry("method", pair.method).contract for pair in found}) == len(found) == 4
+    with pytest.raises(RequestError, match="l2s"):
+        regressions.pairs(["l2ss:ptb-next-word"], Registry())
+
+
+def test_an_unknown_revision_and_too_few_rounds_are_one_line(capsys):
+    for wrong in (["--against", "no-such-revision"], ["--against", "HEAD", "--rounds", "3"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["regressions", "--pair", "l2s:ptb-next-word", *wrong])
+        assert ended.value.code == 2 and len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("planted", "code"), [("", 0), ("time.sleep(0.0002)", 1)])
+def test_a_planted_slowdown_of_the_working_tree_is_found_by_the_command(tmp_path, planted, code):
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tree)], check=True)
+    module = tree / "methods" / "softmax" / "l2s.py"
+    text = module.read_text()
+    head, sign, body = text.partition("    def topk(self")
+    line, colon, rest = body.partition(":\n")
+    module.write_text(f"{head}{sign}{line}{colon}        import time; {planted or 'pass'}\n{rest}")
+    ended = subprocess.run(
+        [sys.executable, "-m", "harness", "regressions", "--against", "HEAD", "--pair", "l2s:ptb-next-word"],
+        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert ("SLOWER  l2s on ptb-next-word, l2s" in ended.stdout) == bool(code)
