@@ -24,6 +24,14 @@ find_python() {
   return 1
 }
 
+# What pip collects and loads, as it does so; its warnings about places to look in are nobody's concern.
+pip_install() {
+  $venv/bin/pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt "$@" \
+    2> >(grep --line-buffered -v '^WARNING: Location' >&2) |
+    { grep --line-buffered -E '^ *(Collecting|Downloading|Installing collected)' || true; } |
+    sed -u -E 's/^ */  /; s/ \(from .*//; s/(Installing collected packages).*/\1/' >&2
+}
+
 install() {
   local python reason="first start"
   [ ! -f $stamp ] || reason="dependencies changed"
@@ -38,10 +46,8 @@ install() {
     "$python" -m venv $venv ||
       { rm -rf $venv; fail "$python cannot make a virtual environment; on Debian or Ubuntu: apt install python3-venv"; }
   fi
-  $venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt 'torch==2.13.0' ||
-    fail "torch could not be installed; is a package index reachable?"
-  $venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' ||
-    fail "the packages could not be installed; the lines above say which"
+  pip_install 'torch==2.13.0' || fail "torch could not be installed; is a package index reachable?"
+  pip_install --editable '.[test]' || fail "the packages could not be installed; the lines above say which"
   cat pyproject.toml constraints.txt >$stamp
 }
 

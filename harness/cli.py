@@ -1,5 +1,5 @@
-"""The command line: `harness list | run | reproduce | table | report | keep | compare | regressions | sync | doctor |
-datastore ...` (also `python -m harness`).
+"""The command line: `harness list | run | reproduce | table | report | keep | compare | regressions | dashboard |
+sync | doctor | datastore ...` (also `python -m harness`).
 
 Exit codes: 0 done; 1 a cell failed, `--require claims` and a claim does not hold, or a comparison found something
 worse; 2 the request cannot be carried out as given; 3 environment error; 130 interrupted, rows kept. Errors are one
@@ -44,6 +44,7 @@ Tracking = Annotated[str | None, typer.Option(help="MLflow tracking URI, or none
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells, run nothing.")]
 Require = Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")]
+Executor = Annotated[str, typer.Option(help="local, or ray: cells over a Ray cluster.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -122,6 +123,7 @@ def run(
     results: Results = Path("results"),
     tracking: Tracking = None,
     fresh: Fresh = False,
+    executor: Executor = "local",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -138,7 +140,7 @@ def run(
     registry = Registry()
     options = session.Options(
         scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
-        tracking=tracking, fresh=fresh, dry_run=dry_run, as_json=as_json,
+        tracking=tracking, fresh=fresh, executor=executor, dry_run=dry_run, as_json=as_json,
     )  # fmt: skip
     raise typer.Exit(session.run(method, task, options, registry))
 
@@ -154,6 +156,7 @@ def reproduce(
     results: Results = Path("results"),
     tracking: Tracking = None,
     fresh: Fresh = False,
+    executor: Executor = "local",
     dry_run: DryRun = False,
     require: Require = None,
     as_json: AsJson = False,
@@ -174,7 +177,8 @@ def reproduce(
     registry = Registry()
     options = session.Options(
         scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
-        tracking=tracking, fresh=fresh, dry_run=dry_run, as_json=as_json, require_claims=require == "claims",
+        tracking=tracking, fresh=fresh, executor=executor, dry_run=dry_run, as_json=as_json,
+        require_claims=require == "claims",
     )  # fmt: skip
     raise typer.Exit(session.reproduce(recipes or [], options, registry))
 
@@ -197,6 +201,7 @@ def keep(
     from harness.plan import expansion
     from harness.plan import recipe as recipes
     from harness.show import keep as keeping
+    from harness.show.stored import REPRODUCED
 
     registry = Registry()
     found = recipes.load(recipe, registry)
@@ -205,7 +210,7 @@ def keep(
     kept = keeping.keep(found, at, results / "runs", results / "measured", cells, by)
     print(f"kept in {kept}")
     if by is not None:
-        print(f"listed in {keeping.write_log(results / keeping.REPRODUCED)}")
+        print(f"listed in {keeping.write_log(results / REPRODUCED)}")
 
 
 @app.command()
@@ -234,7 +239,7 @@ def compare(
 def table(
     recipe: str,
     scale: Scale = "mini",
-    format_: Annotated[str, typer.Option("--format", help="text, md, csv or latex (booktabs).")] = "text",
+    format_: Annotated[str, typer.Option("--format", help="text, md, csv, latex, or eee (Every Eval Ever).")] = "text",
     results: Results = Path("results"),
 ) -> None:
     """Print the table of what is stored of a recipe, committed rows included; nothing runs.
@@ -264,7 +269,7 @@ def regressions(
     against: Annotated[str, typer.Option(help="A revision: a commit, branch or tag.")],
     pairs: Annotated[list[str] | None, typer.Option("--pair", metavar="METHOD:TASK", help="Repeatable.")] = None,
     threshold: Annotated[float, typer.Option(min=1.0, help="Slowdown that is a regression.")] = 1.1,
-    rounds: Annotated[int, typer.Option(help="Processes of each side.")] = 6,
+    rounds: Annotated[int, typer.Option(help="Processes of each side.")] = 9,
     as_json: AsJson = False,
 ) -> None:
     """Run a revision and the working tree in turns; exit code 1 where something got slower or worse.
@@ -272,7 +277,7 @@ def regressions(
     \b
     Examples:
       harness regressions --against main
-      harness regressions --against HEAD~3 --pair l2s:ptb-next-word --rounds 10
+      harness regressions --against HEAD~3 --pair l2s:ptb-next-word --rounds 15
     """
     from harness import regressions as checks
 
@@ -281,7 +286,7 @@ def regressions(
 
     found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
     print(checks.as_json(found, threshold) if as_json else "\n".join(checks.lines(found, threshold)))
-    raise typer.Exit(int(any(one.slower(threshold) or one.worse for one in found)))
+    raise typer.Exit(int(any(one.slower(threshold) or one.worse or one.unknown for one in found)))
 
 
 @app.command()
@@ -294,6 +299,23 @@ def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     if not isinstance(tracker, MlflowTracker):
         raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
     print(f"{send_unsent(results / 'runs', tracker)} rows sent to {tracker.uri}")
+
+
+@app.command()
+def dashboard(
+    results: Results = Path("results"),
+    tracking: Tracking = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5500,
+) -> None:
+    """Start MLflow's pages and print, for every recipe, the link that compares its methods. Ends with Ctrl-C.
+
+    \b
+    Example:
+      harness dashboard --port 5600
+    """
+    from harness import session
+
+    session.dashboard(results, tracking, port)
 
 
 @app.command()

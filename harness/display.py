@@ -21,7 +21,8 @@ from harness.progress import summary
 
 
 class Display:
-    """Shows which cell runs, which step of it, and how far both are."""
+    """Shows which cell runs, which step of it, and how far the step and the whole invocation are. cells: of all
+    recipes."""
 
     def __init__(self, console: Console, title: str, cells: int) -> None:
         self.console = console
@@ -52,6 +53,12 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         if self._bars is not None:
             self._bars.stop()
+
+    def begin(self, title: str) -> None:
+        """Another recipe starts: what the bar of the whole is called from now on."""
+        self.title = title
+        if self._bars is not None:
+            self._bars.update(self._overall, description=title)
 
     def step(self, name: str) -> None:
         """A step of a cell starts."""

@@ -1,8 +1,10 @@
 """`harness regressions`: a revision and the working tree, interleaved in one job; what got slower or worse by how much.
 
-Every round starts a new process of each side, in turns which first, and each times the same items: the ratio of their
-times cancels what the machine does meanwhile. The slowdown is the median over rounds; it counts as one where the lower
-end of its interval passes the threshold. Counters and qualities need no rounds: they are exact, or have intervals.
+Every round starts a new process of each side, in turns which first, and all time the same items: the ratio of their
+times cancels what the machine does meanwhile. The slowdown is the median over rounds, its interval covers processes and
+not items; it counts as one where the lower end passes the threshold. Counters and qualities need no rounds: they are
+exact, or have intervals. What cannot be compared (other data, another model, other items, a cell that one side lacks)
+is said, and counts as a failure.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +24,7 @@ from typing import Any
 import yaml
 
 from harness.contracts.rows import Row
-from harness.errors import MachineError, RequestError
+from harness.errors import HarnessError, MachineError, RequestError
 from harness.measure.statistics import order_statistic_interval
 from harness.measure.store import RowStore
 from harness.plan.expansion import single_name
@@ -32,7 +34,8 @@ from harness.show.report.formats import with_interval
 from harness.sources import ROOT
 
 PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
-LEAST_ROUNDS = 6  # for an interval of 95%
+LEAST_ROUNDS = 6  # for an interval of 95%; with 9 it leaves the slowest and the fastest round out
+_ALIKE = ("data", "evaluation", "model")  # hashes in which rows must agree
 Say = Callable[[str], None]
 
 
@@ -56,6 +59,7 @@ class Judged:
     pair: Pair
     slowdown: Mapping[str, tuple[float, tuple[float, float]]]
     worse: Sequence[Change]
+    unknown: Sequence[str] = ()  # why a cell could not be compared
 
     def slower(self, threshold: float) -> list[str]:
         """The sides whose slowdown passes the threshold."""
@@ -98,16 +102,40 @@ def judge(pair: Pair, before: Sequence[Sequence[Row]], after: Sequence[Sequence[
         ({row["cell"]: row for row in one}, {row["cell"]: row for row in other})
         for one, other in zip(before, after, strict=True)
     ]
-    slowdown = {}
-    for cell, row in rounds[0][0].items():
-        ratios = [_seconds(other[cell]) / _seconds(one[cell]) for one, other in rounds if row["timing"]]
-        if ratios and (interval := order_statistic_interval(ratios)) is not None:
-            slowdown[cell] = median(ratios), interval
+    slowdown: dict[str, tuple[float, tuple[float, float]]] = {}
+    worse: list[Change] = []
+    unknown: list[str] = []
     first = rounds[0]
-    worse = [
-        change for cell in first[0] for change in quality(first[0][cell], first[1][cell]) if change.verdict == "worse"
-    ]
-    return Judged(pair, slowdown, worse)
+    for cell in dict.fromkeys([*first[0], *first[1]]):
+        if reason := _not_comparable(cell, rounds):
+            unknown.append(f"{cell}: {reason}")
+            continue
+        worse += [change for change in quality(first[0][cell], first[1][cell]) if change.verdict == "worse"]
+        ratios = [_seconds(other[cell]) / _seconds(one[cell]) for one, other in rounds]
+        if (interval := order_statistic_interval(ratios)) is not None:
+            slowdown[cell] = median(ratios), interval
+    return Judged(pair, slowdown, worse, unknown)
+
+
+def _not_comparable(cell: str, rounds: Sequence[tuple[Mapping[str, Row], Mapping[str, Row]]]) -> str:
+    """Why the sides of a cell cannot be compared; empty where they can."""
+    for sides in rounds:
+        if any(cell not in side for side in sides):
+            return "one side lacks it"
+        one, other = (side[cell] for side in sides)
+        if different := [name for name in _ALIKE if one["hashes"].get(name) != other["hashes"].get(name)]:
+            return f"other {' and '.join(different)}"
+        if one["params"] != other["params"]:
+            return "other parameters"
+        if not (one["timing"] and other["timing"]):
+            return "not timed"
+        if _items(one) != _items(other):
+            return "other items were timed"
+    return ""
+
+
+def _items(row: Row) -> list[Any]:
+    return [one["items"] for process in (row["timing"] or {})["processes"] for one in process["pairs"]]
 
 
 def lines(judged: Sequence[Judged], threshold: float) -> Iterator[str]:
@@ -117,6 +145,8 @@ def lines(judged: Sequence[Judged], threshold: float) -> Iterator[str]:
         for side, (value, interval) in one.slowdown.items():
             verdict = "SLOWER" if side in slower else "ok"
             yield f"{verdict:7} {one.pair.name}, {side}: {with_interval(value, interval)} times as long"
+        for reason in one.unknown:
+            yield f"UNKNOWN {one.pair.name}, {reason}"
         for change in one.worse:
             yield f"WORSE   {one.pair.name}: {change.metric} {change.shown[0]} before, {change.shown[1]} now"
 
@@ -124,17 +154,25 @@ def lines(judged: Sequence[Judged], threshold: float) -> Iterator[str]:
 @contextmanager
 def checkout(revision: str, folder: Path) -> Iterator[Path]:
     """A revision's files in a folder, for as long as they are needed."""
+    top = _git("rev-parse", "--show-toplevel", said=f"{ROOT} is no checkout: a revision cannot be taken from it")
+    if Path(top).resolve() != ROOT:
+        raise RequestError(f"{ROOT} is not the top of a checkout, but in {top}: run this from a clone of the bench")
     _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", said=f"{revision!r} is no revision of {ROOT}")
-    _git("worktree", "add", "--detach", "--quiet", str(folder), revision, said=f"{revision} cannot be checked out")
     try:
+        _git("worktree", "add", "--detach", "--quiet", str(folder), revision, said=f"{revision} cannot be checked out")
         yield folder
     finally:
-        _git("worktree", "remove", "--force", str(folder), said=f"{folder} cannot be removed")
+        with suppress(HarnessError):  # whatever ended this says more
+            _git("worktree", "remove", "--force", str(folder), said=f"{folder} cannot be removed")
+        with suppress(HarnessError):
+            _git("worktree", "prune", said="")
 
 
-def _git(*arguments: str, said: str) -> None:
+def _git(*arguments: str, said: str) -> str:
+    """What git prints. Raises `RequestError` with what was tried where it fails."""
     try:
-        subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+        ended = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+        return ended.stdout.strip()
     except FileNotFoundError:
         raise MachineError("git is not installed: a revision cannot be checked out") from None
     except subprocess.CalledProcessError as error:
@@ -176,6 +214,7 @@ def as_json(judged: Sequence[Judged], threshold: float) -> str:
                 "method": one.pair.method, "task": one.pair.task, "slower": one.slower(threshold),
                 "slowdown": {side: [value, *interval] for side, (value, interval) in one.slowdown.items()},
                 "worse": {change.metric: [change.before, change.after] for change in one.worse},
+                "unknown": list(one.unknown),
             }
             for one in judged
         ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from harness.contracts.tasks import SCALES, Scale
-from harness.errors import MachineError, RequestError, unknown
+from harness.display import Display
+from harness.errors import HarnessError, MachineError, RequestError, unknown
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
@@ -36,6 +39,7 @@ class Options:
     dry_run: bool = False
     as_json: bool = False
     require_claims: bool = False
+    executor: str = "local"
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int:
@@ -46,7 +50,10 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int
     planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
     code = _carry_out(planned, options, registry)
     if not names and not options.dry_run and not options.as_json:
-        report(options.results, registry)
+        try:
+            report(options.results, registry)
+        except HarnessError as error:  # what was measured stands, whatever becomes of the page
+            print(f"warning: no report: {error}", file=sys.stderr)
     return code
 
 
@@ -57,19 +64,22 @@ def run(method: str, task: str, options: Options, registry: Registry) -> int:
     return _carry_out(planned, options, registry)
 
 
-TABLE_FORMATS = ("text", "md", "csv", "latex")
+EXECUTORS = ("local", "ray")
+TABLE_FORMATS = ("text", "md", "csv", "latex", "eee")
 
 
 def table(name: str, scale: Scale, format_: str, results: Path, registry: Registry) -> None:
     """Print what is stored of one recipe, in one of `TABLE_FORMATS`."""
     from harness.show import stored
-    from harness.show.report import latex, render
+    from harness.show.report import every_eval, latex, render
 
-    found = stored.of(name, scale, results, registry).table()
+    found = stored.of(name, scale, results, registry)
     if format_ == "text":
-        render.show(found, _console())
-        return
-    print({"md": render.markdown, "csv": render.as_csv, "latex": latex.as_latex}[format_](found))
+        render.show(found.table(), _console())
+    elif format_ == "eee":
+        print(every_eval.as_json(found.recipe, found.newest(), found.numbers.numbers))
+    else:
+        print({"md": render.markdown, "csv": render.as_csv, "latex": latex.as_latex}[format_](found.table()))
 
 
 def report(results: Path, registry: Registry) -> None:
@@ -80,9 +90,29 @@ def report(results: Path, registry: Registry) -> None:
     print(f"Report: {page.write(results, registry, Progress('report, '))[0]}")
 
 
+def dashboard(results: Path, tracking: str | None, port: int) -> None:
+    """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
+    from harness.show import dashboard as pages
+    from harness.show.mlflow_tracker import MlflowTracker
+    from harness.show.tracking import open_tracker
+
+    tracker = open_tracker(tracking, results / "runs")
+    if not isinstance(tracker, MlflowTracker):
+        raise RequestError("there is nothing to show: give a tracking URI instead of none")
+    found = pages.comparisons(tracker.client)
+    if tracker.uri.startswith("http"):
+        print("\n".join(pages.lines(found, tracker.uri.rstrip("/"))))
+        return
+    print("starting MLflow's server (some seconds) ...", flush=True)
+    with pages.server(tracker.store, results / "runs" / "mlartifacts", port, results / "runs" / "mlflow.log") as base:
+        print("\n".join([*pages.lines(found, base), "Ctrl-C ends it."]), flush=True)
+        signal.pause()
+
+
 def headlines(registry: Registry) -> list[str]:
-    """Names of the recipes that stand for their paper."""
-    return [name for name in sorted(recipes.files(registry)) if recipes.load(name, registry).headline]
+    """Names of the recipes that stand for their paper, the quickest first."""
+    every = [recipes.load(name, registry) for name in sorted(recipes.files(registry))]
+    return [recipe.name for recipe in sorted(every, key=lambda one: one.headline) if recipe.headline]
 
 
 def checked_scale(name: str) -> Scale:
@@ -98,13 +128,18 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
         _show_plan(planned, options)
         return 0
     _check_device(options.device)
+    if options.executor not in EXECUTORS:
+        raise unknown("executor", options.executor, EXECUTORS, "--executor")
     console = _console(stderr=options.as_json)  # with --json, standard output is for the rows alone
     code = 0
     rows: list[Any] = []
-    for recipe, cells in planned:
-        recipe_rows, recipe_code = _one(recipe, cells, options, registry, console)
-        rows += recipe_rows
-        code = max(code, recipe_code)
+    with Display(console, "", sum(len(cells) for _, cells in planned)) as display:
+        for place, (recipe, cells) in enumerate(planned, 1):
+            of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
+            display.begin(f"{of_all}{recipe.name} ({cells[0].scale})")
+            recipe_rows, recipe_code = _one(recipe, cells, options, registry, console, display)
+            rows += recipe_rows
+            code = max(code, recipe_code)
     if options.as_json:
         finite = json.loads(json.dumps(rows), parse_constant=lambda name: None)  # JSON has no NaN or Infinity
         print(json.dumps(finite, indent=1))
@@ -116,13 +151,11 @@ def _console(stderr: bool = False) -> Console:
 
 
 def _one(
-    recipe: Recipe, cells: list[Cell], options: Options, registry: Registry, console: Console
+    recipe: Recipe, cells: list[Cell], options: Options, registry: Registry, console: Console, display: Display
 ) -> tuple[list[Any], int]:
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
-    from harness.display import Display
     from harness.measure import environment
-    from harness.measure.runner import Runner
     from harness.show import stored
     from harness.show.report import claims, figure, published, render, tables
     from harness.show.report.selection import machine_of
@@ -135,9 +168,8 @@ def _one(
     tracker = open_tracker(options.tracking, options.results / "runs")
     machine = environment.machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:
-        with Display(console, f"{recipe.name} ({scale})", len(cells)) as display:
-            runner = Runner(folder, options.device, registry, display, invocation, fresh=options.fresh)
-            result = runner.run(cells)
+        runner = _runner(options, folder, registry, display, invocation)
+        result = runner.run(cells)
         verdicts = claims.verdicts(recipe, scale, cells, result.rows)
         invocation.verdicts(verdicts)
         kept = stored.rows_of(recipe.name, scale, options.results, ("measured", "reproduced"))
@@ -152,6 +184,17 @@ def _one(
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
     unmet = options.require_claims and any(not verdict.holds for verdict in verdicts.claims)
     return list(result.rows), result.exit_code or int(unmet)
+
+
+def _runner(options: Options, folder: Path, registry: Registry, display: Display, sink: Any) -> Any:
+    """What runs cells: this machine, or a cluster."""
+    if options.executor == "ray":
+        from harness.measure.cluster import ClusterRunner
+
+        return ClusterRunner(folder, options.device, display, sink, fresh=options.fresh)
+    from harness.measure.runner import Runner
+
+    return Runner(folder, options.device, registry, display, sink, fresh=options.fresh)
 
 
 def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:

@@ -246,6 +246,7 @@ class Runner:
             "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
             "timing": cell.timing.model_dump(),
             "code": self._code_of(cell),
+            "baseline_code": self._baseline_code_of(cell),
             "libraries": environment.capture("cpu")["libraries"],
         }
 
@@ -258,6 +259,14 @@ class Runner:
         return sources.digest(
             "harness.measure.worker", "harness.measure.records", "harness.measure.executors", *targets
         )
+
+    def _baseline_code_of(self, cell: Cell) -> str | None:
+        """Digest of the code that the answers of the cell's fidelity baseline depend on, which cells share."""
+        if cell.fidelity_baseline is None:
+            return None
+        targets = [self.registry.entry("method", cell.fidelity_baseline.name).target]
+        targets.append(self.registry.entry("task", cell.task.name).target)
+        return sources.digest("harness.measure.worker", *targets)
 
     def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
         return digest(

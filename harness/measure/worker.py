@@ -86,7 +86,7 @@ def fit(request: Request) -> Response:
             opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
             return cell.driver.essence(_quality(cell, opened, theirs))
 
-        key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["code"]}
+        key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["baseline_code"]}
         if cell.named("fidelity_baseline").random_fit:
             key["fit"] = request.get("fit", 0)
         expected = theirs.arrays("essence", key, exact)

@@ -8,7 +8,6 @@
     <!-- verdicts iad-table1 small --> ... <!-- end -->
     <!-- overview --> ... <!-- end -->
 
-`docs/overview.svg` is drawn from the same rows. A row that has not been measured is left out.
 `rows` is a pattern of cells (several: separated by `|`), `columns` are heads of the leading table or of the details,
 without arrows; the paper's column comes along with the one that it stands next to. A row that has not been measured is
 left out. `digits` of a value: significant ones, without its interval. `docs/overview.svg` is drawn from the same rows.
@@ -32,11 +31,12 @@ from harness.show import overview, page, scatter, stored
 from harness.show.report import render
 from harness.show.report.formats import number, with_interval
 from harness.show.report.selection import interval_of, value_of
-from harness.show.report.tables import Grid
+from harness.show.report.tables import EARLIER, Grid, Section
 from harness.show.stored import Stored
 from harness.sources import ROOT
 
-BLOCK = re.compile(r"(<!-- (table|value|verdicts|overview)( [^>]*?)? -->)(.*?)(<!-- end -->)", re.DOTALL)
+_START = r"<!-- (table|value|verdicts|overview)( [^>]*?)? -->"
+BLOCK = re.compile(rf"({_START})((?:(?!<!-- (?:table|value|verdicts|overview)\b).)*?)(<!-- end -->)", re.DOTALL)
 LABELS = ("row", "column")
 FIGURE = ROOT / "docs" / "overview.svg"
 
@@ -47,6 +47,9 @@ def filled(text: str, results: Path, where: str = "text") -> str:
     Raises `RequestError` naming the block that asks for what is not there.
     """
     source = _Source(results)
+    if text.count("<!-- end -->") != len(BLOCK.findall(text)):
+        line = next((n for n, line in enumerate(text.splitlines(), 1) if _is_odd(line)), 1)
+        raise RequestError(f"{where} line {line}: a mark without its `<!-- end -->`, or of a kind other than {_KINDS}")
 
     def fill(found: re.Match[str]) -> str:
         start, kind, arguments, _, end = found.groups()
@@ -64,6 +67,14 @@ def figure(results: Path) -> str:
     """The overview figure of the committed rows, as SVG."""
     registry = Registry()
     return scatter.draw(overview.marks(stored.stored(results, registry, ("measured",)), registry)).decode()
+
+
+_KINDS = "table, value, verdicts and overview"
+
+
+def _is_odd(line: str) -> bool:
+    """Whether a line opens a comment that is no block's, or closes none."""
+    return "<!--" in BLOCK.sub("", line) and not re.fullmatch(rf"{_START}|<!-- end -->", line.strip())
 
 
 class _Source:
@@ -95,8 +106,9 @@ def _table(source: _Source, names: Sequence[str], options: Options) -> str:
         else [(0, place) for place in range(len(columns))]
     )
     header = [grids[g].header[i] for g, i in places]
-    measured = [(line[0], line[1]) for line in grids[0].sections[0].lines if line[2] != "not run"]
-    by_cell = [{(line[0], line[1]): line for line in grid.sections[0].lines} for grid in grids]
+    ours = [line for section in _ours(grids[0]) for line in section.lines]
+    measured = [(line[0], line[1]) for line in ours if line[2] != "not run"]
+    by_cell = [{(line[0], line[1]): line for s in _ours(grid) for line in s.lines} for grid in grids]
     lines = [
         [by_cell[g].get(cell, [""] * len(grids[g].header))[i] for g, i in places]
         for cell in measured
@@ -106,6 +118,11 @@ def _table(source: _Source, names: Sequence[str], options: Options) -> str:
         raise RequestError(f"no row of {names[0]} is called {options['rows']}")
     kept = [i for i, head in enumerate(header) if head != "column" or len({line[i] for line in lines}) > 1]
     return render.markdown_table([header[i] for i in kept], [[line[i] for i in kept] for line in lines])
+
+
+def _ours(grid: Grid) -> list[Section]:
+    """The rows that lead: those of the recipe's cells, and those of before it changed."""
+    return [section for section in grid.sections if section.heading in ("", EARLIER)]
 
 
 def _place(grids: Sequence[Grid], name: str) -> tuple[int, int]:
@@ -173,6 +190,8 @@ def main(arguments: Sequence[str]) -> int:
     stale = []
     results = ROOT / "results"
     for path in (FIGURE, *(Path(argument) for argument in arguments if argument != "--check")):
+        if path != FIGURE and not path.exists():
+            raise RequestError(f"there is no file {path}")
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after = figure(results) if path == FIGURE else filled(before, results, str(path))
         if after != before:

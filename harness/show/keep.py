@@ -27,9 +27,8 @@ from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
 from harness.show.report import claims, figure, published, render, tables
 from harness.show.report.selection import machine_of
+from harness.show.stored import REPRODUCED
 from harness.sources import ROOT
-
-REPRODUCED = "reproduced"  # folder of results: what others measured
 
 
 def keep(

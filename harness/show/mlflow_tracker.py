@@ -42,6 +42,7 @@ class MlflowTracker:
     def __init__(self, uri: str, artifacts: Path | None = None) -> None:
         """artifacts: folder for artifacts of new experiments; None leaves the place to the tracking server."""
         self.uri = shown_uri(uri)
+        self.store = uri  # with its password, where it has one
         self._artifacts = artifacts
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
-from harness.show.report.layout import SPEEDUP
+from harness.show.report.layout import SPEEDUP, Layout
 from harness.show.report.selection import interval_of, value_of
 from harness.show.stored import Stored
 
 DECIDED = ("faster", "slower", "no difference shown")
-_ALIKE = ("precision_at_1", "exact_match")  # the share of answers that are the exact method's
+PRECISION = "precision_at_1"
+_ALIKE = (PRECISION, "exact_match")  # the share of answers that are the exact method's
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Quality lost against a baseline. share: of answers that are other ones; of perplexity, what was added to it
+    (below 0: better than the baseline). of: `answers` or `perplexity`. against: the baseline, as `Mark.baseline`."""
+
+    share: float
+    of: str
+    against: str
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A method on a task against one baseline.
+    """A method on a task, timed against one baseline.
 
-    label, column: of the row that stands for it. lost: share of answers that are not the exact method's, or of
-    perplexity gained over the baseline's (below 0: better than it); None where answers were not compared. published:
-    the paper's speedup. others: further rows of the same method, task and baseline.
+    baseline: the method, with the parameters in which it differs where it is the same one. declared: whether it is the
+    exact method that this one declares. label, column: of the row that stands for it. lost: None where answers were not
+    compared. published: the paper's speedup; published_lost: its quality, where that is known. others: further rows of
+    the same method, task and baseline.
     """
 
     contract: str
     method: str
     task: str
     baseline: str
+    declared: bool
     recipe: str
     scale: str
     label: str
@@ -36,58 +50,92 @@ class Mark:
     speedup: float
     interval: tuple[float, float] | None
     decision: str
-    lost: float | None
-    published: float | None
+    lost: Lost | None
+    published: float | None = None
+    published_lost: float | None = None
     others: int = 0
+
+    @property
+    def comparable(self) -> bool:
+        """Whether speedup and quality lost are against the same baseline."""
+        return self.lost is not None and self.lost.against == self.baseline
 
 
 def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
     """One mark for each method, task and baseline, by contract, method and task.
 
     Of several rows the one of the largest scale stands for the method; of these one whose speed is decided, then one of
-    a headline recipe; then the first in its recipe's order, so that no row is chosen for its number.
+    a headline recipe; then the first by recipe and the recipe's order. Rows of cells that their recipe no longer has
+    are left out.
     """
     found: dict[tuple[str, str, str], list[tuple[tuple[int, ...], Mark]]] = {}
     for one in stored:
         layout = one.layout()
-        for row in one.newest():
-            if (mark := _mark(one, row, registry)) is None:
-                continue
-            number = layout.printed.get((row["cell"], SPEEDUP))
-            mark = replace(mark, published=number.value if number else None)
-            rank = -SCALES.index(one.scale), int(mark.decision not in DECIDED), int(not one.recipe.headline)
-            found.setdefault((mark.method, mark.task, mark.baseline), []).append((rank, mark))
+        rows = {row["cell"]: row for row in one.newest()}
+        for cell in one.cells:
+            if cell.name in rows and (mark := _mark(one, rows[cell.name], layout, registry)) is not None:
+                rank = -SCALES.index(one.scale), int(mark.decision not in DECIDED), int(not one.recipe.headline)
+                found.setdefault((mark.method, mark.task, mark.baseline), []).append((rank, mark))
     chosen = [replace(min(group, key=lambda pair: pair[0])[1], others=len(group) - 1) for group in found.values()]
-    return sorted(chosen, key=lambda mark: (mark.contract, mark.method, mark.task, mark.baseline))
+    return sorted(chosen, key=lambda mark: (mark.contract, mark.method, mark.task, not mark.declared, mark.baseline))
 
 
-def lost(row: Row) -> float | None:
-    """How far a row's answers are from those of the exact method: `Mark.lost`."""
+def one_a_method(marks: Sequence[Mark]) -> dict[str, list[Mark]]:
+    """Contract -> a mark for each method, against the exact method that it declares and of the largest scale that any
+    mark has; one whose speed is decided before all others. Only marks whose quality is against the same baseline."""
+    fit = [mark for mark in marks if mark.declared and mark.comparable]
+    largest = max((SCALES.index(mark.scale) for mark in fit), default=0)
+    found: dict[str, dict[str, Mark]] = {}
+    for mark in sorted(fit, key=lambda mark: mark.decision not in DECIDED):
+        if SCALES.index(mark.scale) == largest:
+            found.setdefault(mark.contract, {}).setdefault(mark.method, mark)
+    return {contract: list(found[contract].values()) for contract in sorted(found)}
+
+
+def lost(row: Row) -> Lost | None:
+    """How far a row's answers are from those of its fidelity baseline."""
+    baseline = row["fidelity_baseline"]
+    if baseline is None:
+        return None
+    against = baseline_name(row, baseline)
     for name in _ALIKE:
         if (value := value_of(row, name)) is not None:
-            return 1 - value
+            return Lost(1 - value, "answers", against)
     difference, perplexity = value_of(row, "perplexity_difference"), value_of(row, "perplexity")
     if difference is None or perplexity is None or perplexity <= difference:
         return None
-    return difference / (perplexity - difference)
+    return Lost(difference / (perplexity - difference), "perplexity", against)
+
+
+def baseline_name(row: Row, baseline: Mapping[str, Any]) -> str:
+    """`lm`; or `knnlm (foss=0.0)` next to a row of the same method with another `foss`."""
+    own = row["params"]["method"] if baseline["method"] == row["method"] else {}
+    differing = [f"{name}={value}" for name, value in baseline["params"].items() if name in own and own[name] != value]
+    return str(baseline["method"]) + (f" ({', '.join(differing)})" if differing else "")
 
 
 def pareto(marks: Sequence[Mark]) -> list[Mark]:
     """Of the marks that lost is known of, those that no other one beats in both: from the least lost to the fastest."""
     front: list[Mark] = []
-    for mark in sorted(marks, key=lambda m: (m.lost if m.lost is not None else float("inf"), -m.speedup)):
-        if mark.lost is not None and (not front or mark.speedup > front[-1].speedup):
+    known = [(mark.lost.share, -mark.speedup, mark) for mark in marks if mark.lost is not None]
+    for _, _, mark in sorted(known, key=lambda one: one[:2]):
+        if not front or mark.speedup > front[-1].speedup:
             front.append(mark)
     return front
 
 
-def _mark(one: Stored, row: Row, registry: Registry) -> Mark | None:
+def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | None:
     speedup, baseline = value_of(row, SPEEDUP), row["speed_baseline"]
     if row["status"] != "ok" or speedup is None or baseline is None or row["method"] not in registry.names("method"):
         return None
+    entry, known = registry.entry("method", row["method"]), lost(row)
+    published, precision = (layout.printed.get((row["cell"], name)) for name in (SPEEDUP, PRECISION))
+    exact = known is not None and known.share == 0  # a lossless method loses nothing in the paper either
     return Mark(
-        contract=registry.entry("method", row["method"]).contract, method=row["method"], task=row["task"],
-        baseline=baseline["method"], recipe=one.recipe.name, scale=one.scale, label=row["row"], column=row["column"],
-        speedup=speedup, interval=interval_of(row, SPEEDUP),
-        decision=(row["timing"] or {}).get("decision") or "not decided", lost=lost(row), published=None,
+        contract=entry.contract, method=row["method"], task=row["task"], baseline=baseline_name(row, baseline),
+        declared=baseline["method"] == entry.baseline, recipe=one.recipe.name, scale=one.scale, label=row["row"],
+        column=row["column"], speedup=speedup, interval=interval_of(row, SPEEDUP),
+        decision=(row["timing"] or {}).get("decision") or "not decided", lost=known,
+        published=published.value if published else None,
+        published_lost=1 - precision.value if precision else 0.0 if exact else None,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from harness.measure.environment import describe
 from harness.plan.registry import Registry
 from harness.progress import Progress
 from harness.show import scatter
-from harness.show.overview import Mark, marks
+from harness.show.overview import Mark, marks, one_a_method
 from harness.show.report import figure, render
 from harness.show.report.formats import number, with_interval
 from harness.show.report.tables import Table
@@ -48,7 +49,11 @@ def write(results: Path, registry: Registry, progress: Progress) -> list[Path]:
     sections = []
     for place, one in enumerate(every):
         progress.update("tables and figures", place, len(every))
-        sections.append(_section(one))
+        try:
+            sections.append(_section(one))
+        except Exception as error:  # of one recipe, whatever it is: the others are shown
+            told = f"{type(error).__name__}: {error}"
+            warnings.warn(f"left out: {one.recipe.name} ({one.scale}) cannot be shown, {told}", stacklevel=2)
     found = marks(every, registry)
     pages = {results / "report.html": as_html(found, sections), results / "report.md": as_markdown(found, sections)}
     for path, text in pages.items():
@@ -63,7 +68,7 @@ def as_html(found: Sequence[Mark], sections: Sequence[Section]) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    drawn = any(mark.lost is not None for mark in found)
+    drawn = bool(one_a_method(found))
     page: str = environment.get_template("page.html.jinja").render(
         title=TITLE, recipes=sections, matrices=[_matrix(name, found) for name in _contracts(found)],
         overview_figure=_address(scatter.draw(found), "svg+xml") if drawn else "", words=render.WORDS,
@@ -84,11 +89,11 @@ def as_markdown(found: Sequence[Mark], sections: Sequence[Section]) -> str:
 
 def overview_table(found: Sequence[Mark]) -> str:
     """A Markdown table with a line for each method, task and baseline."""
-    header = ["method", "task", "speedup", "over", "decision", "answers lost", "the paper", "row"]
+    header = ["method", "task", "speedup", "over", "decision", "quality lost", "paper's speedup", "row"]
     lines = [
         [
             mark.method, mark.task, with_interval(mark.speedup, mark.interval), mark.baseline, mark.decision,
-            lost(mark), f"{number(mark.published)}x" if mark.published is not None else "", _row(mark),
+            lost(mark), number(mark.published) if mark.published is not None else "", _row(mark),
         ]
         for mark in found
     ]  # fmt: skip
@@ -96,10 +101,14 @@ def overview_table(found: Sequence[Mark]) -> str:
 
 
 def lost(mark: Mark) -> str:
-    """What a mark lost, in words: `0.17%`, `none`, or nothing where answers were not compared."""
-    if mark.lost is None:
+    """What a mark lost, in words: `none`, `0.17% of answers`, `perplexity -14%`; with the baseline that its answers
+    were compared with, where another one was timed. Nothing where answers were not compared."""
+    if (found := mark.lost) is None:
         return ""
-    return "none" if mark.lost == 0 else f"{number(100 * mark.lost, 2)}%"
+    share = f"{number(100 * found.share, 2)}%"
+    by_kind = {"answers": f"{share} of answers", "perplexity": f"perplexity {'+' * (found.share > 0)}{share}"}
+    words = "none" if found.share == 0 else by_kind[found.of]
+    return words if mark.comparable else f"{words} (against {found.against})"
 
 
 def _section(one: Stored) -> Section:
@@ -111,7 +120,7 @@ def _section(one: Stored) -> Section:
 
 
 def _figure(one: Stored) -> str:
-    drawn = figure.drawing(one.recipe, one.scale, one.rows, one.numbers, cells=one.cells)
+    drawn = figure.drawing(one.recipe, one.scale, one.rows, one.numbers, cells=one.cells, machine=one.machine)
     return _address(figure.as_bytes(drawn, "svg"), "svg+xml") if drawn is not None else ""
 
 
@@ -150,7 +159,7 @@ def _shown(mark: Mark) -> dict[str, Any]:
         "speedup": f"{number(mark.speedup, 3)}×", "interval": _interval(mark), "baseline": mark.baseline,
         "decision": mark.decision,
         "row": _row(mark), "scale": mark.scale, "others": mark.others, "anchor": _anchor(mark.recipe, mark.scale),
-        "lost": f"{lost(mark)} lost" if mark.lost else "same answers" if mark.lost == 0 else "",
+        "lost": f"lost: {lost(mark)}" if mark.lost is not None else "",
     }  # fmt: skip
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.tasks import SCALES
-from harness.show.overview import DECIDED, Mark, pareto
+from harness.show.overview import DECIDED, Mark, one_a_method, pareto
 from harness.show.report import labels
 from harness.show.report.colours import colour
 from harness.show.report.figure import as_bytes
@@ -19,16 +18,10 @@ ACROSS = 2  # panels in a row
 LEAST = 1e-3  # below this share lost the x axis is linear
 TICKS = ((-10, "-10%"), (-1, "-1%"), (0, "0"), (0.1, "0.1%"), (1, "1%"), (10, "10%"), (100, "100%"))
 PALE = 0.35  # of a mark whose speed is not decided
-
-
-def one_a_method(marks: Sequence[Mark]) -> dict[str, list[Mark]]:
-    """Contract -> a mark for each method whose answers were compared: of its largest scale, one whose speed is decided
-    before all others, then the first."""
-    found: dict[str, dict[str, Mark]] = {}
-    for mark in sorted(marks, key=lambda m: (-SCALES.index(m.scale), m.decision not in DECIDED)):
-        if mark.lost is not None:
-            found.setdefault(mark.contract, {}).setdefault(mark.method, mark)
-    return {contract: list(found[contract].values()) for contract in sorted(found)}
+NOTE = (
+    "scale {}; filled: speed decided by the rule of measuring; pale: no claim or exploratory; "
+    "hollow: the paper's, where its quality is known; dotted: Pareto front of one task and baseline"
+)
 
 
 def draw(marks: Sequence[Mark]) -> bytes:
@@ -56,12 +49,8 @@ def _figure(groups: Mapping[str, Sequence[Mark]]) -> Figure:
     every = [mark for marks in groups.values() for mark in marks]
     panels[0].set_xticks([t for t, _ in TICKS], [text for _, text in TICKS])
     panels[0].set_xticks([], minor=True)
-    panels[0].set_xlim(min([-0.05, *(130 * (m.lost or 0) for m in every)]), 900)  # room for labels to the right
-    figure.supxlabel(
-        "filled: speed decided by the rule of measuring; pale: no claim or exploratory; hollow: the paper's speedup; "
-        "dotted line: Pareto front",
-        fontsize="x-small", color="0.4", wrap=True,
-    )  # fmt: skip
+    panels[0].set_xlim(min([-0.05, *(1.3 * _x(m) for m in every)]), 900)  # room for labels to the right
+    figure.supxlabel(NOTE.format(every[0].scale), fontsize="x-small", color="0.4", wrap=True)
     figure.draw_without_rendering()  # the labels' places depend on the layout
     for panel, (_, marks) in shown:
         several = len(_baselines(marks)) > 1
@@ -77,16 +66,23 @@ def _panel(axes: Axes, contract: str, marks: Sequence[Mark]) -> None:
     axes.set_yscale("log")
     axes.axhline(1, color="0.6", linewidth=0.8)
     axes.grid(alpha=0.25)
-    front = pareto([mark for mark in marks if mark.decision in DECIDED])
-    axes.plot([100 * (m.lost or 0) for m in front], [m.speedup for m in front], ":", color="0.5", zorder=1)
+    groups: dict[tuple[str, str], list[Mark]] = {}
     for mark in marks:
-        x, alpha = 100 * (mark.lost or 0), 1.0 if mark.decision in DECIDED else PALE
+        if mark.decision in DECIDED:
+            groups.setdefault((mark.task, mark.baseline), []).append(mark)
+    for group in groups.values():
+        front = pareto(group)
+        axes.plot([_x(m) for m in front], [m.speedup for m in front], ":", color="0.5", zorder=1)
+    for mark in marks:
+        alpha, shade = 1.0 if mark.decision in DECIDED else PALE, colour(mark.method)
         low, high = mark.interval or (mark.speedup, mark.speedup)
         error = [[max(0.0, mark.speedup - low)], [max(0.0, high - mark.speedup)]]
-        shade = colour(mark.method)
-        axes.errorbar([x], [mark.speedup], yerr=error, fmt="o", color=shade, alpha=alpha, capsize=3, markersize=6)
-        if mark.published is not None and mark.published > 0:
-            axes.plot([x], [mark.published], "o", color=shade, fillstyle="none", markersize=9)
+        axes.errorbar(
+            [_x(mark)], [mark.speedup], yerr=error, fmt="o", color=shade, alpha=alpha, capsize=3, markersize=6
+        )
+        if mark.published is not None and mark.published > 0 and mark.published_lost is not None:
+            place = [100 * mark.published_lost], [mark.published]
+            axes.plot(*place, "o", color=shade, fillstyle="none", markersize=9)
     low, high = axes.get_ylim()
     low, high = min(low, 0.5), max(high, 2.0)
     axes.set_ylim(low * 0.8, high * 1.25)
@@ -94,15 +90,26 @@ def _panel(axes: Axes, contract: str, marks: Sequence[Mark]) -> None:
     axes.set_yticks(ticks, [f"{t:g}×" for t in ticks])
     axes.set_yticks([], minor=True)
     axes.tick_params(labelbottom=True)
-    axes.set_xlabel("answers unlike the exact method's, or perplexity added", fontsize="small")
+    axes.set_xlabel(_axis(marks), fontsize="small")
     axes.set_ylabel("speedup", fontsize="small")
+
+
+def _axis(marks: Sequence[Mark]) -> str:
+    """What the x axis is of these marks."""
+    kinds = {mark.lost.of for mark in marks if mark.lost is not None}
+    words = {"answers": "answers unlike the exact method's", "perplexity": "perplexity added"}
+    return " or ".join(words[kind] for kind in sorted(kinds))
+
+
+def _x(mark: Mark) -> float:
+    return 100 * mark.lost.share if mark.lost is not None else 0.0
 
 
 def _label(mark: Mark, several: bool) -> labels.Label:
     """A mark's name; with its baseline where the panel has several."""
     name = f"{mark.method} over {mark.baseline}" if several else mark.method
     alpha = 1.0 if mark.decision in DECIDED else 0.7
-    return labels.Label(100 * (mark.lost or 0), mark.speedup, name, colour(mark.method), alpha)
+    return labels.Label(_x(mark), mark.speedup, name, colour(mark.method), alpha)
 
 
 def _baselines(marks: Sequence[Mark]) -> list[str]:

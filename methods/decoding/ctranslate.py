@@ -6,7 +6,11 @@ ids written out, so that no tokenizer takes part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +28,7 @@ from methods.decoding.engines import checked_limits
 
 # The types that `Names` tells its loaders enough about. Marian models go through the loader of BART: their own takes
 # the start token for a padding token that comes last and reads as zeros, which is so in OPUS's models and not in all.
+SERVER = "methods.decoding.ctranslate_server"
 CONVERTED = ("BartConfig", "MarianConfig")
 
 
@@ -55,7 +60,8 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     """`Translator.translate_batch`. beam: 1 is greedy search. compute: numbers that matrices are multiplied in; int8
     changes outputs.
 
-    The C++ code does not say how many forward passes it made, so that outputs have no iterations.
+    It runs in a process of its own (`ctranslate_server` says why), whose memory the row does not count. The C++ code
+    does not say how many forward passes it made, so that outputs have no iterations.
     """
 
     beam: int = 1
@@ -79,13 +85,8 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         import torch
 
-        ctranslate2 = _library()
-        self._translator = ctranslate2.Translator(
-            str(artifacts.path("ctranslate2")),
-            device="cuda" if subject.device.startswith("cuda") else "cpu",
-            compute_type=self.compute,
-            intra_threads=torch.get_num_threads(),
-        )
+        device = "cuda" if subject.device.startswith("cuda") else "cpu"
+        self._server = Server(artifacts.path("ctranslate2"), device, self.compute, torch.get_num_threads())
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
@@ -111,10 +112,52 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         with phases("generate"):
             for most, group in groups.items():
                 given = [[str(token) for token in sources[number]] for number in group]
-                results = self._translator.translate_batch(given, max_decoding_length=most, **settings)
-                for number, result in zip(group, results, strict=True):
-                    outputs[number] = Decoded([int(name) for name in result.hypotheses[0]], Trace())
+                for number, names in zip(group, self._server.translate(given, most, settings), strict=True):
+                    outputs[number] = Decoded([int(name) for name in names], Trace())
         return outputs
+
+
+class Server:
+    """A process that translates, ended with this object."""
+
+    def __init__(self, folder: Path, device: str, compute: str, threads: int) -> None:
+        """Start it and wait until the model is loaded. Raises `CellFailedError` when that fails."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", SERVER, str(folder), device, compute, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        weakref.finalize(self, _end, self._process)
+        self._answer()
+
+    def translate(self, sources: Sequence[Sequence[str]], most: int, settings: Mapping[str, Any]) -> list[list[str]]:
+        """The best hypothesis of each source, at most `most` tokens long. Raises `CellFailedError` when it has
+        failed."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"sources": sources, "most": most, "settings": settings}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}") from None
+        hypotheses: list[list[str]] = self._answer()["hypotheses"]
+        return hypotheses
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}; the log says why")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise CellFailedError(f"CTranslate2: {answer['error']}")
+        return answer
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Close its input, at which it ends."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+    process.wait()
 
 
 def convert(model: GenerationModel, folder: Path, compute: str) -> None:

@@ -21,11 +21,11 @@ from harness.sources import ROOT
 PAIR = regressions.Pair("iad", "conll-gec")
 
 
-def rounds(rng, times=1.0, count=6, **metrics):
+def rounds(rng, times=1.0, count=9, items=(0,), **metrics):
     """Rows of one side of each round: a method whose passes take about `times`, drifting with the machine."""
 
     def one(cell, seconds):
-        passes = [{"items": [0], "method_ns": [1e9 * seconds * rng.lognormal(0, 0.02)], "baseline_ns": None}]
+        passes = [{"items": list(items), "method_ns": [1e9 * seconds * rng.lognormal(0, 0.02)], "baseline_ns": None}]
         return new_row(
             recipe="r", row=cell, scale="mini", metrics={"exact_match": 1.0, **metrics},
             counters={"iterations": metrics.get("iterations", 7)}, timing={"processes": [{"pairs": passes}]},
@@ -36,7 +36,7 @@ def rounds(rng, times=1.0, count=6, **metrics):
 
 
 def failed(judged, threshold=1.1):
-    return bool(judged.slower(threshold) or judged.worse)
+    return bool(judged.slower(threshold) or judged.worse or judged.unknown)
 
 
 def test_an_unchanged_tree_passes_in_two_hundred_of_two_hundred_and_a_slowdown_is_caught_each_time():
@@ -56,6 +56,24 @@ def test_a_lost_answer_and_a_risen_counter_are_named_and_a_gain_is_none_of_them(
     assert not failed(better)
     (plain,) = json.loads(regressions.as_json([worse], 1.1))
     assert plain["worse"]["iterations"] == [7, 8] and plain["slower"] == []
+
+
+def test_what_cannot_be_compared_is_said_and_is_no_pass():
+    rng = np.random.default_rng(0)
+    other = regressions.judge(PAIR, rounds(rng), rounds(rng, items=(1,)))
+    assert other.unknown == ["greedy: other items were timed", "iad: other items were timed"] and failed(other)
+    assert "UNKNOWN iad on conll-gec, iad: other items were timed" in list(regressions.lines([other], 1.1))
+    alone = regressions.judge(PAIR, rounds(rng), [one[:1] for one in rounds(rng)])
+    assert alone.unknown == ["iad: one side lacks it"] and "greedy" in alone.slowdown
+
+
+def test_a_revision_is_checked_out_and_removed_whatever_happens(tmp_path):
+    with pytest.raises(KeyboardInterrupt), regressions.checkout("HEAD", tmp_path / "tree") as tree:
+        assert (tree / "harness" / "cli.py").exists()
+        raise KeyboardInterrupt
+    assert not (tmp_path / "tree").exists()
+    listed = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in listed
 
 
 def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():

@@ -1,4 +1,5 @@
-"""One colour for each method, the same in every figure."""
+"""One colour for each method, the same in every figure of a version: by its place among the methods of its contract,
+those of plug-ins after the bench's own."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ def _places() -> dict[str, int]:
 def _places_in(packages: tuple[str, ...]) -> dict[str, int]:
     known = Registry()
     by_contract: dict[str, list[str]] = {}
-    for name in known.names("method"):
-        by_contract.setdefault(known.entry("method", name).contract, []).append(name)
+    entries = [known.entry("method", name) for name in known.names("method")]
+    for entry in sorted(entries, key=lambda entry: (not entry.target.startswith("methods."), entry.name)):
+        by_contract.setdefault(entry.contract, []).append(entry.name)
     return {name: place for names in by_contract.values() for place, name in enumerate(names)}
 
 

@@ -21,9 +21,10 @@ from harness.show.report.selection import value_of
 PLACES = 4  # columns or cells named before "and so many more"
 
 
-def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row]) -> dict[str, str]:
-    """What stands above a table, one short line each: source, scale, machine, sample, code."""
-    note = recipe.scales.get(scale, ScaleSpec()).note.rstrip(".")
+def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row], *, of_today: bool = True) -> dict[str, str]:
+    """What stands above a table, one short line each: source, scale, machine, sample, code. of_today: whether any row
+    is of a cell that the recipe has; what it says of a scale is not true of others."""
+    note = recipe.scales.get(scale, ScaleSpec()).note.rstrip(".") if of_today else ""
     lines = {"After" if recipe.paper else "From": recipe.source, "Scale": f"{scale}: {note}" if note else scale}
     if not rows:
         return {**lines, "Rows": "nothing has been measured yet"}
@@ -102,6 +103,7 @@ def machine_line(rows: Sequence[Row]) -> str:
     before: dict[str, Any] = environment.get("before") or {}
     person = environment.get("by")
     words = f", measured by {person['name']} on {person['date']}" if person else ""
+    words += {"measured": ", committed", "runs": ", measured here"}.get(environment.get("kind", ""), "")
     return (describe(before) if before else "an unknown machine") + words
 
 

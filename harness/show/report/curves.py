@@ -43,9 +43,9 @@ Curves = dict[str, list[Point]]  # row label -> points by x
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What one panel of a figure shows of the measured rows: the name of its y axis, curves, level lines."""
+    """What one panel of a figure shows of the measured rows: the metric of its y axis, curves, level lines."""
 
-    axis: str
+    metric: Metric
     curves: Curves
     levels: dict[str, float]
 
@@ -89,9 +89,9 @@ def figure(
     axes = among(rows, x), among(rows, y)
     same_axes = comparable(axes[1], scale in recipe.data_of_paper)
     papers = published_curves(published, *axes, theirs)
-    panels = [Panel(axes[1].axis, curves, levels(rows, x, y))]
+    panels = [Panel(axes[1], curves, levels(rows, x, y))]
     if second:
-        panels.append(Panel(among(rows, beside).axis, second, levels(rows, x, beside)))
+        panels.append(Panel(among(rows, beside), second, levels(rows, x, beside)))
     methods = {_name(row["row"], row["column"], parts): row["method"] for row in reversed(rows)}
     names = list({name: None for panel in panels for name in panel.curves})
     alone = {f"{name}, published": points for name, points in papers.items() if name not in measured}
@@ -195,11 +195,11 @@ def _draw(
     panels: Any = figure.subplots(1, len(ratios), squeeze=False, sharex=True, width_ratios=ratios)[0]
     named: list[list[labels.Label]] = [[] for _ in panels]
     for panel, drawn, names in zip(panels, ours, named, strict=False):
-        panel.set_ylabel(drawn.axis)
+        panel.set_ylabel(drawn.metric.axis)
         panel.set_title(f"measured, scale {scale}" + "; hollow: published" * bool(papers and not apart))
         names += [_level(panel, name, value) for name, value in drawn.levels.items()]
         names += [_measured(panel, name, points, style) for name, points in drawn.curves.items() if style.of(name)]
-        _scale(panel.yaxis, [point.y for points in drawn.curves.values() for point in points], axes[1])
+        _scale(panel.yaxis, [point.y for points in drawn.curves.values() for point in points], drawn.metric)
     if apart:
         panels[-1].set_ylabel(axes[1].axis)
         panels[-1].set_title("published (other data: compare shapes, not values)")

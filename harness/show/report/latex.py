@@ -20,13 +20,14 @@ _SPECIAL = {
 
 
 def as_latex(table: Table) -> str:
-    """A `table` with the leading columns, a verdict's mark before each claim, and a caption with scale, machine,
-    sample and revision. The preamble needs `booktabs` and `amssymb`."""
+    """A `table` with the leading columns of the rows that lead, a verdict's mark before each claim, and a caption with
+    scale, machine, sample and revision. The preamble needs `booktabs` and `amssymb`."""
     grid = table.lead
-    labelled = any(line[1] for section in grid.sections for line in section.lines)
+    ours = [line for section in grid.sections[:1] for line in section.lines]
+    labelled = any(line[1] for line in ours)
     kept = [place for place, head in enumerate(grid.header) if head != "column" or labelled]
     header = [grid.header[i] for i in kept]
-    lines = [[[line[i] for i in kept] for line in section.lines] for section in grid.sections]
+    lines = [[[line[i] for i in kept] for line in ours]]
     columns = "".join("l" if head in WORDS else "r" for head in header)
     judged = [f"{MARKS[v.outcome]} {escaped(v.sentence)}" for v in (*table.verdicts.claims, *table.verdicts.targets)]
     facts = " ".join(f"{name}: {text}." for name, text in table.facts.items())

@@ -78,9 +78,10 @@ class Layout:
             columns += [] if self.one_baseline else [Column("vs", lambda row: self.baseline(row) or NOTHING)]
             columns += [Column("decision", lambda row: (row["timing"] or {}).get("decision") or NOTHING)]
             names = [*names, SPEEDUP]
-        if timed:
-            columns += [] if self.compared else self._measured(LATENCY)
-            columns += [Column("items", _items)]
+        if timed and not self.compared:  # then the time is what it was measured for
+            columns += self._measured(LATENCY)
+            names = [*names, LATENCY]
+        columns += [Column("items", _items)] if timed else []
         columns += self._setting(names)
         return [*_labels(), *(columns or [Column("status", lambda row: row["status"])])]
 
@@ -91,7 +92,7 @@ class Layout:
             columns += self._measured(LATENCY)
             columns += [c for name in (BASELINE_LATENCY, HOT) if self.has[name] for c in self._measured(name)]
         columns += self._measured(FIT) if self.has[FIT] else []
-        columns += self._setting([*names, LATENCY])
+        columns += self._setting([*names, *([LATENCY] if self.compared else [])])
         return [*_labels(), *columns] if columns else []
 
     def _measured(self, name: str, head: str = "") -> list[Column]:

@@ -11,9 +11,10 @@ from harness.measure.evidence import pooled, repeats
 
 def machine_of(row: Row) -> str:
     """The machine a row was measured on (`environment.machine_id`), or "" when the row does not say; with the name of
-    another person who measured it."""
+    another person who measured it, and with the kind of rows that do not lead (`harness.show.stored`)."""
     before, person = row["environment"].get("before"), row["environment"].get("by") or {}
-    return (machine_id(before) if before else "") + (f" {person['name']}" if person else "")
+    parts = [machine_id(before) if before else "", person.get("name", ""), row["environment"].get("kind", "")]
+    return " ".join(part for part in parts if part)
 
 
 def by_machine(rows: Sequence[Row], recipe: str, scale: str, machine: str | None = None) -> dict[str, list[Row]]:

@@ -20,6 +20,7 @@ from harness.show.report.layout import Column, Layout
 from harness.show.report.published import Published
 from harness.show.report.selection import by_machine
 
+EARLIER = "Measured when the recipe had other rows: labels and settings are those of then"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own
 
 
@@ -85,9 +86,9 @@ def build(
     layout = Layout(recipe, scale, published, cells, [row for group in machines for row in group])
     return Table(
         title=f"{recipe.name}, scale {scale}: {recipe.title}",
-        facts=facts(recipe, scale, ours),
-        lead=_grid(layout.lead, machines, cells),
-        details=_grid(layout.detail, machines, ()),
+        facts=facts(recipe, scale, ours, of_today=not cells or any(row["cell"] in names for row in ours)),
+        lead=_grid(layout.lead, machines, cells, blanks=True),
+        details=_grid(layout.detail, machines, cells, blanks=False),
         about=about(ours),
         notes=notes(ours, layout.used, layout.one_setting, comparable_data=layout.data_of_paper) + layout.directions(),
         published_only=layout.unmatched(),
@@ -97,20 +98,25 @@ def build(
     )
 
 
-def _grid(columns: Sequence[Column], machines: Sequence[Sequence[Row]], cells: Sequence[Cell]) -> Grid:
-    """The lines of every machine's rows; cells without a row on the first machine are said not to have run."""
+def _grid(columns: Sequence[Column], machines: Sequence[Sequence[Row]], planned: Sequence[Cell], blanks: bool) -> Grid:
+    """The lines of every machine's rows, those of cells that the recipe no longer has apart. blanks: whether planned
+    cells without a row on the first machine are said not to have run."""
     if not columns:
         return Grid([], [])
-    ours = {row["cell"]: _line(columns, row) for row in (machines[0] if machines else ())}
-    missing = {c.name: _blank(columns, c.row, c.column, "not run") for c in cells if c.name not in ours}
-    every = ours | missing
-    planned = [cell.name for cell in cells if cell.name in every]
-    first = [every[name] for name in dict.fromkeys([*planned, *ours])]
-    others = [
-        Section(f"Another machine, times not comparable: {machine_line(group)}", [_line(columns, row) for row in group])
+    rows = machines[0] if machines else []
+    ours = {row["cell"]: _line(columns, row) for row in rows}
+    order = [cell.name for cell in planned] or list(ours)
+    of_today = not ours or any(name in ours for name in order)  # else it has not been measured as it is now
+    lacking = [cell for cell in planned if blanks and of_today and cell.name not in ours]
+    every = ours | {cell.name: _blank(columns, cell.row, cell.column, "not run") for cell in lacking}
+    sections = [Section("", [every[name] for name in order if name in every])]
+    if earlier := [line for name, line in ours.items() if name not in order]:
+        sections.append(Section(EARLIER, earlier))
+    sections += [
+        Section(f"Measured apart, times not comparable: {machine_line(group)}", [_line(columns, row) for row in group])
         for group in machines[1:]
     ]
-    return Grid([column.head for column in columns], [Section("", first), *others])
+    return Grid([column.head for column in columns], sections)
 
 
 def _line(columns: Sequence[Column], row: Row) -> list[str]:

@@ -272,19 +272,19 @@ TOLD = "  - {row: a, method: told}"
 def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit_shows(plugged, tmp_path):
     (row,), table = plugged("told-text", TOLD)
     assert row["described"]["perplexity"]["unit"] == "bits"
-    assert table.header[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
-    assert table.sections[0].lines[0][3:6] == ["250 ms", "1", "0.5"]
+    assert table.lead.header[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
+    assert table.lead.sections[0].lines[0][3:6] == ["250 ms", "1", "0.5"]
     assert row["metrics"]["half"] == 0.5
     assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1]["described"] == row["described"]
     assert "surprise (bits) ↓" in render.markdown(table)
     assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline
-    assert plugged("told-text", TOLD, unit="nats")[1].header[2] == "surprise (nats) ↓"
+    assert plugged("told-text", TOLD, unit="nats")[1].lead.header[2] == "surprise (nats) ↓"
 
 
 def test_an_undeclared_plug_in_metric_is_shown_plainly_and_counts_as_quality(plugged):
     (row,), table = plugged("plain-text", TOLD.replace("told", "toy-unigram"))
-    assert row["described"] == {} and table.header[2:5] == ["perplexity", "odd_s", "reference_streams"]
-    assert table.sections[0].lines[0][3] == "0.25"
+    assert row["described"] == {} and table.lead.header[2:5] == ["perplexity", "odd_s", "reference_streams"]
+    assert table.lead.sections[0].lines[0][3] == "0.25"
     assert "no quality" not in row["timing"]["reason"]
 
 
@@ -299,5 +299,5 @@ def test_times_speeds_counts_and_what_is_not_finite_are_no_quality():
 def test_analyses_declare_as_methods_do(plugged):
     lines = "  - {row: a, analysis: told-analysis}\n  - {row: b, analysis: plain-analysis}"
     (told, plain), table = plugged("plain-text", lines, metrics="length")
-    assert table.header[2] == "length of the text (tokens)"
+    assert table.lead.header[2] == "length of the text (tokens)"
     assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,11 @@ from harness.cli import main
 from harness.contracts.rows import new_row
 from harness.errors import RequestError
 from harness.measure.store import RowStore
+from harness.plan.cell import Cell, Named
+from harness.plan.recipe import Timing
 from harness.plan.registry import Registry
 from harness.results import frame
-from harness.show import overview, scatter, stored
+from harness.show import overview, page, scatter, stored
 from harness.show.report import latex
 from harness.sources import ROOT
 from tests.harness.rows import with_samples
@@ -125,6 +130,36 @@ def test_a_stored_table_is_printed_in_every_format(results, capsys, kind):
         assert r"\checkmark{}" in shown and r"perplexity (word) $\downarrow$" in shown and "AMD EPYC" in shown
 
 
+def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, capsys):
+    """The schema's own package validates them where it is installed; its demands are spelled out here."""
+    assert call("table", "knnlm-wikitext", "--scale", "small", "--results", results, "--format", "eee") == 0
+    records = json.loads(capsys.readouterr().out)
+    kinds = {record["source_metadata"]["source_type"] for record in records}
+    assert kinds == {"evaluation_run", "documentation"}
+    assert len({record["evaluation_id"] for record in records}) == len(records)
+    for record in records:
+        assert {
+            "schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library",
+            "evaluation_results",
+        } <= record.keys()  # fmt: skip
+        assert {"name", "id"} <= record["model_info"].keys() and {"name", "version"} <= record["eval_library"].keys()
+        for one in record["evaluation_results"]:
+            assert {"evaluation_name", "source_data", "metric_config", "score_details"} <= one.keys()
+            config, score = one["metric_config"], one["score_details"]
+            assert config["min_score"] <= score["score"] <= config["max_score"]
+            assert all(isinstance(text, str) for text in score["details"].values())
+    (exact,) = [r for r in records if r["evaluation_id"].startswith("knnlm-wikitext/kNN-LM / FoSS=0/small")]
+    (speed,) = [one for one in exact["evaluation_results"] if one["evaluation_name"].endswith("speedup")]
+    assert speed["score_details"]["details"]["baseline"] == "lm" and not speed["metric_config"]["lower_is_better"]
+    interval = speed["score_details"]["uncertainty"]["confidence_interval"]
+    assert interval["lower"] < speed["score_details"]["score"] < interval["upper"]
+    if find_spec("every_eval_ever") is not None:
+        from every_eval_ever.eval_types import EvaluationLog
+
+        for record in records:
+            EvaluationLog.model_validate(record)
+
+
 def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
     for wrong in (
         ["knnlm-wikitext", "--scale", "small", "--format", "word"],
@@ -159,10 +194,12 @@ def test_the_frame_has_a_line_for_each_cell_with_intervals_and_published_numbers
 
 
 def mark(method="l2s", speedup=2.0, lost=0.01, decision="faster", scale="small", contract="softmax-screening"):
-    return overview.Mark(
-        contract, method, "t", "exact", "r", scale, "row", "", speedup, (speedup - 0.1, speedup + 0.1), decision,
-        lost, None,
-    )  # fmt: skip
+    given = {
+        "contract": contract, "method": method, "task": "t", "baseline": "exact", "declared": True, "recipe": "r",
+        "scale": scale, "label": "row", "column": "", "speedup": speedup, "interval": (speedup - 0.1, speedup + 0.1),
+        "decision": decision, "lost": None if lost is None else overview.Lost(lost, "answers", "exact"),
+    }  # fmt: skip
+    return overview.Mark(**given)
 
 
 def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_then_by_order():
@@ -176,27 +213,64 @@ def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_th
             speedup, shape=shape,
         )  # fmt: skip
 
+    def cells(rows):
+        """What the recipe would expand to: a cell for each row but for those called `retired`."""
+        return [
+            Cell(
+                recipe="l2s-table1", row=row["row"], column="", scale=row["scale"], kind="pair", method=Named("l2s"),
+                task=Named("ptb-next-word"), speed_baseline=None, fidelity_baseline=None, fidelity=None,
+                timing=Timing(), timed=True, seed=1,
+            )
+            for row in rows if row["row"] != "retired"
+        ]  # fmt: skip
+
     def chosen(*rows):
         recipe = stored.recipes.load("l2s-table1", Registry())
-        scales = dict.fromkeys(row["scale"] for row in rows)
+        by_scale = {scale: [row for row in rows if row["scale"] == scale] for scale in ("small", "mini")}
         every = [
-            stored.Stored(recipe, s, [r for r in rows if r["scale"] == s], [], stored.published.of(recipe))
-            for s in scales
+            stored.Stored(recipe, scale, found, cells(found), stored.published.of(recipe))
+            for scale, found in by_scale.items()
+            if found
         ]
         return overview.marks(every, Registry())
 
     (found,) = chosen(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0))
     assert (found.label, found.others, found.scale) == ("B", 2, "small")
-    assert found.lost == pytest.approx(0.01)
+    assert found.lost is not None and found.lost.share == pytest.approx(0.01) and found.comparable
+    (found,) = chosen(one("small", "retired", 9.0), one("small", "C", 5.0))
+    assert found.label == "C" and found.others == 0
     (found,) = chosen(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0))
     assert (found.label, found.decision) == ("C", "faster")
 
 
-def test_quality_lost_is_of_answers_or_of_perplexity():
-    assert overview.lost(new_row(metrics={"precision_at_1": 0.9})) == pytest.approx(0.1)
-    assert overview.lost(new_row(metrics={"perplexity": 55.0, "perplexity_difference": 5.0})) == pytest.approx(0.1)
-    assert overview.lost(new_row(metrics={"perplexity": 45.0, "perplexity_difference": -5.0})) == pytest.approx(-0.1)
-    assert overview.lost(new_row(metrics={"bleu": 30.0})) is None
+def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseline():
+    def lost(baseline="exact", **metrics):
+        against = {"method": baseline, "params": {"k": 8}}
+        params = {"method": {"k": 4}, "task": {}}
+        return overview.lost(new_row(method="knnlm", params=params, metrics=metrics, fidelity_baseline=against))
+
+    assert lost(precision_at_1=0.9) == overview.Lost(pytest.approx(0.1), "answers", "exact")
+    assert lost(perplexity=55.0, perplexity_difference=5.0).share == pytest.approx(0.1)
+    better = lost("knnlm", perplexity=45.0, perplexity_difference=-5.0)
+    assert better == overview.Lost(pytest.approx(-0.1), "perplexity", "knnlm (k=8)")
+    assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0})) is None
+
+
+def test_quality_against_another_baseline_than_the_timed_one_says_so_and_is_not_drawn():
+    other = replace(mark("iad"), lost=overview.Lost(0.0, "answers", "greedy"), baseline="beam")
+    assert page.lost(other) == "none (against greedy)" and not overview.one_a_method([other])
+    assert page.lost(mark(lost=0.0017)) == "0.17% of answers" and page.lost(mark(lost=0.0)) == "none"
+    worse = replace(mark(), lost=overview.Lost(0.02, "perplexity", "exact"))
+    assert page.lost(worse) == "perplexity +2%"
+
+
+def test_a_label_is_text_and_no_markup(results):
+    rows = [new_row(recipe="r", row="<script>alert(1)</script>", scale="mini", metrics={"bleu": 1.0})]
+    recipe = stored.recipes.load("l2s-table1", Registry())
+    table = stored.tables.build(recipe, "mini", [{**row, "recipe": recipe.name} for row in rows], stored.Published([]))
+    section = page.Section("n", "mini", "a", "c", table, "", {})
+    text = page.as_html([], [section])
+    assert "<script>" not in text and "&lt;script&gt;" in text
 
 
 def test_the_front_has_no_mark_that_another_beats_in_both():
@@ -207,14 +281,14 @@ def test_the_front_has_no_mark_that_another_beats_in_both():
 def test_the_overview_figure_is_the_same_bytes_and_needs_compared_answers():
     marks = [mark(), mark("svd-softmax", 1.5, 0.0), mark("iad", 6, 0.0, contract="sequence-decoding")]
     assert scatter.draw(marks) == scatter.draw(marks)
-    assert list(scatter.one_a_method(marks)) == ["sequence-decoding", "softmax-screening"]
+    assert list(overview.one_a_method(marks)) == ["sequence-decoding", "softmax-screening"]
     with pytest.raises(ValueError, match="compared"):
         scatter.draw([mark(lost=None)])
 
 
 def test_of_several_marks_of_a_method_the_decided_one_of_the_largest_scale_is_drawn():
     marks = [mark(decision="exploratory", scale="mini", speedup=9), mark(decision="no claim"), mark(speedup=3.0)]
-    (drawn,) = scatter.one_a_method(marks)["softmax-screening"]
+    (drawn,) = overview.one_a_method(marks)["softmax-screening"]
     assert drawn.speedup == 3.0
 
 

@@ -1,0 +1,160 @@
+"""`--executor ray`: the cells of a recipe over a Ray cluster, their rows in the one store.
+
+A cell is one Ray task that has its node to itself (as many cores as the smallest node has: nodes should be alike) and
+runs there as it would here, in isolated processes, with that node's cache. What is measured is a ratio inside one
+process, so it does not matter which node it was; a row says which machine it is of. A node that is lost takes its
+cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra `cluster`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.contracts.rows import Row
+from harness.display import Display
+from harness.errors import HarnessError, MachineError, RequestError
+from harness.measure.runner import Result, RowSink, Runner, only_run_in
+from harness.measure.store import RowStore
+from harness.plan.cell import Cell
+from harness.plan.registry import Registry
+
+RETRIES = 3  # of a cell whose node was lost
+CARRIED = ("HARNESS_DATA", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # variables that nodes need
+
+
+class ClusterRunner:
+    """Runs the cells of one recipe at one scale on a Ray cluster. Rows go to `<folder>/rows.jsonl` here, logs stay on
+    the nodes (a failed row has the end of its own)."""
+
+    def __init__(
+        self, folder: Path, device: str, display: Display, sink: RowSink, *, fresh: bool = False,
+        address: str | None = None,
+    ) -> None:  # fmt: skip
+        """address: of the cluster's head; None means $RAY_ADDRESS, else the cluster that runs on this machine."""
+        self.folder = folder
+        self.device = device
+        self.display = display
+        self.sink = sink
+        self.fresh = fresh
+        self.address = address
+        self.store = RowStore(folder / "rows.jsonl")
+
+    def run(self, cells: Sequence[Cell]) -> Result:
+        """Run every cell that has no finished row of the machine it comes to.
+
+        Raises `RequestError` when a task's preparation shows that the request cannot be carried out, `MachineError`
+        when there is no cluster, a cell's node was lost too often, or a node reports an environment error; rows
+        already gathered stay.
+        """
+        ray = connected(self.address)
+        with only_run_in(self.folder):
+            known = self.store.rows()
+            task = ray.remote(num_gpus=int(self.device.startswith("cuda")), max_retries=RETRIES, num_cpus=_cores(ray))(
+                measured
+            ).options(scheduling_strategy="SPREAD")
+            waiting: dict[Any, tuple[int, Cell]] = {}
+            for number, cell in enumerate(cells, 1):
+                earlier = [] if self.fresh else [json.dumps(row) for row in known if row["cell"] == cell.name]
+                waiting[task.remote(cell, self.device, self.fresh, earlier)] = number, cell
+            try:
+                return self._gather(ray, waiting, len(cells))
+            except BaseException:
+                for reference in waiting:
+                    ray.cancel(reference, force=True)
+                raise
+
+    def _gather(self, ray: Any, waiting: dict[Any, tuple[int, Cell]], cells: int) -> Result:
+        """Rows as their cells finish; in the result in the cells' order."""
+        found: dict[int, Row] = {}
+        resumed = exit_code = 0
+        while waiting:
+            (ready,), _ = ray.wait(list(waiting), num_returns=1)
+            number, cell = waiting.pop(ready)
+            label = f"[{number}/{cells}] {cell.name}"
+            try:
+                answer = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                reason = " ".join(str(error).split())[:200]
+                raise MachineError(f"{cell.name}: its node was lost {RETRIES + 1} times ({reason})") from error
+            if answer["error"]:
+                kind, text = answer["error"]
+                raise (MachineError if kind == MachineError.exit_code else RequestError)(f"{cell.name}: {text}")
+            row: Row = answer["row"]
+            if answer["resumed"]:
+                resumed += 1
+                self.sink.finished(row)
+                self.display.line(f"{label}: finished before, not run again")
+            else:
+                self.store.append(row)
+                self.sink.row(row)
+                self.display.line(f"{answer['said']} on {answer['node']}".replace("[1/1]", f"[{number}/{cells}]"))
+            found[number] = row
+            exit_code = max(exit_code, answer["exit_code"])
+            self.display.advance()
+        return Result([found[number] for number in sorted(found)], resumed, exit_code)
+
+
+def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
+    """A Ray task: one cell, on the node where it came to.
+
+    earlier: the cell's rows of before, as JSON. Returns its row, whether it was finished before, the exit code, what
+    was said of it, the node; or the exit code and text of an error that ends the run.
+    """
+    import ray
+
+    said = io.StringIO()
+    sink = _Nowhere()
+    answer: dict[str, Any] = {"error": None, "node": ray.util.get_node_ip_address()}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "rows.jsonl").write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")
+        display = Display(Console(file=said, width=500), cell.recipe, 1)
+        try:
+            result = Runner(folder, device, Registry(), display, sink, fresh=fresh).run([cell])
+        except HarnessError as error:
+            return {**answer, "error": (error.exit_code, str(error))}
+    lines = [line.strip() for line in said.getvalue().splitlines() if line.strip().startswith("[1/1]")]
+    return {
+        **answer, "row": result.rows[0], "resumed": result.resumed > 0, "exit_code": result.exit_code,
+        "said": lines[-1] if lines else "[1/1]",
+    }  # fmt: skip
+
+
+def connected(address: str | None = None) -> Any:
+    """Ray, connected to a cluster. Raises `MachineError` without Ray or a cluster."""
+    try:
+        import ray
+    except ImportError:
+        raise MachineError("--executor ray needs Ray: pip install 'shortcut-harness[cluster]'") from None
+    if not ray.is_initialized():
+        carried = {name: os.environ[name] for name in CARRIED if name in os.environ}
+        try:
+            ray.init(address=address or "auto", runtime_env={"env_vars": carried}, log_to_driver=False)
+        except (ConnectionError, RuntimeError) as error:
+            raise MachineError(
+                f"no Ray cluster answers ({' '.join(str(error).split())[:120]}): start one with `ray start --head`, "
+                "or give its address by RAY_ADDRESS"
+            ) from error
+    return ray
+
+
+def _cores(ray: Any) -> float:
+    """Cores of the smallest node: a task that asks for so many is alone on it."""
+    found = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    return float(min((cores for cores in found if cores > 0), default=1.0))
+
+
+class _Nowhere:
+    """Rows are gathered by the runner that started the tasks."""
+
+    def row(self, row: Row) -> None: ...
+
+    def finished(self, row: Row) -> None: ...

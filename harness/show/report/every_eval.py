@@ -1,0 +1,149 @@
+"""Rows and published numbers as records of Every Eval Ever, a schema in which evaluations are shared (version 0.2.1).
+
+Measured rows are `evaluation_run`, published numbers `documentation`. The schema has no place for latency: a speedup is
+a metric like any other here, its baseline in the details.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from harness.contracts.metrics import Metric
+from harness.contracts.rows import Row
+from harness.measure.environment import DISTRIBUTION, describe
+from harness.measure.own_metrics import of
+from harness.plan.recipe import Recipe
+from harness.show.report.published import Number
+from harness.show.report.selection import interval_of
+
+SCHEMA = "0.2.1"
+ORGANISATION = "shortcut-harness"
+SHARES = ("precision_at_", "accuracy_at_", "exact_match", "agreement")  # metrics from 0 to 1
+
+
+def records(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> list[dict[str, Any]]:
+    """A record for each finished row, and one for each row of the paper's tables."""
+    measured = [_measured(row) for row in rows if row["status"] == "ok" and row["metrics"]]
+    return [record for record in measured if record["evaluation_results"]] + list(_published(recipe, numbers))
+
+
+def as_json(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> str:
+    """The records as one JSON array."""
+    return json.dumps(records(recipe, rows, numbers), indent=1, ensure_ascii=False)
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    started = _epoch(row["started"])
+    model = str(row["facts"].get("model") or row["params"]["task"].get("model") or row["task"])
+    environment = row["environment"].get("before") or {}
+    found = [_result(row, name, started) for name in row["metrics"] if _is_shared(of(row, name)) and _finite(row, name)]
+    return {
+        **_head(f"{row['recipe']}/{row['cell']}/{row['scale']}", started, "evaluation_run", "first_party"),
+        "evaluation_timestamp": started,
+        "eval_library": {
+            "name": DISTRIBUTION, "version": str(row["code"].get("version") or "unknown"),
+            "additional_details": _texts({"revision": row["code"].get("revision"), "recipe": row["recipe"]}),
+        },
+        "model_info": {
+            "name": model, "id": model, "inference_engine": {"name": row["method"]},
+            "additional_details": _texts({**row["params"]["method"], "model_hash": row["hashes"].get("model")}),
+        },
+        "evaluation_results": [
+            {**one, "generation_config": {"additional_details": _texts({"machine": describe(environment)})}}
+            if environment
+            else one
+            for one in found
+        ],
+    }  # fmt: skip
+
+
+def _result(row: Row, name: str, started: str) -> dict[str, Any]:
+    metric, value = of(row, name), row["metrics"][name]
+    data = str(row["facts"].get("data") or row["facts"].get("corpus") or row["task"])
+    details: dict[str, Any] = {"row": row["row"], "column": row["column"], "unit": metric.unit, "scale": row["scale"]}
+    if metric.kind == "speed":
+        baseline = row["speed_baseline"] or {}
+        details |= {"baseline": baseline.get("method"), "decision": (row["timing"] or {}).get("decision")}
+    score: dict[str, Any] = {"score": value, "details": _texts(details)}
+    if interval := interval_of(row, name):
+        score["uncertainty"] = {
+            "confidence_interval": {"lower": interval[0], "upper": interval[1], "confidence_level": 0.95}
+        }
+    return {
+        "evaluation_name": f"{row['task']}: {metric.label}",
+        "source_data": _source(data, row["hashes"]),
+        "evaluation_timestamp": started, "metric_config": _config(metric), "score_details": score,
+    }  # fmt: skip
+
+
+def _published(recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, Any]]:
+    """A record for each row of each published table."""
+    groups: dict[tuple[str, str, str], list[Number]] = {}
+    for number in numbers:
+        groups.setdefault((number.file, number.table, number.row), []).append(number)
+    for (file, table, row), group in groups.items():
+        yield {
+            **_head(f"{recipe.paper}/{table}/{row}", "0", "documentation", "third_party"),
+            "eval_library": {"name": "unknown", "version": "unknown"},
+            "model_info": {"name": row, "id": row},
+            "evaluation_results": [
+                {
+                    "evaluation_name": f"{number.column}: {number.metric}",
+                    "source_data": _source(number.column, {"file": file}),
+                    "metric_config": _config(of_published(number)),
+                    "score_details": {
+                        "score": number.value, "details": _texts({"unit": number.unit, "note": number.note})
+                    },
+                }
+                for number in group
+            ],
+        }  # fmt: skip
+
+
+def of_published(number: Number) -> Metric:
+    """What is known of a published metric: time, size and perplexity are better when lower."""
+    low = ("latency", "time", "perplexity", "bytes", "error", "memory")
+    return Metric(number.metric, better="lower" if any(word in number.metric for word in low) else "higher")
+
+
+def _head(name: str, started: str, kind: str, relationship: str) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA, "evaluation_id": f"{name}/{started}", "retrieved_timestamp": started,
+        "source_metadata": {
+            "source_type": kind, "source_organization_name": ORGANISATION, "evaluator_relationship": relationship,
+        },
+    }  # fmt: skip
+
+
+def _config(metric: Metric) -> dict[str, Any]:
+    bounded = metric.name.startswith(SHARES)
+    return {
+        "lower_is_better": metric.better == "lower", "score_type": "continuous",
+        "min_score": 0.0 if bounded or metric.kind != "quality" else -sys.float_info.max,
+        "max_score": 1.0 if bounded else sys.float_info.max,  # the schema has no word for "no bound"
+    }  # fmt: skip
+
+
+def _source(name: str, details: dict[str, Any]) -> dict[str, Any]:
+    return {"dataset_name": name, "source_type": "other", "additional_details": _texts(details)}
+
+
+def _is_shared(metric: Metric) -> bool:
+    return metric.better != "neither" and metric.kind in ("quality", "speed")
+
+
+def _finite(row: Row, name: str) -> bool:
+    return row["metrics"][name] is not None
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """The schema's details are texts."""
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _epoch(started: str | None) -> str:
+    return str(int(datetime.fromisoformat(started).timestamp())) if started else "0"

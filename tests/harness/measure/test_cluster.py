@@ -1,0 +1,97 @@
+"""Cells over a Ray cluster of two nodes on this machine: the same rows as here, in one store; a lost node costs
+none."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from harness.display import Display
+from harness.errors import MachineError, RequestError
+from harness.measure.cluster import ClusterRunner, connected
+from harness.measure.store import RowStore
+from harness.plan import expansion, recipe
+from tests.harness import running
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (extra `cluster`)")
+pytestmark = pytest.mark.slow
+
+RECIPE = """
+name: toy
+title: a toy
+paper: none
+source: none
+task: {name: toy-text}
+timing: {processes: 1, pairs: 2}
+cells:
+  - {row: uniform, method: toy-uniform}
+  - {row: unigram, method: toy-unigram, speed_baseline: toy-uniform, fidelity_baseline: toy-uniform}
+  - {row: slow, method: toy-unigram, params: {pause: 0.5}, speed_baseline: toy-uniform}
+"""
+
+
+@pytest.fixture
+def cluster(toys):
+    """Two nodes with a core each; `toys` first, so that the nodes' processes see the toy methods."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.nodes = [made.add_node(num_cpus=1)]
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def runner(folder, cluster, heard=None, said=None, **options):
+    display = Display(Console(file=said or io.StringIO(), width=400), "toy", 3)
+    return ClusterRunner(folder, "cpu", display, heard or running.Heard(), address=cluster.address, **options)
+
+
+def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_again(toys, cluster, tmp_path):
+    cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
+    said, heard = io.StringIO(), running.Heard()
+    result = runner(tmp_path / "there", cluster, heard, said).run(cells)
+    here = running.run(toys, tmp_path / "here", cells)
+    assert [row["cell"] for row in result.rows] == [cell.name for cell in cells] and result.exit_code == 0
+    for one, other in zip(result.rows, here.rows, strict=True):
+        assert one["metrics"]["perplexity"] == other["metrics"]["perplexity"]
+        assert one["hashes"]["data"] == other["hashes"]["data"] and one["status"] == "ok"
+    assert len(heard.rows) == 3 and said.getvalue().count(" on ") == 3
+    assert len(RowStore(tmp_path / "there" / "rows.jsonl").rows()) == 3
+    again = runner(tmp_path / "there", cluster).run(cells)
+    assert again.resumed == 3 and [row["cell"] for row in again.rows] == [cell.name for cell in cells]
+
+
+def test_the_cells_of_a_lost_node_are_run_again(toys, cluster, tmp_path):
+    cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
+
+    def lose():
+        time.sleep(4)
+        cluster.remove_node(cluster.nodes[0], allow_graceful=False)
+
+    loss = threading.Thread(target=lose)
+    loss.start()
+    result = runner(tmp_path, cluster).run(cells)
+    loss.join()
+    assert [row["status"] for row in result.rows] == ["ok"] * 3
+
+
+def test_what_cannot_be_carried_out_is_refused_as_here(toys, cluster, tmp_path):
+    text = RECIPE.replace("{name: toy-text}", "{name: toy-text, params: {missing: true}}")
+    cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)
+    with pytest.raises(RequestError, match="no data at data/toy"):
+        runner(tmp_path, cluster).run(cells)
+
+
+def test_without_a_cluster_one_line_says_how_to_start_one(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert "RAY_ADDRESS" not in os.environ
+    with pytest.raises(MachineError, match="ray start --head"):
+        connected("127.0.0.1:1")
