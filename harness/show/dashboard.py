@@ -32,17 +32,25 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A recipe's newest invocation with something to compare. runs: ids, the fastest first."""
+    """A recipe's newest invocation with something to compare. parent: its run. runs: those of its cells, by id, the
+    fastest first."""
 
     recipe: str
     experiment: str
     scale: str
+    parent: str
     runs: tuple[str, ...]
 
     def url(self, base: str) -> str:
         """The page that compares the runs: parameters, metrics and charts side by side."""
         runs, experiments = (quote(json.dumps(ids)) for ids in (self.runs, [self.experiment]))
         return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}"
+
+    def charts(self, base: str) -> str:
+        """The page with a chart for every metric and series, its runs by speedup."""
+        of_this = quote(f"tags.`mlflow.parentRunId` = '{self.parent}'")
+        order = f"orderByKey={quote('metrics.`speedup`')}&orderByAsc=false"
+        return f"{base}/#/experiments/{self.experiment}/runs?searchFilter={of_this}&{order}&compareRunsMode=CHART"
 
 
 def comparisons(client: Any) -> list[Comparison]:
@@ -62,7 +70,7 @@ def comparisons(client: Any) -> list[Comparison]:
                 chosen.sort(key=lambda run: -run.data.metrics.get("speedup", 0.0))
                 ids = tuple(run.info.run_id for run in chosen[:MOST])
                 scale = chosen[0].data.tags.get("scale", "")
-                found.append(Comparison(experiment.name, experiment.experiment_id, scale, ids))
+                found.append(Comparison(experiment.name, experiment.experiment_id, scale, parent.info.run_id, ids))
                 break
     return found
 
@@ -100,9 +108,10 @@ def lines(found: list[Comparison], base: str) -> Iterator[str]:
     if not found:
         yield "nothing to compare yet: run `harness reproduce` first"
         return
-    width = max(len(f"{one.recipe} ({one.scale})") for one in found)
     for one in found:
-        yield f"  {f'{one.recipe} ({one.scale})':{width}}  {one.url(base)}"
+        yield f"{one.recipe} ({one.scale})"
+        yield f"  side by side: {one.url(base)}"
+        yield f"  charts:       {one.charts(base)}"
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -67,7 +67,8 @@ def test_the_newest_invocation_is_compared_the_fastest_first(client):
     assert (found.recipe, found.scale, names) == ("demo", "mini", ["Fast", "Middle", "Slow"])
     url = found.url("http://h:1")
     assert url.startswith("http://h:1/#/compare-runs?runs=%5B%22") and found.runs[2] in url
-    assert list(dashboard.lines([found], "http://h:1"))[1].split() == ["demo", "(mini)", url]
+    lines = list(dashboard.lines([found], "http://h:1"))
+    assert lines[1] == "demo (mini)" and lines[2].split()[-1] == url and "compareRunsMode=CHART" in lines[3]
     assert "nothing to compare" in list(dashboard.lines([], "http://h:1"))[1]
 
 
@@ -96,13 +97,15 @@ def test_a_person_sees_the_runs_and_compares_two_methods(store, client, tmp_path
     with dashboard.server(uri, None, port, tmp_path / "log") as base, sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=CHROMIUM, args=flags)
         page = browser.new_page(viewport={"width": 1400, "height": 1600})
-        page.goto(f"{base}/#/experiments/{found.experiment}/runs")
-        page.get_by_text("Fast", exact=False).first.wait_for(timeout=60_000)
+        page.goto(found.charts(base))
+        page.get_by_text("Fast", exact=True).first.wait_for(timeout=60_000)
+        listed = page.locator("body").inner_text()
         page.goto("about:blank")
         page.goto(found.url(base))
         page.get_by_text("precision_at_1", exact=True).first.wait_for(timeout=60_000)
         text = page.locator("body").inner_text()
         browser.close()
+    assert listed.index("Fast") < listed.index("Middle") < listed.index("Slow") and "Old" not in listed
     for words in ("Fast", "Middle", "Slow", "speedup", "3.5", "0.998"):
         assert words in text
     with socket.socket() as probe:
