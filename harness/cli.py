@@ -195,7 +195,7 @@ def keep(
     \b
     Examples:
       harness keep knnlm-wikitext --scale small
-      harness keep knnlm-wikitext --scale small --by "Ada Lovelace"   # to results/reproduced, beside ours
+      harness keep knnlm-wikitext --scale small --by "Ada Lovelace"   # to results/reproduced, shown next to ours
     """
     from harness import session
     from harness.plan import expansion

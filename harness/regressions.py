@@ -29,13 +29,12 @@ from harness.measure.statistics import order_statistic_interval
 from harness.measure.store import RowStore
 from harness.plan.expansion import single_name
 from harness.plan.registry import Registry
-from harness.show.compare import Change, quality
+from harness.show.compare import SAME_HASHES, Change, quality
 from harness.show.report.formats import with_interval
 from harness.sources import ROOT
 
 PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
 LEAST_ROUNDS = 6  # for an interval of 95%; with 9 it leaves the slowest and the fastest round out
-_ALIKE = ("data", "evaluation", "model")  # hashes in which rows must agree
 Say = Callable[[str], None]
 
 
@@ -123,7 +122,7 @@ def _not_comparable(cell: str, rounds: Sequence[tuple[Mapping[str, Row], Mapping
         if any(cell not in side for side in sides):
             return "one side lacks it"
         one, other = (side[cell] for side in sides)
-        if different := [name for name in _ALIKE if one["hashes"].get(name) != other["hashes"].get(name)]:
+        if different := [name for name in SAME_HASHES if one["hashes"].get(name) != other["hashes"].get(name)]:
             return f"other {' and '.join(different)}"
         if one["params"] != other["params"]:
             return "other parameters"

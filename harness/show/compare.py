@@ -34,7 +34,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # of a cell, the first that o
 LEAST = 0.02  # of a speed: the least relative difference that counts
 LEVEL = 0.99  # of a speed difference's interval: a run has tens of cells, of which none should differ by chance
 SPEEDUP = "speedup"
-_ALIKE = ("data", "evaluation", "model")  # hashes in which rows must agree
+SAME_HASHES = ("data", "evaluation", "model")  # hashes in which rows must agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _cell(key: tuple[str, str, str], before: Row | None, after: Row | None) -> C
     for name, row in (("first", before), ("second", after)):
         if row["status"] != "ok":
             return Compared(*key, "not comparable", f"it {_ended(row)} in the {name} run")
-    for name in _ALIKE:
+    for name in SAME_HASHES:
         if before["hashes"].get(name) != after["hashes"].get(name):
             return Compared(*key, "not comparable", f"the runs have other {name}: their hashes differ")
     changes = [*_speed(before, after), *quality(before, after)]

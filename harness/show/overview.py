@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
 from harness.show.report.layout import SPEEDUP, Layout
-from harness.show.report.selection import interval_of, value_of
+from harness.show.report.selection import baseline_name, interval_of, value_of
 from harness.show.stored import Stored
 
 DECIDED = ("faster", "slower", "no difference shown")
@@ -105,13 +104,6 @@ def lost(row: Row) -> Lost | None:
     if difference is None or perplexity is None or perplexity <= difference:
         return None
     return Lost(difference / (perplexity - difference), "perplexity", against)
-
-
-def baseline_name(row: Row, baseline: Mapping[str, Any]) -> str:
-    """`lm`; or `knnlm (foss=0.0)` next to a row of the same method with another `foss`."""
-    own = row["params"]["method"] if baseline["method"] == row["method"] else {}
-    differing = [f"{name}={value}" for name, value in baseline["params"].items() if name in own and own[name] != value]
-    return str(baseline["method"]) + (f" ({', '.join(differing)})" if differing else "")
 
 
 def pareto(marks: Sequence[Mark]) -> list[Mark]:

@@ -1,10 +1,11 @@
 """CTranslate2 in a process of its own, as one who installs it alone runs it. Imports nothing else of ours, and no
 torch.
 
-In a process where torch has used two threads, CTranslate2's threads share torch's OpenMP runtime, which then sleeps
-between regions instead of spinning: measured on two cores, a 6+6 model of width 256 took 250 ms a sentence with beam 5
-in such a process and 56 ms in one of its own (150,000 context switches against 40). `CTranslate2` talks to this process
-by one JSON line each way, which costs tens of microseconds.
+In a process that has prepared a task of ours (torch, the model and the rest loaded), CTranslate2's two threads sleep
+between regions: measured once on two cores, a 6+6 model of width 256 took 250 ms a sentence with beam 5 there and 56 ms
+in a process of its own (150,000 context switches against 40 for 20 sentences); with one thread it took 105 ms in
+either. Which library does this to its OpenMP runtime was not found. `CTranslate2` talks to this process by one JSON
+line each way.
 
     python -m methods.decoding.ctranslate_server FOLDER DEVICE COMPUTE THREADS
 """

@@ -12,7 +12,7 @@ from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.show.report.formats import NOTHING, duration, number, timespan, with_interval
 from harness.show.report.published import Number, Published, comparable, places
-from harness.show.report.selection import interval_of, machine_of, value_of
+from harness.show.report.selection import baseline_name, interval_of, machine_of, value_of
 
 SPEEDUP, HOT, LATENCY, BASELINE_LATENCY, FIT = (
     "speedup", "hot_loop_speedup", "latency_s", "baseline_latency_s", "fit_s",
@@ -124,10 +124,7 @@ class Layout:
         key = baseline["method"], repr(baseline["params"]), repr(row["params"]["task"])
         # of several cells with that method, which differ in their timing alone, the one in this row's own column
         same = sorted(self.cells.get(key, ()), key=lambda other: other["column"] != row["column"])
-        cell = same[0]["cell"] if same else None
-        own = row["params"]["method"] if baseline["method"] == row["method"] else {}
-        differing = [f"{k}={v}" for k, v in baseline["params"].items() if k in own and own[k] != v]
-        return cell or str(baseline["method"]) + (f" ({', '.join(differing[:3])})" if differing else "")
+        return same[0]["cell"] if same else baseline_name(row, baseline)
 
     def _paper(self, row: Row, name: str) -> str:
         """The published number next to a measured one, with the ratio where it means something."""

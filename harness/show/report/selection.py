@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.contracts.rows import Row
 from harness.measure.environment import machine_id
@@ -48,3 +49,10 @@ def interval_of(row: Row, name: str) -> tuple[float, float] | None:
     if interval is None or len(interval) != 2 or None in interval:
         return None
     return interval[0], interval[1]
+
+
+def baseline_name(row: Row, baseline: Mapping[str, Any]) -> str:
+    """`lm`; or `knnlm (foss=0.0)` next to a row of the same method with another `foss`."""
+    own = row["params"]["method"] if baseline["method"] == row["method"] else {}
+    differing = [f"{name}={value}" for name, value in baseline["params"].items() if name in own and own[name] != value]
+    return str(baseline["method"]) + (f" ({', '.join(differing)})" if differing else "")
