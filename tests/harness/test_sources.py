@@ -228,7 +228,9 @@ def test_the_harness_s_frame_is_there_and_does_not_count_for_artifacts(plugin):
 
 
 TRAINED = {
-    "tasks.models.lm.training": {"harness.text", "harness.training.muon", "tasks.data.tokens", "tasks.models.bpe"},
+    "tasks.models.lm.training": {
+        "harness.text", "harness.training.loss", "harness.training.muon", "tasks.data.tokens", "tasks.models.bpe",
+    },
     "tasks.models.lstm.model": {"tasks.models.folder", "tasks.models.lstm.recurrence"},
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
     "tasks.models.seq2seq.training": {

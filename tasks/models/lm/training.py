@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, split_hash
 from harness.training.loop import History, Plan, decayed, record, train, warmup_cosine
+from harness.training.loss import output_loss
 from harness.training.muon import muon
 from harness.training.precision import fast_precision
 from tasks.data.tokens import token_ids
@@ -127,8 +127,8 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
         ) from error
 
     def loss(model: Any, batch: torch.Tensor) -> torch.Tensor:
-        logits = model(input_ids=batch[:, :-1], use_cache=False).logits
-        return F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
+        states = model.base_model(input_ids=batch[:, :-1], use_cache=False).last_hidden_state
+        return output_loss(states.flatten(0, 1), model.get_output_embeddings().weight, batch[:, 1:].flatten())
 
     def batches(step: int) -> torch.Tensor:
         return torch.from_numpy(windows(step)).to(device)
