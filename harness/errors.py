@@ -23,6 +23,10 @@ class CellFailedError(HarnessError):
     """A cell cannot be measured; its row says why."""
 
 
+class NotInstalledError(CellFailedError):
+    """A cell is skipped because an optional package is not installed. Its row says so; nothing else suffers."""
+
+
 class RequestError(HarnessError):
     """The request cannot be carried out as given: usage, an unknown name, missing or unreadable data."""
 

@@ -46,8 +46,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
     more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them;
     decontaminated: all reference text, once there is more, is without documents that share too much with the test and
-    validation text. held_out: a data set
-    whose validation and test splits are taken instead, under HARNESS_DATA.
+    validation text. held_out: a data set whose validation and test splits are taken instead, under HARNESS_DATA.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -92,11 +91,11 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
         cache = Cache(context.cache)
         source = self.text(context, cache)
-        asked = open_source("folder", self.held_out, context.data, cache) if self.held_out else source
+        asked = self.further_text(self.held_out, source, context, cache) if self.held_out else source
         model = self.load(*self.model_place(context, cache, progress), context, cache)
         piece = self.piece_windows * model.window
         seed = context.seed
-        filtered, own = self.further(asked, context, cache), Decontaminated(source, [asked])
+        filtered, own = self.further(asked, source, context, cache), Decontaminated(source, [asked])
         kept = own if self.decontaminated else source
         knowledge = Joined([kept, *filtered.values()]) if filtered else source
         selection = Selection(tokens=self.reference_tokens, seed=seed)
@@ -145,12 +144,13 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         """Reference, validation and evaluation text."""
         return open_source(self.source, self.dataset, context.data, cache)
 
-    def further(self, text: Source, context: Context, cache: Cache) -> dict[str, Source]:
-        """Further reference text, by name: train splits of sources. text: what is held out from them."""
+    def further(self, asked: Source, own: Source, context: Context, cache: Cache) -> dict[str, Source]:
+        """Further reference text, by name: train splits of sources. asked: what is held out from them; own: the
+        task's own text."""
         found: dict[str, Source] = {
-            name: Whole(open_source("folder", name, context.data, cache)) for name in self.more_text
+            name: Whole(self.further_text(name, own, context, cache)) for name in self.more_text
         }
-        return {name: Decontaminated(one, [text]) for name, one in found.items()} if self.decontaminated else found
+        return {name: Decontaminated(one, [asked]) for name, one in found.items()} if self.decontaminated else found
 
     def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
         """Folder or hub id of the model, and its name."""

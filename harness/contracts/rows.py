@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypedDict, cast
 
 SCHEMA = 3
-Status = Literal["ok", "failed", "timeout", "killed"]
+Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 
 
 class Row(TypedDict):

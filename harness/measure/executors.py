@@ -21,7 +21,7 @@ from typing import Any, Literal
 from harness.files import write_atomically
 from harness.progress import PIPE
 
-Status = Literal["ok", "failed", "timeout", "killed"]
+Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 Report = Callable[[dict[str, Any]], None]
 TAIL = 2000  # characters of a log that a row keeps
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -139,7 +139,8 @@ def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], s
         hint = "; the machine may be out of memory" if -code == signal.SIGKILL else ""
         return ended("killed", f"the process was ended by {name}{hint}")
     if "error" in response:
-        return ended("failed", response["error"], int(response["exit_code"]))
+        skipped = response.get("skipped", False)
+        return ended("skipped" if skipped else "failed", response["error"], int(response["exit_code"]))
     if code != 0 or not response:
         last = next((line for line in reversed(log.splitlines()) if line.strip()), f"exit code {code}")
         return ended("failed", last.strip())

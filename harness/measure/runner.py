@@ -102,7 +102,8 @@ class Runner:
                 rows.append(self.store.finished(key) or row if row["status"] == "ok" else row)
                 if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
                     raise MachineError(outcome.error)
-                exit_code = max(exit_code, outcome.exit_code)
+                if outcome.status != "skipped":
+                    exit_code = max(exit_code, outcome.exit_code)
             self.display.advance()
         return Result(rows, resumed, exit_code)
 
@@ -142,9 +143,10 @@ class Runner:
         row["environment"] = {"before": before, "after": environment.capture(self.device)}
         row["seconds"] = time.monotonic() - clock
         self.display.line(
-            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)", "" if outcome.status == "ok" else "red"
+            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)",
+            {"ok": "", "skipped": "yellow"}.get(outcome.status, "red"),
         )
-        if outcome.status != "ok":
+        if outcome.status not in ("ok", "skipped"):
             self.display.line(f"    log: {outcome.log_file}", "red")
         return row, outcome
 

@@ -35,7 +35,7 @@ from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
 from harness.cores import usable_cores
-from harness.errors import CellFailedError, HarnessError, place
+from harness.errors import CellFailedError, HarnessError, NotInstalledError, place
 from harness.files import write_atomically
 from harness.measure.artifacts import CellArtifacts, SharedResults
 from harness.measure.drawing import passes
@@ -309,6 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = 0
     except HarnessError as error:
         response, code = {"error": str(error), "exit_code": error.exit_code}, error.exit_code
+        response["skipped"] = isinstance(error, NotInstalledError)
     except Exception as error:
         traceback.print_exc()
         last = traceback.format_exception_only(error)[-1].strip()

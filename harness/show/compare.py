@@ -105,7 +105,8 @@ def _cell(key: tuple[str, str, str], before: Row | None, after: Row | None) -> C
 
 
 def _ended(row: Row) -> str:
-    return {"failed": "failed", "timeout": "ran out of time", "killed": "was killed"}[row["status"]]
+    words = {"failed": "failed", "skipped": "was skipped", "timeout": "ran out of time", "killed": "was killed"}
+    return words[row["status"]]
 
 
 def _remarks(before: Row, after: Row) -> Iterator[str]:

@@ -121,7 +121,7 @@ def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
     present = {row["cell"] for row in rows}
     if absent := [name for name in cells if name not in present]:
         reasons.append(f"no row for {_few(absent)}")
-    if failed := [f"{row['cell']} ({row['status']})" for row in rows if row["status"] != "ok"]:
+    if failed := [f"{row['cell']} ({row['status']})" for row in rows if row["status"] not in ("ok", "skipped")]:
         reasons.append(f"not finished: {_few(failed)}")
     revisions = {row["code"].get("revision") for row in rows}
     if None in revisions or any(row["code"].get("dirty") is not False for row in rows):

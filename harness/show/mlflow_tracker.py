@@ -33,7 +33,7 @@ _QUIET = {  # set unless the user has set them
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # the default waits minutes for a server that is gone
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
-_STATUS = {"ok": "FINISHED", "failed": "FAILED", "timeout": "KILLED", "killed": "KILLED"}
+_STATUS = {"ok": "FINISHED", "skipped": "KILLED", "failed": "FAILED", "timeout": "KILLED", "killed": "KILLED"}
 
 
 class MlflowTracker:
@@ -96,7 +96,7 @@ class MlflowInvocation:
             self._parent = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
 
     def row(self, row: Row) -> None:
-        self._failed_cells |= row["status"] != "ok"
+        self._failed_cells |= row["status"] not in ("ok", "skipped")
         sent = False
         if not self._broken:
             with self._survive():

@@ -150,7 +150,7 @@ def _lead(rows: Kinds, planned: set[str]) -> str:
     """The kind that leads: runs where every planned cell has finished on one machine, else the first there is."""
     if found := rows.get(RUNS):
         last = machine_of(max(found, key=lambda row: row["started"] or ""))
-        done = {row["cell"] for row in found if row["status"] == "ok" and machine_of(row) == last}
+        done = {row["cell"] for row in found if row["status"] in ("ok", "skipped") and machine_of(row) == last}
         if planned <= done or len(rows) == 1:
             return RUNS
     return next(kind for kind in KINDS if kind in rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -138,6 +139,8 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         module = new_drafter(model, options).to(device)
+    if torch.device(device).type == "cpu":
+        module.set_attn_implementation("eager")  # why: `tasks.models.seq2seq.training`
     masks = options.trained_block + 1  # behind a prefix as long as the target at most, and the token that begins it
     lengths = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
     try:
@@ -221,31 +224,33 @@ def masked(pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: in
 def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -> torch.Tensor:
     """Cross-entropy (nats, label smoothing 0.1) of the hidden targets that are not shown. Shown are `batch.shown` times
     as many of a row's as the drafter gets wrong without help, drawn at random. encoder: that reads the sources; None:
-    the drafter's own."""
-    hidden, states = batch.hidden, None
+    the drafter's own, which reads them once for both passes of its decoder."""
+    hidden = batch.hidden
+    with nullcontext() if encoder is None else torch.no_grad():
+        states = (encoder or drafter.get_encoder())(
+            input_ids=batch.sources, attention_mask=batch.source_real
+        ).last_hidden_state
     with torch.no_grad():
-        if encoder is not None:
-            states = encoder(input_ids=batch.sources, attention_mask=batch.source_real).last_hidden_state
-        found = logits_of(drafter, batch, batch.inputs, states)[..., :mask].argmax(-1)
-        wrong = ((found != batch.targets) & hidden).sum(1)
+        found = logits_of(drafter, batch, batch.inputs, states, hidden)[:, :mask].argmax(-1)
+        wrong = torch.zeros_like(hidden).masked_scatter(hidden, found != batch.targets[hidden]).sum(1)
         lot = torch.rand(hidden.shape, device=hidden.device).masked_fill(~hidden, 2.0)
         shown = (lot.argsort(1).argsort(1) < (wrong * batch.shown).round()[:, None]) & hidden
     inputs = torch.where(shown, batch.targets, batch.inputs)
     learned = hidden & ~shown
-    logits = logits_of(drafter, batch, inputs, states)[learned][:, :mask].float()
+    logits = logits_of(drafter, batch, inputs, states, learned)[:, :mask].float()
     return functional.cross_entropy(logits, batch.targets[learned], label_smoothing=0.1)
 
 
 def logits_of(
-    drafter: Any, batch: Masked, inputs: torch.Tensor, states: torch.Tensor | None = None
+    drafter: Any, batch: Masked, inputs: torch.Tensor, states: torch.Tensor, places: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
-    """[n, t, V + 1] for decoder inputs [n, t] of which every place attends to all real places of its row. states:
-    [n, s, d], the sources as an encoder has read them; None: the drafter's own encoder reads them."""
+    """[p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t], of which every one attends to all real
+    places of its row. states: [n, s, d], the sources as an encoder has read them."""
     blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
     blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)
-    given = {"input_ids": batch.sources} if states is None else {"encoder_outputs": (states,)}
-    logits: torch.Tensor = drafter(
-        **given, attention_mask=batch.source_real, decoder_input_ids=inputs, use_cache=False,
+    outputs = drafter.base_model(
+        encoder_outputs=(states,), attention_mask=batch.source_real, decoder_input_ids=inputs, use_cache=False,
         decoder_attention_mask=blocked[:, None, None].expand(-1, 1, inputs.shape[1], -1),
-    ).logits  # fmt: skip
-    return logits
+    ).last_hidden_state  # fmt: skip
+    logits: torch.Tensor = drafter.get_output_embeddings()(outputs[places])
+    return logits + getattr(drafter, "final_logits_bias", 0)

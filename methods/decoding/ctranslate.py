@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding
 from harness.contracts.answers import Trace
-from harness.errors import CellFailedError, RequestError
+from harness.errors import CellFailedError, NotInstalledError, RequestError
 from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
@@ -195,11 +195,11 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
 
 
 def _library() -> Any:
-    """The package. Raises `CellFailedError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
     try:
         import ctranslate2
     except ImportError as error:
-        raise CellFailedError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
+        raise NotInstalledError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
     return ctranslate2
 
 

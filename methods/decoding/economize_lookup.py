@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
-from harness.errors import CellFailedError, RequestError, reason
+from harness.errors import NotInstalledError, RequestError, reason
 from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.engines import checked_limits
@@ -65,7 +65,7 @@ class EconomizeLookup(SequenceDecoding):
                 import economize
                 from economize.techniques.lookup import LookupConfig
             except ImportError as error:
-                raise CellFailedError("economize is not installed: pip install 'shortcut-harness[peers]'") from error
+                raise NotInstalledError("economize is not installed: pip install 'shortcut-harness[peers]'") from error
             try:
                 made = economize.apply(
                     model.module, LookupConfig(max_ngram=self.ngram),

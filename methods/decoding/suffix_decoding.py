@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.contracts import Phases
-from harness.errors import CellFailedError
+from harness.errors import NotInstalledError
 from harness.plan.registry import method
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
@@ -70,11 +70,11 @@ class SuffixDecoding(DraftingDecoder):
 
 
 def _package() -> Any:
-    """The package. Raises `CellFailedError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
     try:
         from arctic_inference import suffix_decoding
     except ImportError as error:
-        raise CellFailedError(
+        raise NotInstalledError(
             "arctic-inference is not installed; on a machine without GPU, docs/decoding.md says how to build the part "
             "that drafts"
         ) from error

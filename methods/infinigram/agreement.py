@@ -16,7 +16,7 @@ from harness.contracts import Artifacts, GenerationModel, LanguageModel
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import DecodingSetting, Measure, TokenScoringSetting
 from harness.counts import Counts
-from harness.errors import CellFailedError, RequestError
+from harness.errors import RequestError
 from harness.files import digest
 from harness.generate import generate
 from harness.measure import statistics
@@ -33,7 +33,11 @@ MEASURES = (
     Metric("agreement", "agreement with the token", better="higher"),
     Metric("share_of_tokens", "share of all tokens"),
     Metric("tokens", kind="counter"),
+    Metric("mean_effective_n", "mean effective n"),
+    Metric("median_effective_n", "median effective n"),
+    Metric("n", "effective n"),
 )
+_ANY = "1+"
 
 
 @dataclass(kw_only=True)
@@ -44,7 +48,7 @@ class TokenChoice:
     """
 
     longest: Annotated[int, Field(ge=0)] | None = None
-    n: int | str = "1+"
+    n: int | str = _ANY
     context_count: int | str = "0+"
     sparse: bool = False
 
@@ -62,12 +66,22 @@ class TokenChoice:
         )
         return found & scores.sparse if self.sparse else found
 
+    def measured(self, scores: Sequence[Scores], chosen: Sequence[NDArray[np.bool_]]) -> dict[str, Measure]:
+        """`agreement`, and the effective n of the chosen tokens: its mean and median, and as `n` the mean where `n` was
+        asked for."""
+        found = agreement(scores, chosen)
+        lengths = np.concatenate([one.n[wanted] for one, wanted in zip(scores, chosen, strict=True)])
+        if len(lengths) and self.n == _ANY:
+            found["mean_effective_n"] = Measure.of(lengths.mean(), None)
+            found["median_effective_n"] = Measure.of(np.median(lengths), None)
+        elif len(lengths):
+            found["n"] = Measure.of(lengths.mean(), None)
+        return found
+
 
 def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> dict[str, Measure]:
-    """Share of the chosen tokens that the estimate agrees with, and how many there are. The interval goes by texts.
-
-    Raises `CellFailedError` where no token was chosen.
-    """
+    """Share of the chosen tokens that the estimate agrees with, and how many there are; where there is none, no share.
+    The interval goes by texts."""
     agreed, asked, every = [], [], 0
     for found, wanted in zip(scores, chosen, strict=True):
         agreed.append(float(((found.probabilities > AGREES) & wanted).sum()))
@@ -75,7 +89,7 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
         every += len(wanted)
     right, total = np.array(agreed), np.array(asked)
     if not total.sum():
-        raise CellFailedError("no token of the text is of this kind; give other ranges")
+        return {"share_of_tokens": Measure.of(0.0, None), "tokens": Measure.of(0.0, None)}
     interval = statistics.block_bootstrap(
         [right[total > 0], total[total > 0]], lambda hits, among: hits / among, block=1
     )  # fmt: skip
@@ -102,8 +116,8 @@ class InfinigramAgreement(TokenChoice):
             raise RequestError(f"lm = {self.lm}: give a lower bound and a larger upper bound, such as [0.2, 0.4]")
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`agreement`, the chosen tokens' `share_of_tokens` and their number, and `lm_probability`, the mean of what
-        the neural LM gives them, where `lm` asks for it."""
+        """`agreement`, the chosen tokens' `share_of_tokens`, their number and effective n, and `lm_probability`, the
+        mean of what the neural LM gives them, where `lm` asks for it."""
         model = setting.model
         index_reference(artifacts, setting.reference, model.vocabulary_size, model.tokenizer_hash)
         engine = opened_reference(artifacts, model.tokenizer_hash)
@@ -118,8 +132,9 @@ class InfinigramAgreement(TokenChoice):
             inside = [(low <= p) & ((p < high) | (high >= 1)) for p in given]
             chosen = [wanted & among for wanted, among in zip(chosen, inside, strict=True)]
             every = np.concatenate([p[wanted] for p, wanted in zip(given, chosen, strict=True)])
-            found["lm_probability"] = Measure.of(every.mean() if len(every) else float("nan"), None)
-        return {**agreement(scores, chosen), **found}
+            if len(every):
+                found["lm_probability"] = Measure.of(every.mean(), None)
+        return {**self.measured(scores, chosen), **found}
 
 
 @analysis("infinigram-agreement-generated", summary="the same with what a language model writes")
@@ -136,8 +151,8 @@ class GeneratedAgreement(TokenChoice):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __call__(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`agreement`, the chosen tokens' `share_of_tokens` and their number. Raises `RequestError` for a task without
-        reference text or a model that is not causal."""
+        """`agreement`, the chosen tokens' `share_of_tokens`, their number and effective n. Raises `RequestError` for a
+        task without reference text or a model that is not causal."""
         model = setting.model
         if setting.reference is None or model.language_model is None:
             raise RequestError(
@@ -160,7 +175,7 @@ class GeneratedAgreement(TokenChoice):
         texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
         found = engine.score_many(texts, self.longest)
         scores = [behind(one, len(prompt)) for one, prompt in zip(found, prompts, strict=True)]
-        return agreement(scores, map(self.chosen, scores))
+        return self.measured(scores, [self.chosen(one) for one in scores])
 
     def _written(self, model: GenerationModel, prompt: Sequence[int], limit: int, number: int) -> list[int]:
         import torch

@@ -1,8 +1,8 @@
 """Builds an index (`methods.infinigram.layout`) shard by shard.
 
 Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
-`PEAK` bytes a token of the shard. Shards are built side by side, a core each, as far as the memory allows. The folder
-appears under its name when it is whole.
+`PEAK` bytes a token of the shard, and a shard has fewer than 2^31 of them. Shards are built side by side, a core each,
+as far as the memory allows. The folder appears under its name when it is whole.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import time
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.cores import usable_cores
-from harness.errors import RequestError
+from harness.errors import MachineError, RequestError, reason
 from harness.progress import Progress
 from methods.infinigram.kernels import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PEAK = {2: 12, 4: 18}  # bytes a token that building a shard needs at most, by those of a token
+LONGEST_SHARD = (1 << 31) - 1  # tokens and separators; longer ones would need twice the memory a token
 _CHUNK = 1 << 18  # suffixes packed at once
+_KILLED = 24 * 3600.0  # seconds after which what another machine's build left behind is taken for dead
 
 
 def build_index(
     documents: Iterable[Sequence[int] | NDArray[np.integer]],
-    directory: Path,
+    directory: Path | str,
     *,
     vocabulary_size: int,
     shards: int = 1,
@@ -46,27 +49,33 @@ def build_index(
 ) -> Path:
     """Index documents of tokens below `vocabulary_size`; returns the folder.
 
-    shards: how many at least; more where one would need more than `memory_limit` bytes, which also bounds how many are
-    built at a time. document_metadata: a JSON-able value for each document. tokenizer_hash: opening under another one
+    shards: how many at least; more where one would be too long or need more than `memory_limit` bytes. These bound what
+    sorting takes, over all shards that are built at a time; documents and metadata are the caller's.
+    document_metadata: a JSON-able value for each document. tokenizer_hash: opening under another one
     is refused.
 
     Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
-    when there is no document, when there are more shards than documents, or not as many metadata as documents.
+    when there is no document, when there are more shards than documents, or not as many metadata as documents;
+    `MachineError` where files cannot be written.
     """
-    if not 1 <= vocabulary_size < 1 << 32 - 1:
+    directory = Path(directory)
+    if not 1 <= vocabulary_size < (1 << 32) - 1:
         raise RequestError(f"vocabulary_size = {vocabulary_size}: give one from 1 to {(1 << 32) - 2}")
     if shards < 1:
         raise RequestError(f"shards = {shards}: give 1 or more")
-    if directory.exists() and any(directory.iterdir()):
-        raise RequestError(f"{directory} is not empty: give a new folder, or delete what is in it")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        kind = "not empty" if directory.is_dir() else "a file"
+        raise RequestError(f"{directory} is {kind}: give a new folder, or delete what is in it")
     progress = progress or Progress()
+    host = platform.node() or "host"
     for left in directory.parent.glob(f"{directory.name}.partial-*"):
-        if not _running(left.name.rpartition("-")[2]):  # of a build that was killed
+        if _abandoned(left, host):
             shutil.rmtree(left, ignore_errors=True)
-    partial = directory.with_name(f"{directory.name}.partial-{os.getpid()}")  # another process may build it, too
+    # another process may build it, too, and on another machine
+    partial = directory.with_name(f"{directory.name}.partial-{host}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     try:
+        partial.mkdir(parents=True)
         offsets, lines = _spool(partial, documents, vocabulary_size, document_metadata, progress)
         dtype = token_type(vocabulary_size)
         cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
@@ -105,10 +114,25 @@ def build_index(
         if directory.exists():
             directory.rmdir()
         partial.rename(directory)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise MachineError(
+            f"the index {directory} cannot be written: {reason(error)}; free space or give another folder"
+        ) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return directory
+
+
+def _abandoned(partial: Path, host: str) -> bool:
+    """Whether the build that made this folder was killed: its process is gone, or, on another machine, nothing was
+    written for a day."""
+    owner, _, process = partial.name.rpartition(".partial-")[2].rpartition("-")
+    if owner == host:
+        return not _running(process)
+    newest = max(path.stat().st_mtime for path in (partial, *partial.rglob("*")))
+    return time.time() - newest > _KILLED
 
 
 def _running(process: str) -> bool:
@@ -132,7 +156,10 @@ def _spool(
     offsets, lines = [0], None if metadata is None else [json.dumps(value) for value in metadata]
     with open(folder / "spool", "wb") as file:
         for number, document in enumerate(documents):
-            tokens = np.asarray(document)
+            try:
+                tokens = np.asarray(document)
+            except ValueError as error:
+                raise RequestError(f"document {number} is no sequence of token ids: {reason(error)}") from error
             if tokens.ndim != 1:
                 raise RequestError(
                     f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each"
@@ -157,8 +184,8 @@ def _spool(
 
 
 def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, peak: int) -> list[int]:
-    """Documents at which shards begin, and their number: shards of about equal length, or, where these would need too
-    much memory, as many documents a shard as its memory allows. peak: bytes a token."""
+    """Documents at which shards begin, and their number: shards of about equal length, or, where these would be too
+    long or need too much memory, as many documents a shard as it may have. peak: bytes a token."""
     documents = len(offsets) - 1
     if shards > documents:
         raise RequestError(f"{shards} shards for {documents} documents: a shard needs one or more; give fewer shards")
@@ -168,10 +195,13 @@ def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, pea
             f"memory_limit = {memory_limit} bytes is too little for the longest document of {longest} tokens: give "
             f"{peak * longest} or more"
         )
+    if longest > LONGEST_SHARD:
+        raise RequestError(f"a document of {longest} tokens is too long for a shard of {LONGEST_SHARD}: cut it")
+    room = LONGEST_SHARD if memory_limit is None else min(memory_limit // peak, LONGEST_SHARD)
     cuts = _equal(offsets, shards)
-    if memory_limit is None or peak * int(np.diff(offsets[cuts]).max()) <= memory_limit:
+    if int(np.diff(offsets[cuts]).max()) <= room:
         return cuts
-    room, cuts = memory_limit // peak, [0]
+    cuts = [0]
     while cuts[-1] < documents:
         cuts.append(int(np.searchsorted(offsets, offsets[cuts[-1]] + room, side="right")) - 1)
     return cuts

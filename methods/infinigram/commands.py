@@ -63,22 +63,29 @@ def build(
     for name in split or ():
         if name not in SPLITS:
             raise unknown("split", name, SPLITS)
-    place, roots = Path(dataset), data_roots()
+    place, roots = Path(dataset).absolute(), data_roots()  # of a link, the name that was given
     if source == "folder" and place.exists():  # a path, wherever it is
-        dataset, roots = place.name, (place.resolve().parent,)
+        dataset, roots = place.name, (place.parent,)
     coder, text = _tokenizer(tokenizer), open_source(cast(Kind, source), dataset, roots, Cache())
     progress = Progress()
 
     def ids() -> Iterator[list[int]]:
+        missing: RequestError | None = None
+        found = False
         for part in cast(list[Split], split or list(SPLITS)):
             try:
                 text.fingerprint(part)
-            except RequestError:
+                documents = text.documents(part)
+            except RequestError as error:
                 if split:
                     raise
-                continue  # a data set without this split
-            for document in progress.track(text.documents(part), "tokenizing", unit="documents"):
+                missing = error
+                continue  # a data set without this split, or too small to have it
+            for document in progress.track(documents, "tokenizing", unit="documents"):
+                found = True
                 yield coder(document, add_special_tokens=False)["input_ids"]
+        if missing and not found:
+            raise missing
 
     folder = build_index(
         ids(), output, vocabulary_size=len(coder), shards=shards, memory_limit=memory_limit,
@@ -157,7 +164,7 @@ def dist(
 def documents(
     index: Index, text: Text = "", ids: Ids = "",
     limit: Annotated[int, typer.Option(min=0, help="Documents shown.")] = 3,
-    seed: Annotated[int, typer.Option(help="Chooses among them.")] = 0, subtract: Subtract = None,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses among them.")] = 0, subtract: Subtract = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Documents, drawn at random, that hold an n-gram.

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from harness.cores import usable_cores
-from harness.errors import RequestError
+from harness.errors import RequestError, reason
 from methods.infinigram import batches, kernels, scans
 from methods.infinigram.layout import TABLES, Shard, open_shard, read_metadata
 
@@ -276,6 +276,7 @@ class Engine:
                 batches.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
             _share(part, len(totals), least=256)
+            _positive(int(totals.min(initial=0)))
             found[length:, length - 1] = totals
         return found
 
@@ -296,7 +297,7 @@ class Engine:
         """(row of the shard, document) of the documents that hold, for each clause, one of its n-grams; and whether a
         clause with more than `max_clause_freq` matches in a shard was sampled, so that some may be missing. Documents
         that equal a subtracted one, token for token, are left out."""
-        if not cnf or not all(cnf):
+        if not len(cnf) or not all(map(len, cnf)):
             raise RequestError("a query needs a clause, and every clause an n-gram")
         if max_clause_freq is not None and max_clause_freq < 1:
             raise RequestError(f"max_clause_freq = {max_clause_freq}: give 1 or more")
@@ -340,13 +341,16 @@ class Engine:
             raise RequestError(f"min_length = {min_length}: give 1 or more tokens")
         ids, table = self._checked(tokens), self._rows()
         spans, begin = [], 0
+
+        def count(end: int) -> int:
+            return _positive(int(kernels.count(table, ids[begin:end])))
+
         for end in range(1, len(ids) + 1):  # the longest span that ends here begins no earlier than that before it
-            while begin < end and kernels.count(table, ids[begin:end]) <= 0:
+            while begin < end and not count(end):
                 begin += 1
-            longer = end < len(ids) and kernels.count(table, ids[begin : end + 1]) > 0
+            longer = end < len(ids) and count(end + 1)
             if end - begin >= min_length and not longer:
-                span = ids[begin:end]
-                spans.append(Span(begin, end, int(kernels.count(table, span)), self.documents(span.tolist(), limit)))
+                spans.append(Span(begin, end, count(end), self.documents(ids[begin:end].tolist(), limit)))
         return spans
 
     # ---------------------------------------------------------------- parts
@@ -389,7 +393,10 @@ class Engine:
     def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
         """See `kernels.probability`."""
         ids = _integers(context)
-        found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
+        try:
+            found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
+        except (TypeError, OverflowError) as error:
+            raise RequestError(f"{token!r} is no token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:
             self._checked(ids)
             self._checked([token])

@@ -78,7 +78,7 @@ class InfinigramLatency(TimedAnalysis):
         }
 
     def fit(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> None:
-        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `CellFailedError` where the
+        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `NotInstalledError` where the
         peer is not installed."""
         model, reference = setting.model, setting.reference
         index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)

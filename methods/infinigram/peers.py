@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from harness.cores import usable_cores
-from harness.errors import CellFailedError, RequestError
+from harness.errors import CellFailedError, NotInstalledError, RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -172,10 +172,10 @@ PEERS: dict[str, type[InfiniGram] | type[Tokengrams]] = {"infini-gram": InfiniGr
 
 
 def _package(module: str, name: str) -> Any:
-    """The package. Raises `CellFailedError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
     import importlib
 
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise CellFailedError(f"{name} is not installed; pip install 'shortcut-harness[peers]'") from error
+        raise NotInstalledError(f"{name} is not installed; pip install 'shortcut-harness[peers]'") from error

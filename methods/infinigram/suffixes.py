@@ -1,10 +1,10 @@
 """Suffix sorting of token arrays: induced sorting (Nong, Zhang and Chan, 2009, SA-IS) in compiled code.
 
 No maintained library that pip installs sorts arrays of 16- or 32-bit tokens: those for bytes sort every byte of the
-text and throw most of the answer away. Memory beside the tokens: 4 bytes a token for the answer (8 from 2^31 tokens
-on), 1 for types, and 9 for each of the at most n / 2 names of the level below. On 20 million tokens of Wikipedia in a
-vocabulary of 8,192 it is 7.2 bytes a token, and 4.5 million tokens a second are sorted; nearly all of the time goes
-into random reads of the two induced sorts.
+text and throw most of the answer away. Memory beside the tokens: 4 bytes a token for the answer, 1 for types, and 9 for
+each of the at most n / 2 names of the level below. On 20 million tokens of Wikipedia in a vocabulary of 8,192 it is 7.2
+bytes a token, and 4.5 million tokens a second are sorted; nearly all of the time goes into random reads of the two
+induced sorts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _COMPILED: dict[str, Any] = {"nogil": True, "cache": True}
 
 
 def suffix_array(tokens: NDArray[np.integer], alphabet: int) -> NDArray[np.integer]:
-    """Positions of all suffixes of `tokens` [n] (each below `alphabet`) in lexicographic order, where the end of the
-    array comes before every token. int32 [n], int64 where n needs it."""
-    order: NDArray[Any] = np.empty(len(tokens), np.int32 if len(tokens) < 1 << 31 else np.int64)
+    """Positions of all suffixes of `tokens` [n] (n < 2^31, each below `alphabet`) in lexicographic order, where the end
+    of the array comes before every token. int32 [n]."""
+    order: NDArray[Any] = np.empty(len(tokens), np.int32)
     if len(tokens):
         _sort(tokens, order, alphabet)
     return order

@@ -59,6 +59,10 @@ class AdaptRet(KnnLm):
         return True
 
     @property
+    def one_lambda(self) -> bool:
+        return False
+
+    @property
     def reads_statistics(self) -> bool:
         return True
 

@@ -81,18 +81,25 @@ class DatastoreMethod(DatastoreOptions):
 
     def counters(self) -> dict[str, float]:
         """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
-        the weights in use, tuned or given."""
+        the weights in use, tuned or given; no lambda where every token has its own."""
         datastore, (lambda_, temperature) = self.ready()
         store, index = datastore.store, datastore.index
+        weights = {"lambda": lambda_, "temperature": temperature}
+        if not self.one_lambda:
+            del weights["lambda"]
         return {
             "k": min(self.k, store.entries),
             "entries": store.entries,
             "datastore_bytes": store.bytes,
             "index_bytes": index.bytes,
             "bytes_per_token": (store.bytes + index.bytes) / store.entries,
-            "lambda": lambda_,
-            "temperature": temperature,
+            **weights,
         }
+
+    @property
+    def one_lambda(self) -> bool:
+        """Whether all tokens are mixed with the same lambda."""
+        return True
 
     def _opened(self, model: LanguageModel, artifacts: Artifacts) -> DatastoreSearch:
         if self.opened is None or self.opened.store.folder != artifacts.path("datastore"):

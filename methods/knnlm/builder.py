@@ -107,6 +107,10 @@ def _append(block: EncodedBlock, keys: IO[bytes], values: IO[bytes], done: _Done
         raise ValueError("the model was asked for keys and gave none")
     half = block.keys.half()
     square = float(half.float().square().sum(1).max()) if len(half) else 0.0
+    if np.isnan(square):
+        raise RequestError(
+            f"a key of kind {key} is not a number; look at the model's weights, or load it with dtype=float32"
+        )
     if not np.isfinite(square):
         raise RequestError(f"a key of kind {key} exceeds float16; choose another `key` for this model")
     rows = half.cpu().contiguous().numpy()

@@ -110,6 +110,10 @@ class KnnLm(DatastoreMethod, TokenScoring):
         ]
 
     @property
+    def one_lambda(self) -> bool:
+        return self.lambda_ != "dynamic"
+
+    @property
     def random_fit(self) -> bool:
         return self.lambda_ == "dynamic" or super().random_fit
 

@@ -20,6 +20,7 @@ from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from methods.knnlm.gate import neighbour_features
 from methods.knnlm.mixture import knn_distribution
+from methods.nearest.index import finite
 from methods.retomaton.scorer import RetoMaton, draws
 from methods.retomaton.walk import Candidates, Walk
 
@@ -31,12 +32,13 @@ class RetoMatonProcessor(LogitsProcessor):
     """Makes the logits of every step log(lambda p_auto + (1 - lambda) p_LM), and follows what was generated through the
     automaton, each row of the batch on its own. For greedy search and sampling; beams change rows, which it refuses.
 
-    The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further. searches,
-    tokens: how many of the tokens were searched.
+    The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further; None: those
+    that end a text in the model's generation configuration. searches, tokens: how many of the tokens were searched.
     """
 
-    def __init__(self, method: RetoMaton, model: LanguageModel, ends: Collection[int] = ()) -> None:
-        self.method, self.model, self.ends = method, model, frozenset(ends)
+    def __init__(self, method: RetoMaton, model: LanguageModel, ends: Collection[int] | None = None) -> None:
+        self.method, self.model = method, model
+        self.ends = frozenset(_ends(model) if ends is None else ends)
         self.searches = self.tokens = 0
         self._walks: list[Walk] = []
         self._ended: list[bool] = []
@@ -55,11 +57,12 @@ class RetoMatonProcessor(LogitsProcessor):
         self._keys = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
-        """Raises `RequestError` outside of `watching`, and where a row does not continue what it was."""
+        """Raises `RequestError` outside of `watching`, where a row does not continue what it was, and for a query that
+        is not finite."""
         if not self._keys:
             raise RequestError("no forward pass was seen: call generate inside `with processor.watching():`")
         keys = self._keys[-1]
-        queries = keys.reshape(len(input_ids), -1, keys.shape[-1])[:, -1].float().cpu().numpy()
+        queries = finite(keys.reshape(len(input_ids), -1, keys.shape[-1])[:, -1].float().cpu().numpy())
         self._keys.clear()
         self._follow(input_ids)
         method, (datastore, (lambda_, temperature)) = self.method, self.method.ready()
@@ -104,3 +107,9 @@ class RetoMatonProcessor(LogitsProcessor):
             if not self._ended[row]:
                 walk.advance(token, self._known[row], row in self._searched)
                 self._ended[row] = token in self.ends
+
+
+def _ends(model: LanguageModel) -> list[int]:
+    found = getattr(getattr(model, "module", None), "generation_config", None)
+    ids = getattr(found, "eos_token_id", None)
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)

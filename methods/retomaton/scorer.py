@@ -81,6 +81,10 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         self.gate: Gate | None = None
 
     @property
+    def one_lambda(self) -> bool:
+        return self.lambda_ != "dynamic"
+
+    @property
     def random_fit(self) -> bool:
         return self.clustering == "kmeans" or self.lambda_ == "dynamic" or super().random_fit
 

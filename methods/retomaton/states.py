@@ -122,7 +122,7 @@ class States:
 
 def build_states(artifacts: Artifacts, store: Datastore, options: StateOptions, seed: int) -> None:
     """Make the artifact `automaton-states` of a datastore. Raises `RequestError` for more clusters than entries."""
-    if options.clusters > store.entries:
+    if options.clustering != "none" and options.clusters > store.entries:
         raise RequestError(
             f"clusters = {options.clusters} is more than the {store.entries} entries of the datastore: give less"
         )

@@ -28,7 +28,8 @@ class LanguageModelOptions:
     """source: of text, `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
     (`tasks.models.lm.sizes`), a hub id or a folder. window: in tokens, null for the model's own. dtype: of its weights.
     training_text: further data sets that a size is trained on, under HARNESS_DATA, without documents that share a tenth
-    or more with the held-out text; as_wikitext: written as WikiText writes text, in the words that the first one has.
+    or more with the held-out text. as_wikitext: all further text is written as WikiText writes text, in the words that
+    the task's own text has.
     """
 
     source: Kind = "embedded"
@@ -55,10 +56,14 @@ class LanguageModelOptions:
         """The text that a size is trained on."""
         more: list[Source] = []
         for name in self.training_text:
-            found = open_source("folder", name, context.data, cache)
-            written = AsWikitext(found, training) if self.as_wikitext else found  # unknown words are alike in both then
-            more.append(Decontaminated(written, [training], share=_SHARED))
+            further = self.further_text(name, training, context, cache)
+            more.append(Decontaminated(further, [training], share=_SHARED))
         return Joined([training, *more]) if more else training
+
+    def further_text(self, name: str, own: Source, context: Context, cache: Cache) -> Source:
+        """The data set of this name under HARNESS_DATA. own: the task's own text."""
+        found = open_source("folder", name, context.data, cache)
+        return AsWikitext(found, own) if self.as_wikitext else found  # unknown words are alike in both then
 
 
 @dataclass(kw_only=True, eq=False)

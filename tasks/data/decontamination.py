@@ -1,4 +1,4 @@
-"""Reference text without what it shares with the evaluation text (Liu et al., 2024, section 5.1 and appendix B).
+"""Reference text without what it shares with the evaluation text (Liu et al., 2024, appendix A.1).
 
 A document is left out when at least four fifths of its 13-grams of words occur in the evaluation text, one of fewer
 words when a document there has the same words. Words are runs of letters and digits, so that it does not matter how a

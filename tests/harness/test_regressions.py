@@ -90,19 +90,37 @@ def test_an_unknown_revision_and_too_few_rounds_are_one_line(capsys):
         assert ended.value.code == 2 and len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+# what is planted in methods/softmax/screening.py: (text, what replaces it), and what the command says then
+A_THIRD_SLOWER = (
+    "        # the checks of `checked_query`",
+    """        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls % 4 == 0:  # the call inside is counted, too: one in three is made twice
+            self.topk(context, k)
+        # the checks of `checked_query`""",
+)
+WRONG_CLUSTERS = ("self._packed = pack(layer, self._clusters,", "self._packed = pack(layer, -self._clusters,")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("planted", "code"), [("", 0), ("time.sleep(0.0002)", 1)])
-def test_a_planted_slowdown_of_the_working_tree_is_found_by_the_command(tmp_path, planted, code):
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        (("", ""), ""),
+        (A_THIRD_SLOWER, "SLOWER  l2s on ptb-next-word, l2s"),
+        (WRONG_CLUSTERS, "WORSE   l2s on ptb-next"),
+    ],
+    ids=["unchanged", "slower", "worse"],
+)
+def test_what_is_planted_in_the_working_tree_is_found_by_the_command(tmp_path, planted, said):
     tree = tmp_path / "tree"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tree)], check=True)
-    module = tree / "methods" / "softmax" / "l2s.py"
+    module = tree / "methods" / "softmax" / "screening.py"
     text = module.read_text()
-    head, sign, body = text.partition("    def topk(self")
-    line, colon, rest = body.partition(":\n")
-    module.write_text(f"{head}{sign}{line}{colon}        import time; {planted or 'pass'}\n{rest}")
+    assert planted[0] in text
+    module.write_text(text.replace(*planted, 1))
     ended = subprocess.run(
         [sys.executable, "-m", "harness", "regressions", "--against", "HEAD", "--pair", "l2s:ptb-next-word"],
         cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert ("SLOWER  l2s on ptb-next-word, l2s" in ended.stdout) == bool(code)
+    assert ended.returncode == int(bool(said)), ended.stdout + ended.stderr
+    assert said in ended.stdout and ("SLOWER" in ended.stdout or "WORSE" in ended.stdout) == bool(said)

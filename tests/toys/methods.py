@@ -21,7 +21,7 @@ from harness.contracts import (
     TopK,
     Trace,
 )
-from harness.errors import RequestError
+from harness.errors import NotInstalledError, RequestError
 from harness.plan.registry import method
 
 
@@ -43,7 +43,7 @@ class Unigram(TokenScoring):
         self,
         *,
         pause: float = 0.0,
-        fault: Literal["none", "error", "crash", "hang", "bug"] = "none",
+        fault: Literal["none", "error", "crash", "hang", "bug", "absent"] = "none",
         lambda_: float = 1.0,
     ) -> None:
         self.pause = pause
@@ -53,6 +53,8 @@ class Unigram(TokenScoring):
     def fit(self, model, reference, validation, artifacts):
         if self.fault == "error":
             raise RequestError("the reference text is no good: give another")
+        if self.fault == "absent":
+            raise NotInstalledError("the toy shop is not installed; pip install toys")
         if self.fault == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "hang":

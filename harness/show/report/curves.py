@@ -146,11 +146,11 @@ def published_curves(published: Published, x: Metric, y: Metric, parts: frozense
 
 
 def _parts(columns: Sequence[str], x: str) -> frozenset[str]:
-    """Parts in which column labels that say `x=VALUE` differ but for this."""
+    """Parts in which column labels that say `x=VALUE` (or a range of values) differ but for this."""
     split = [
-        {part for part in column.split(" / ") if _in_label(part, x) is None}
+        {part for part in column.split(" / ") if not _says(part, x)}
         for column in columns
-        if _in_label(column, x) is not None
+        if any(_says(part, x) for part in column.split(" / "))
     ]
     return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
 
@@ -166,6 +166,11 @@ def _coordinate(row: Row, name: str) -> float | None:
         if value is None:
             value = row["params"][side].get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _says(part: str, name: str) -> bool:
+    label, equals, _ = part.partition("=")
+    return bool(equals) and label.strip().casefold() == name.casefold()
 
 
 def _in_label(column: str, name: str) -> float | None:

@@ -29,7 +29,14 @@ SIZES: Mapping[str, Size] = {
     "small": Size(vocabulary=8192, layers=3, width=256, window=256, batch=8, steps=3000, learning_rate=2e-3),
     # with more text than WikiText-2 (`training_text`), most of it seen once: an hour and a quarter on two cores
     "medium": Size(
-        vocabulary=8192, layers=6, width=320, window=256, batch=16, steps=3000, learning_rate=4e-3, dropout=0.0,
+        vocabulary=8192,
+        layers=6,
+        width=320,
+        window=256,
+        batch=16,
+        steps=3000,
+        learning_rate=4e-3,
+        dropout=0.0,
         optimizer="muon",
     ),
     # its window holds a passage of 256 tokens, a question and 128 tokens of output

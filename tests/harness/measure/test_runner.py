@@ -115,6 +115,7 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
         ("error", "failed", "the reference text is no good: give another"),
         ("bug", "failed", "ZeroDivisionError: a fault of the method"),
         ("crash", "killed", "SIGKILL"),
+        ("absent", "skipped", "the toy shop is not installed"),
     ],
 )
 def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, status, message):
@@ -127,7 +128,7 @@ def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, statu
     assert broken["status"] == status
     assert message in broken["error"]["message"]
     assert sound["status"] == "ok"
-    assert result.exit_code == (2 if fault == "error" else 1)
+    assert result.exit_code == {"error": 2, "absent": 0}.get(fault, 1)
 
 
 def test_two_runs_cannot_share_a_folder(toys, tmp_path):

@@ -70,6 +70,15 @@ def test_the_newest_row_of_each_cell_is_kept_with_a_table(run):
     assert [path.name for path in again.parent.iterdir()] == ["small"]
 
 
+def test_a_cell_that_was_skipped_for_an_absent_package_is_kept_with_its_reason(run):
+    why = {"message": "the toy shop is not installed", "log": ""}
+    absent = row("kNN-LM", status="skipped") | {"metrics": {}, "intervals": {}, "timing": None, "error": why}
+    target = run(row("LM"), absent)
+    assert [one["status"] for one in RowStore(target / "rows.jsonl").rows()] == ["ok", "skipped"]
+    table = (target / "table.md").read_text()
+    assert "SKIPPED" in table and "kNN-LM: skipped, the toy shop is not installed" in table
+
+
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

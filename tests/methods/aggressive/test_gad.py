@@ -119,7 +119,14 @@ def by_module(drafter, source, known, block):
     batch = nar_training.Masked(
         torch.tensor([source]), torch.ones(1, len(source), dtype=torch.long), inputs, inputs, everything, everything
     )
-    return nar_training.logits_of(drafter, batch, inputs)[0, -block:, :mask].argmax(-1).tolist()
+    return whole_logits(drafter, batch)[0, -block:, :mask].argmax(-1).tolist()
+
+
+def whole_logits(drafter, batch):
+    """[n, t, V + 1]"""
+    states = drafter.get_encoder()(input_ids=batch.sources, attention_mask=batch.source_real).last_hidden_state
+    everywhere = torch.ones_like(batch.real)
+    return nar_training.logits_of(drafter, batch, batch.inputs, states, everywhere).unflatten(0, batch.inputs.shape)
 
 
 def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
@@ -206,7 +213,7 @@ def test_glancing_shows_a_share_of_what_is_wrong(tiny):
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0))
     pairs = [([5, 6], list(range(start, start + 9))) for start in (3, 10, 20, 30)]
     batch = nar_training.masked(pairs, np.random.default_rng(0), 8, 40, 39)
-    found = nar_training.logits_of(drafter, batch, batch.inputs)[..., :40].argmax(-1)
+    found = whole_logits(drafter, batch)[..., :40].argmax(-1)
     wrong = ((found != batch.targets) & batch.hidden).sum(1)
     assert int(wrong.min()) > 0 and int(wrong.max()) > 4
     asked = []

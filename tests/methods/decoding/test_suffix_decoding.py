@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import CellFailedError
+from harness.errors import NotInstalledError
 from harness.measure.phases import NoPhases
 from methods.decoding.greedy import Greedy
 from methods.decoding.suffix_decoding import SuffixDecoding
@@ -16,7 +16,7 @@ from methods.decoding.suffix_decoding import SuffixDecoding
 
 def test_without_the_package_the_cell_fails(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "arctic_inference", None)
-    with pytest.raises(CellFailedError, match="arctic-inference is not installed"):
+    with pytest.raises(NotInstalledError, match="arctic-inference is not installed"):
         SuffixDecoding().decode(tiny.make("gpt2", 0), [[1, 2]], 4, NoPhases())
 
 

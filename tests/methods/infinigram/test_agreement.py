@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.errors import CellFailedError, RequestError
+from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.progress import Progress
 from methods.infinigram.agreement import GeneratedAgreement, InfinigramAgreement, TokenChoice, agreement, probabilities
@@ -61,6 +61,12 @@ def test_agreement_is_the_share_of_tokens_with_more_than_half_of_the_probability
     assert found["agreement"].value == pytest.approx(np.mean(chosen))
     assert found["share_of_tokens"].value == pytest.approx(len(chosen) / len(every))
     assert found["agreement"].low <= found["agreement"].value <= found["agreement"].high
+    lengths = [n for n, count, sparse, *_ in every if wanted(n, count, sparse)]
+    if "n" in options:
+        assert found["n"].value == pytest.approx(np.mean(lengths))
+    else:
+        assert found["mean_effective_n"].value == pytest.approx(np.mean(lengths))
+        assert found["median_effective_n"].value == np.median(lengths)
 
 
 def test_tokens_are_chosen_by_what_the_neural_model_gives_them(model, artifacts):
@@ -78,8 +84,8 @@ def test_what_cannot_be_chosen_is_refused(model, artifacts):
         TokenChoice(n="x")
     with pytest.raises(RequestError, match="lower bound"):
         InfinigramAgreement(lm=[0.4, 0.4])
-    with pytest.raises(CellFailedError, match="no token of the text is of this kind"):
-        InfinigramAgreement(n="900+")(setting(model), artifacts(), QUIET)
+    nothing = InfinigramAgreement(n="900+", lm=[0.0, 1.0])(setting(model), artifacts(), QUIET)
+    assert {name: found.value for name, found in nothing.items()} == {"share_of_tokens": 0, "tokens": 0}
     few = Scores(*(np.array(values) for values in ([1, 2], [4, 4], [1, 3], [False, True])))
     assert agreement([few], [np.array([True, True])])["agreement"].low is None  # one text gives no interval
 

@@ -6,10 +6,12 @@ import json
 import math
 import os
 import pickle
+import platform
 import random
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import islice
 
@@ -427,7 +429,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
 def test_a_build_that_was_killed_is_started_over(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    left = tmp_path / f"index.partial-{ended.pid}"
+    left = tmp_path / f"index.partial-{platform.node()}-{ended.pid}"
     left.mkdir()
     (left / "spool").write_bytes(b"half")
     assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
@@ -435,11 +437,47 @@ def test_a_build_that_was_killed_is_started_over(tmp_path):
 
 
 def test_a_build_that_still_runs_is_left_alone(tmp_path):
-    other = tmp_path / f"index.partial-{os.getppid()}"
-    other.mkdir()
-    (other / "spool").write_bytes(b"half")
-    assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
-    assert (other / "spool").read_bytes() == b"half"
+    for name in (f"{platform.node()}-{os.getppid()}", "another-machine-1"):
+        other = tmp_path / f"index.partial-{name}"
+        other.mkdir()
+        (other / "spool").write_bytes(b"half")
+        assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
+        assert (other / "spool").read_bytes() == b"half"
+        shutil.rmtree(tmp_path / "index")
+    for path in (other / "spool", other):  # nothing has been written there for two days
+        os.utime(path, (time.time() - 2 * 86400,) * 2)
+    built(tmp_path / "index", [[0, 1]])
+    assert not other.exists()
+
+
+def test_what_cannot_be_a_document_or_a_place_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RequestError, match="is a file: give a new folder"):
+        built(tmp_path / "file", [[0]])
+    with pytest.raises(RequestError, match="document 1 is no sequence"):
+        built(tmp_path / "index", [[0], [1, [2, 3]]])
+    (tmp_path / "folder").mkdir()
+    assert open_index(built(str(tmp_path / "folder"), [[0, 1]])).count([0]) == 1
+
+
+def test_what_is_no_token_is_refused(place):
+    engine = open_index(built(place(), [[0, 1, 2]]))
+    for token in (0.5, 2**70, -(2**70), "0"):
+        with pytest.raises(RequestError, match="no token id"):
+            engine.ngram_prob([0], token)
+    with pytest.raises(RequestError, match="no sequence of token ids"):
+        engine.documents(np.array([[1, 2], [0, 1]]))
+
+
+def test_too_much_subtracted_is_refused_by_every_count(place):
+    engine = open_index(built(place(), [[0, 1, 2]]), subtract=[built(place(), [[0, 1, 2], [0, 1, 3]])])
+    for ask in (
+        lambda: engine.count([0, 1]),
+        lambda: engine.suffix_counts([0, 1, 2], 2),
+        lambda: engine.attribute([0, 1]),
+    ):
+        with pytest.raises(RequestError, match="more is subtracted than was added"):
+            ask()
 
 
 def test_threads_may_share_an_engine(place):

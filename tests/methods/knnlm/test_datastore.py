@@ -191,14 +191,17 @@ def test_a_text_without_predicted_tokens_is_refused(model, tmp_path):
         build(tmp_path, model, text(1, 1, 1))
 
 
-def test_keys_beyond_half_precision_are_refused(model, tmp_path):
+@pytest.mark.parametrize(
+    ("factor", "reason"), [(1e6, "last_ffn_input exceeds float16"), (float("nan"), "not a number")]
+)
+def test_keys_that_half_precision_cannot_hold_are_refused(model, tmp_path, factor, reason):
     class Loud(_Interrupted):
         def encode(self, stream, **options):
             for block in self._model.encode(stream, **options):
-                block.keys *= 1e6
+                block.keys *= factor
                 yield block
 
-    with pytest.raises(RequestError, match="last_ffn_input exceeds float16"):
+    with pytest.raises(RequestError, match=reason):
         build(tmp_path, Loud(model, -1), text(1, 30))
 
 

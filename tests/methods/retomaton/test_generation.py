@@ -64,6 +64,35 @@ def test_the_automaton_saves_searches_while_generating(model, cache):
     assert 0 < processor.searches < processor.tokens == 14
 
 
+def test_a_row_that_has_ended_is_not_followed(model, cache):
+    method = fitted(model, cache, tau=1, clusters=20)
+    ids, _, whole = generated(model, method, [[1, 2, 3], [4, 5, 6]], 8)
+    end = int(ids[0, 5])
+    processor = RetoMatonProcessor(method, model, ends=[end])
+    with processor.watching(), torch.inference_mode():
+        model.module.generate(
+            torch.tensor([[1, 2, 3], [4, 5, 6]]), max_new_tokens=8, do_sample=False, pad_token_id=0, eos_token_id=None,
+            logits_processor=LogitsProcessorList([processor]),
+        )  # fmt: skip
+    assert processor.tokens < whole.tokens == 16
+
+
+def test_a_row_ends_where_the_model_s_generation_configuration_says(model, cache, monkeypatch):
+    method = fitted(model, cache, tau=1, clusters=20)
+    monkeypatch.setattr(model.module.generation_config, "eos_token_id", [3, 5])
+    assert RetoMatonProcessor(method, model).ends == {3, 5}
+    monkeypatch.setattr(model.module.generation_config, "eos_token_id", None)
+    assert RetoMatonProcessor(method, model).ends == frozenset()
+
+
+def test_a_query_that_is_no_number_is_refused_also_where_nothing_is_searched(model, cache):
+    method = fitted(model, cache, tau=1, clusters=20)
+    processor = RetoMatonProcessor(method, model)
+    with processor.watching(), pytest.raises(RequestError, match="is not finite"):
+        processor._keys.append(torch.full((1, 1, model.key_dimension(method.key)), torch.nan))
+        processor(torch.tensor([[1]]), torch.zeros(1, 40))
+
+
 def test_beams_and_passes_that_were_not_seen_are_refused(model, cache):
     method = fitted(model, cache, tau=1, clusters=20)
     with pytest.raises(RequestError, match="not by beams"):

@@ -159,6 +159,7 @@ def test_runs_without_a_search_are_counted(model, cache):
 def test_more_clusters_than_entries_are_refused(model, cache):
     with pytest.raises(RequestError, match="clusters = 999 is more than the 267 entries"):
         fitted(model, cache, clusters=999)
+    assert len(fitted(model, cache, clusters=999, clustering="none").automaton.states) == 267  # clusters are not used
 
 
 def test_states_of_another_datastore_are_refused(model, cache, tmp_path):
