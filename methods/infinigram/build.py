@@ -116,6 +116,8 @@ def build_index(
         partial.rename(directory)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if error.filename is not None and not Path(str(error.filename)).is_relative_to(directory.parent):
+            raise  # of the documents, which the caller reads
         raise MachineError(
             f"the index {directory} cannot be written: {reason(error)}; free space or give another folder"
         ) from error
@@ -131,7 +133,10 @@ def _abandoned(partial: Path, host: str) -> bool:
     owner, _, process = partial.name.rpartition(".partial-")[2].rpartition("-")
     if owner == host:
         return not _running(process)
-    newest = max(path.stat().st_mtime for path in (partial, *partial.rglob("*")))
+    try:
+        newest = max(path.stat().st_mtime for path in (partial, *partial.rglob("*")))
+    except FileNotFoundError:  # it is being written
+        return False
     return time.time() - newest > _KILLED
 
 
