@@ -1,5 +1,7 @@
 """How quiet the machine was while a sample was taken: CPU time of others, and CPU time that the host withheld.
 
+Processes that a method starts (an engine in a process of its own) are no others.
+
 `/proc/stat` counts in ticks of 10 ms, so figures of single samples are added up before they are judged. Outside Linux
 nothing is known or reported.
 """
@@ -63,9 +65,9 @@ def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
 
 
 def _now() -> tuple[float, float, float, float]:
-    """Seconds: on the clock, of this process on all cores, of all processes, withheld."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    own = usage.ru_utime + usage.ru_stime
+    """Seconds: on the clock, of this process and those it started on all cores, of all processes, withheld."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(usage.ru_utime + usage.ru_stime for usage in usages) + _of_children("self")
     try:
         fields = STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:]
         tick = 1 / os.sysconf("SC_CLK_TCK")
@@ -73,3 +75,18 @@ def _now() -> tuple[float, float, float, float]:
     except (OSError, ValueError):
         return perf_counter(), own, 0.0, 0.0
     return perf_counter(), own, user + nice + system + irq + softirq, steal
+
+
+def _of_children(process: str) -> float:
+    """Seconds of CPU time of the running processes that a process has started, and of those that they have."""
+    tick, seconds = 1 / os.sysconf("SC_CLK_TCK"), 0.0
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            for child in thread.read_text(encoding="ascii").split():
+                # behind the name, which may hold spaces: state, and from the 12th field user, system, and those of
+                # its own children that have ended
+                fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                seconds += sum(map(int, fields[11:15])) * tick + _of_children(child)
+        except OSError:  # ended meanwhile
+            continue
+    return seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,7 +134,7 @@ class Seq2SeqTask(Task):
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         """Raises `RequestError` when data or model are missing or a source does not fit the model."""
-        cache = Cache(context.cache)
+        self.cache = cache = Cache(context.cache)
         items = self.items(context, cache, progress)
         if not any(items.sources):
             raise RequestError(f"{items.label} holds no sentence; give a file that does")
@@ -199,8 +199,16 @@ class Seq2SeqTask(Task):
         return found
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """The task's score."""
-        return self.score(self.chosen, self.outputs(answers))
+        """The task's score, computed once for the same outputs: many cells of a table give those of greedy decoding,
+        and MaxMatch takes a minute for CoNLL-2014."""
+        outputs = self.outputs(answers)
+
+        def make() -> dict[str, Any]:
+            return {name: asdict(measure) for name, measure in self.score(self.chosen, outputs).items()}
+
+        key = {"task": [type(self).__qualname__, asdict(self)], "outputs": digest(outputs), **setting.hashes}
+        found: dict[str, dict[str, Any]] = self.cache.value("score", key, make)
+        return {name: Measure(**measure) for name, measure in found.items()}
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
         """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not, and drafted

@@ -1,5 +1,7 @@
 """What others do while a sample is taken is seen, and reported when it matters."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,6 +10,8 @@ import pytest
 
 from harness.measure import quiet
 from harness.measure.quiet import Watch, disturbance
+
+BUSY = "while True: pass"
 
 
 def watched(seconds):
@@ -23,16 +27,32 @@ def watched(seconds):
 @pytest.mark.skipif(not quiet.STAT.exists(), reason="the system does not tell")
 def test_another_busy_process_is_seen_and_ones_own_work_is_not_counted():
     alone = watched(0.5)["others"]
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    # a process whose parent has ended is nobody's child
+    start = (
+        f"import subprocess; print(subprocess.Popen([{sys.executable!r}, '-c', {BUSY!r}], stdout=-3, stderr=-3).pid)"
+    )
+    busy = int(subprocess.run([sys.executable, "-c", start], check=True, capture_output=True).stdout)
     try:
         time.sleep(0.2)
         together = watched(0.5)
     finally:
-        busy.kill()
-        busy.wait()
+        os.kill(busy, signal.SIGKILL)
     assert together["seconds"] == pytest.approx(0.5, abs=0.1)
     assert together["others"] > 0.3
     assert together["others"] > alone - 0.2
+
+
+@pytest.mark.skipif(not quiet.STAT.exists(), reason="the system does not tell")
+def test_processes_that_this_one_started_are_not_others():
+    alone = watched(0.5)["others"]
+    nested = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {BUSY!r}])"
+    with subprocess.Popen([sys.executable, "-c", nested], start_new_session=True) as busy:
+        try:
+            time.sleep(0.3)
+            together = watched(0.5)["others"]
+        finally:
+            os.killpg(busy.pid, signal.SIGKILL)
+    assert together < alone + 0.3
 
 
 def test_a_row_says_what_disturbed_it_and_nothing_else():

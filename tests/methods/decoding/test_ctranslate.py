@@ -12,6 +12,7 @@ import torch
 
 from harness.errors import RequestError
 from harness.measure.phases import NoPhases
+from harness.plan.parameters import validate
 from methods.decoding.beam import Beam
 from methods.decoding.ctranslate import CTranslate2
 from methods.decoding.greedy import Greedy
@@ -86,6 +87,20 @@ def test_int8_is_another_file_and_decodes(tiny, tmp_path):
     sizes = [(folder / "ctranslate2/model.bin").stat().st_size for folder in (tmp_path / "int8", tmp_path)]
     assert sizes[0] < sizes[1]
     assert all(outputs(peer, model, sources)) and all(outputs(full, model, sources))
+
+
+def test_it_takes_the_threads_of_the_row_or_its_own(tiny, tmp_path):
+    model, sources = random_model(tiny, "bart", 2)
+    peers = [ready(CTranslate2(intra_threads=own), model, part(tmp_path, own)) for own in (None, 1)]
+    assert [peer.threads for peer in peers] == [torch.get_num_threads(), 1]
+    assert outputs(peers[0], model, sources) == outputs(peers[1], model, sources)
+    with pytest.raises(RequestError, match="intra_threads"):
+        validate(CTranslate2, {"intra_threads": 0}, "ctranslate2")
+
+
+def part(folder, name):
+    (folder / str(name)).mkdir()
+    return folder / str(name)
 
 
 def test_what_it_cannot_do_is_refused(tiny, tmp_path):

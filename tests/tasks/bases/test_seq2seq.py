@@ -61,6 +61,20 @@ def test_outputs_are_scored_as_text_against_the_items_that_were_drawn(copier_fol
     assert task.metrics(setting, written[::-1])["right"].value == 0
 
 
+def test_a_score_is_computed_once_for_the_same_outputs_of_the_same_items(copier_folder, context, monkeypatch):
+    task = Titles(model=str(copier_folder), cut=True)
+    setting = task.prepare(context, QUIET)
+    right, scored = [Decoded(ids, Trace()) for ids in task.generator.encode(task.chosen.gold)], []
+    counted = Titles.score
+    monkeypatch.setattr(Titles, "score", lambda self, *given: scored.append(1) or counted(self, *given))
+    assert [task.metrics(setting, right)["right"].value for _ in range(2)] == [3, 3]
+    assert task.metrics(setting, right[::-1])["right"].value == 1
+    assert len(scored) == 2
+    other = Titles(model=str(copier_folder), cut=True, evaluation=2)
+    assert other.metrics(other.prepare(context, QUIET), right[:2])["right"].value <= 2
+    assert len(scored) == 3
+
+
 def test_a_size_is_trained_by_the_task(context):
     with pytest.raises(RequestError, match="nothing to train on"):
         Titles(model="train:mini").prepare(context, QUIET)
