@@ -9,7 +9,7 @@ from methods.decoding.dense import Dense
 from methods.decoding.ragged import Ragged
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 9, 64, 65])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 9, 64, 65])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_fused_layer_is_its_layers_side_by_side(rows, bias, dtype):
