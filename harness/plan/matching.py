@@ -1,4 +1,4 @@
-"""Which cell of a recipe a claim is about: the one that ran what the claim names, whatever its labels are."""
+"""Which cells of a recipe a claim is about: those that ran what the claim names, whatever their labels are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from harness.plan.cell import Cell
 
 
-def find(wanted: CellOf, cells: Sequence[Cell]) -> Cell:
-    """The one cell that ran this. Raises `RequestError` where several did, or none, with the nearest."""
+def find(wanted: CellOf, cells: Sequence[Cell]) -> list[Cell]:
+    """The one cell that ran this, or those of a curve. Raises `RequestError` where several did that are no curve, one
+    alone that is to be a curve, or none, with the nearest."""
     differences = {cell.name: _of_cell(wanted, cell) for cell in cells}
     found = [cell for cell in cells if not differences[cell.name]]
-    if len(found) == 1:
-        return found[0]
+    if len(found) == 1 and wanted.at:
+        raise RequestError(f"{describe(wanted)} names one cell, {found[0].name}, and a point of a curve needs two")
+    if len(found) == 1 or (found and wanted.at):
+        return found
     if found:
         names = "; ".join(cell.name for cell in found[:3])
         raise RequestError(f"{describe(wanted)} names {len(found)} cells ({names}): say what tells them apart")
@@ -34,6 +37,7 @@ def describe(wanted: CellOf) -> str:
     given += [f"task.{name}={value}" for name, value in wanted.task.items()]
     given += [f"threads={wanted.threads}"] if wanted.threads else []
     given += [f"against {wanted.speed_baseline}"] if wanted.speed_baseline else []
+    given += [f"at {name} = {value:g}" for name, value in wanted.at.items()]
     return wanted.method + (f" ({', '.join(given)})" if given else "")
 
 

@@ -54,13 +54,18 @@ class Fidelity(_Strict):
 
 class CellOf(_Strict):
     """The one cell of the recipe in which this ran: its method (or analysis), and as much more as tells it from others:
-    parameters of method and task, the method that is its speed baseline, the threads it is timed on."""
+    parameters of method and task, the method that is its speed baseline, the threads it is timed on.
+
+    at: a metric and a value of it. Then the cells that ran this are a curve, and what is meant is its point there,
+    interpolated linearly between the two nearest rows.
+    """
 
     method: str
     params: dict[str, Any] = {}
     task: dict[str, Any] = {}
     speed_baseline: str | None = None
     threads: int | None = None
+    at: dict[str, float] = Field(default={}, max_length=1)
 
 
 class Claim(_Strict):

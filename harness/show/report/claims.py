@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from harness.contracts.metrics import Metric
@@ -115,7 +116,9 @@ class _Judge:
         if other is not None:
             self._rows_may_be_compared(row, other)
         bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
-        detail = f"{with_interval(value, interval_of(row, claim.metric))} {self._against(other, bound)}"
+        shown = with_interval(value, interval_of(row, claim.metric))
+        shown += f" ({row['cell']})" if claim.of.at else ""
+        detail = f"{shown} {self._against(other, bound)}"
         if (paired := self._paired(row, other)) is not None:
             difference, interval = paired
             detail = f"{detail}; difference {with_interval(difference, interval)}"
@@ -144,11 +147,18 @@ class _Judge:
         return self.metric.equal if self.metric.kind == "speed" else None
 
     def _row(self, wanted: CellOf) -> Row:
-        """The finished row of the cell that ran this."""
+        """The finished row of the cell that ran this, or the point of the curve that is asked for."""
         try:
-            name = find(wanted, self.cells).name
+            names = [cell.name for cell in find(wanted, self.cells)]
         except RequestError as error:
             raise _UndecidedError("not tested", str(error), None) from None
+        rows = [self._finished(name, wanted) for name in names]
+        for metric, value in wanted.at.items():
+            return _point(rows, metric, value)
+        return rows[0]
+
+    def _finished(self, name: str, wanted: CellOf) -> Row:
+        """The finished row of a cell. Raises `_UndecidedError` without one, or with one that ran something else."""
         again = self._command_at([self.scale])
         row = self.rows.get(name)
         if row is None:
@@ -249,6 +259,37 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
         "at least": (left_low >= right_high, left_high < right_low),
     }[comparison]
     return "holds" if holds else "does not hold" if fails else "no difference shown"
+
+
+def _point(rows: Sequence[Row], name: str, at: float) -> Row:
+    """The row that a curve would have where a metric has this value."""
+    known = sorted(((value, row) for row in rows if (value := value_of(row, name)) is not None), key=lambda one: one[0])
+    for (low, left), (high, right) in pairwise(known):
+        if low <= at <= high:
+            return _between(left, right, (at - low) / (high - low) if high > low else 0.0)
+    reach = f"reach from {number(known[0][0])} to {number(known[-1][0])}" if known else "have none"
+    raise _UndecidedError("not tested", f"no point at {name} = {number(at)}: the rows {reach}", None)
+
+
+def _between(left: Row, right: Row, share: float) -> Row:
+    """The row at a share of the way from one to another: every metric on the line between the two, and so each end of
+    its interval, which is no narrower than that of the interpolated value, however the two rows hang together. It has
+    no times."""
+    metrics: dict[str, float | None] = {}
+    intervals: dict[str, list[float]] = {}
+    for metric in left["metrics"]:
+        one, other = value_of(left, metric), value_of(right, metric)
+        if one is None or other is None:
+            continue
+        metrics[metric] = (1 - share) * one + share * other
+        ends, others = interval_of(left, metric), interval_of(right, metric)
+        if ends is not None and others is not None:
+            intervals[metric] = [(1 - share) * a + share * b for a, b in zip(ends, others, strict=True)]
+    against = left["fidelity_baseline"] if left["fidelity_baseline"] == right["fidelity_baseline"] else None
+    return {
+        **left, "cell": f"{left['cell']} to {right['cell']}", "metrics": metrics, "intervals": intervals,
+        "counters": {}, "timing": None, "fidelity_baseline": against,
+    }  # fmt: skip
 
 
 def _ratios(row: Row) -> dict[str, Any]:

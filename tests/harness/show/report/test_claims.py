@@ -284,7 +284,7 @@ def test_a_claim_finds_its_cell_by_what_ran_whatever_its_labels_are():
         ({"method": "l2s", "params": {"budget": 7}}, "C"),
         ({"method": "l2s", "params": {"budget": 5}, "threads": 2, "task": {"size": [1, 2]}}, "B / 2"),
     ):
-        assert matching.find(CellOf(**wanted), cells).name == name
+        assert [found.name for found in matching.find(CellOf(**wanted), cells)] == [name]
 
 
 @pytest.mark.parametrize(
@@ -314,6 +314,51 @@ def test_a_row_of_other_parameters_under_the_same_labels_is_not_judged():
     rows[0]["params"]["method"]["foss"] = 0.5
     verdict = judge(claim, rows)
     assert verdict.outcome == "not tested" and "whose foss is 0.5 instead of knnlm (foss=0)" in verdict.detail
+
+
+CURVE = [cell(("R", f"tau={tau}"), "retomaton", {"tau": tau}) for tau in (16, 4, 1)]
+AT = "of: {method: retomaton, at: {foss: %s}}, metric: perplexity_difference, is: at most, than: 0"
+
+
+def curve(*points):
+    """Rows of `CURVE`, from (foss, perplexity difference, half its interval)."""
+    return [
+        new_row(
+            recipe="demo", row="R", column=f"tau={tau}", scale="small", task="t", method="retomaton",
+            params={"method": {"tau": tau}, "task": {}}, metrics={"foss": foss, "perplexity_difference": difference},
+            intervals={"perplexity_difference": [difference - half, difference + half]},
+        )
+        for tau, (foss, difference, half) in zip((16, 4, 1), points, strict=True)
+    ]  # fmt: skip
+
+
+def test_a_claim_on_a_point_of_a_curve_takes_the_line_between_the_rows_on_either_side():
+    rows = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
+    halfway = judge(AT % 0.5, rows, cells=CURVE)  # -0.5, and the interval's half 0.15
+    assert halfway.outcome == "holds"
+    assert halfway.detail == "-0.500 [-0.650, -0.350] (R / tau=16 to R / tau=4) against 0"
+    assert judge(AT % 0.6, rows, cells=CURVE).outcome == "no difference shown"
+    assert judge(AT % 0.8, rows, cells=CURVE).outcome == "does not hold"
+    assert judge(AT % 0.85, rows[::-1], cells=CURVE[::-1]).detail.startswith("2.500 [2.300, 2.700]")
+
+
+def test_a_point_beyond_the_rows_or_on_an_unfinished_curve_is_not_judged():
+    rows = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
+    beyond = judge(AT % 0.95, rows, cells=CURVE)
+    assert (beyond.outcome, "reach from 0.4" in beyond.detail) == ("not tested", True)
+    assert judge(AT % 0.5, rows[:2], cells=CURVE).outcome == "not tested"
+    assert judge(AT % 0.5, [*rows[:2], {**rows[2], "status": "failed"}], cells=CURVE).outcome == "not tested"
+    with pytest.raises(RequestError, match="a point of a curve needs two"):
+        matching.find(CellOf(method="retomaton", params={"tau": 4}, at={"foss": 0.5}), CURVE)
+
+
+def test_a_point_of_a_curve_has_no_speed():
+    rows = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
+    for one in rows:
+        one["metrics"]["speedup"], one["intervals"]["speedup"] = 2.0, [1.9, 2.1]
+        one["fidelity"] = {"holds": True}
+    faster = "of: {method: retomaton, at: {foss: 0.5}}, metric: speedup, is: above, than: 1"
+    assert judge(faster, rows, cells=CURVE).outcome == "not settled"
 
 
 def test_targets_of_the_bench_are_judged_apart_from_the_claims_of_the_paper():
