@@ -86,7 +86,8 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
 
     @property
     def random_fit(self) -> bool:
-        return self.clustering == "kmeans" or self.lambda_ == "dynamic" or super().random_fit
+        """k-means starts at random, greedy merging searches by an index that does."""
+        return self.clustering != "none" or self.lambda_ == "dynamic" or super().random_fit
 
     def fit(
         self,

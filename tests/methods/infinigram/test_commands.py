@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +86,26 @@ def test_bad_requests_are_one_line(built, capsys, arguments, message):
     assert harness(*(str(built) if a == "INDEX" else a for a in arguments)) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
+
+
+def test_an_index_of_real_text_is_counted_by_another_process(tokenizer, tmp_path):
+    """The training part of WikiText-2 where $HARNESS_DATA has it, else this package's own documentation."""
+    roots = [Path(root) / "wikitext-2" for root in os.environ.get("HARNESS_DATA", "").split(":") if root]
+    texts = [root / "train.txt" for root in roots if (root / "train.txt").exists()]
+    texts = texts or [Path(__file__).parents[3] / "docs" / "measuring.md"]
+    text = texts[0].read_text(encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text(json.dumps({"text": text}))
+
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "harness", "infinigram", *arguments], capture_output=True, text=True, check=True
+        ).stdout
+
+    command("build", str(tmp_path), "--tokenizer", str(tokenizer), "--output", str(tmp_path / "index"))
+    answer = json.loads(command("count", str(tmp_path / "index"), "--text", " of the", "--json"))
+    from transformers import AutoTokenizer
+
+    read = AutoTokenizer.from_pretrained(tokenizer)
+    ids, asked = (read(words, add_special_tokens=False)["input_ids"] for words in (text, " of the"))
+    places = [at for at in range(len(ids)) if ids[at : at + len(asked)] == asked]
+    assert answer["count"] == len(places) > 0

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import pickle
-import platform
 import random
-import shutil
-import subprocess
-import sys
-import time
 from collections import Counter
 from itertools import islice
 
@@ -21,28 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
-from harness.progress import PIPE, Progress
 from methods.infinigram import kernels
-from methods.infinigram.build import build_index
 from methods.infinigram.engine import open_index
-from methods.infinigram.layout import pointer_width, verify
+from tests.methods.infinigram.conftest import ALPHABET, built
 
-ALPHABET = 4
 TOKENS = st.integers(0, ALPHABET - 1)
 DOCUMENTS = st.lists(st.lists(TOKENS, max_size=12), min_size=1, max_size=8)
 NGRAMS = st.lists(st.lists(TOKENS, max_size=5), min_size=1, max_size=8)
 SIZES = st.sampled_from([ALPHABET, 70_000])  # u16 and u32
 SETTINGS = settings(deadline=None, max_examples=60)
-
-
-def built(folder, documents, vocabulary_size=ALPHABET, **options):
-    return build_index(documents, folder, vocabulary_size=vocabulary_size, **options)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    root, numbers = tmp_path_factory.mktemp("indexes"), iter(range(1 << 30))
-    return lambda: root / f"index{next(numbers)}"
 
 
 def occurrences(documents, ngram):
@@ -286,48 +266,7 @@ def test_metadata_come_with_the_documents(place):
     assert [d.metadata for d in engine.documents([1, 2])] == [{"title": "a"}]
 
 
-def test_layout_is_as_small_as_stated(place):
-    rng = np.random.default_rng(0)
-    folder = built(place(), [rng.integers(0, 500, 1000) for _ in range(30)], 500)
-    engine = open_index(folder)
-    assert engine.bytes == 2 * 30 * 1001 + 2 * 30 * 1000
-    assert [pointer_width(n) for n in (0, 1, 256, 257, 65536, 65537, 1 << 24, (1 << 24) + 1)] == [
-        1,
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-        4,
-    ]
-    with open_index(folder) as same:
-        assert same.count([]) == 30_000
-    verify(folder)
-
-
-@pytest.mark.parametrize("shards", [1, 2, 7])
-def test_shards_share_the_documents(place, shards):
-    documents = [[n % 4] * (n % 5) for n in range(7)]
-    engine = open_index(built(place(), documents, shards=shards))
-    assert all(len(shard.documents) > 1 for *_, shard in engine._shards)
-    assert sum(len(shard.documents) - 1 for *_, shard in engine._shards) == 7
-    assert len(engine._shards) == shards
-
-
-def test_a_memory_limit_makes_shards(place):
-    documents = [[1, 2, 3] * 30 for _ in range(10)]
-    assert len(open_index(built(place(), documents, memory_limit=14 * 200))._shards) > 4
-    with pytest.raises(RequestError, match="memory_limit = 100 bytes is too little"):
-        built(place(), documents, memory_limit=100)
-
-
 # ---------------------------------------------------------------- bad input
-
-
-@pytest.fixture
-def small(place):
-    return built(place(), [[0, 1, 2], [3]], tokenizer_hash="one")
 
 
 @pytest.mark.parametrize(
@@ -363,103 +302,6 @@ def test_a_closed_engine_answers_nothing(small):
             ask()
 
 
-def test_foreign_and_damaged_folders_are_refused(small, place, tmp_path):
-    with pytest.raises(RequestError, match="no such folder"):
-        open_index(tmp_path / "nothing")
-    with pytest.raises(RequestError, match=r"no complete index \(no metadata.json\)"):
-        open_index(tmp_path)
-    with pytest.raises(RequestError, match=r"built with another tokenizer \(one\) than this one \(two\)"):
-        open_index(small, tokenizer_hash="two")
-    with pytest.raises(RequestError, match="vocabulary of 9 tokens, the others 4"):
-        open_index([small, built(place(), [[8]], 9)])
-    with pytest.raises(RequestError, match="no index to open"):
-        open_index([])
-    for damage, message in ((cut, "bytes instead of"), (lose, "is missing"), (flip, "its content changed")):
-        copy = tmp_path / damage.__name__
-        shutil.copytree(small, copy)
-        damage(copy / "shard0" / "suffixes.bin")
-        with pytest.raises(RequestError, match=message):
-            verify(copy)
-    metadata = json.loads((small / "metadata.json").read_text())
-    for wrong, message in ((metadata | {"format": 99}, "format 99"), ({}, "cannot be read as the metadata")):
-        (small / "metadata.json").write_text(json.dumps(wrong))
-        with pytest.raises(RequestError, match=message):
-            open_index(small)
-
-
-def cut(file):
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def lose(file):
-    file.unlink()
-
-
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[0] ^= 1
-    file.write_bytes(bytes(content))
-
-
-@pytest.mark.parametrize(
-    ("documents", "options", "message"),
-    [
-        ([], {}, "there is no document to index"),
-        ([[4]], {}, "document 0 has token 4, outside the vocabulary of 4"),
-        ([[0], [0.5]], {}, "document 1 holds float64, not integers"),
-        ([[0]], {"shards": 2}, "2 shards for 1 documents"),
-        ([[0]], {"shards": 0}, "shards = 0"),
-        ([[0]], {"vocabulary_size": 0}, "vocabulary_size = 0"),
-        ([[0]], {"document_metadata": []}, "0 metadata for 1 documents"),
-    ],
-)
-def test_bad_documents_are_refused_and_leave_nothing(tmp_path, documents, options, message):
-    with pytest.raises(RequestError, match=message):
-        build_index(documents, tmp_path / "index", **{"vocabulary_size": 4, **options})
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_holds_something_is_left_alone(tmp_path):
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(RequestError, match="is not empty"):
-        built(tmp_path, [[0]])
-    assert [file.name for file in tmp_path.iterdir()] == ["notes"]
-
-
-def test_a_build_that_was_killed_is_started_over(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left = tmp_path / f"index.partial-{platform.node()}-{ended.pid}"
-    left.mkdir()
-    (left / "spool").write_bytes(b"half")
-    assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["index"]
-
-
-def test_a_build_that_still_runs_is_left_alone(tmp_path):
-    for name in (f"{platform.node()}-{os.getppid()}", "another-machine-1"):
-        other = tmp_path / f"index.partial-{name}"
-        other.mkdir()
-        (other / "spool").write_bytes(b"half")
-        assert open_index(built(tmp_path / "index", [[0, 1]])).count([0, 1]) == 1
-        assert (other / "spool").read_bytes() == b"half"
-        shutil.rmtree(tmp_path / "index")
-    for path in (other / "spool", other):  # nothing has been written there for two days
-        os.utime(path, (time.time() - 2 * 86400,) * 2)
-    built(tmp_path / "index", [[0, 1]])
-    assert not other.exists()
-
-
-def test_what_cannot_be_a_document_or_a_place_is_refused(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(RequestError, match="is a file: give a new folder"):
-        built(tmp_path / "file", [[0]])
-    with pytest.raises(RequestError, match="document 1 is no sequence"):
-        built(tmp_path / "index", [[0], [1, [2, 3]]])
-    (tmp_path / "folder").mkdir()
-    assert open_index(built(str(tmp_path / "folder"), [[0, 1]])).count([0]) == 1
-
-
 def test_what_is_no_token_is_refused(place):
     engine = open_index(built(place(), [[0, 1, 2]]))
     for token in (0.5, 2**70, -(2**70), "0"):
@@ -491,15 +333,3 @@ def test_threads_may_share_an_engine(place):
     with ThreadPoolExecutor(8) as pool:
         for _ in range(10):
             assert list(pool.map(engine.count, ngrams)) == expected
-
-
-def test_a_build_reports_what_a_runner_can_read(place, monkeypatch):
-    """A process of the runner sends its progress as JSON through a pipe."""
-    reader, writer = os.pipe()
-    monkeypatch.setenv(PIPE, str(writer))
-    built(place(), [[0, 1, 2], [1], [3, 2]], shards=2, progress=Progress())
-    os.close(writer)
-    with os.fdopen(reader) as lines:
-        reports = [json.loads(line) for line in lines]
-    assert {report["stage"] for report in reports} == {"reading documents", "sorting suffixes"}
-    assert reports[-1]["done"] == reports[-1]["total"] == 9
