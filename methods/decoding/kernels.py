@@ -178,9 +178,10 @@ def attend_to_source(query, source, layer, row, count, result):  # type: ignore[
 
 
 @njit(**FAST)
-def step(x, row_of, place_of, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
-    """States [n, d] of embedded tokens x [n, d], which come at place_of[i] of row row_of[i]; their keys and values go
-    to the cache. counts: tokens of each source; owners: the source of each row."""
+def step(x, row_of, place_of, sees, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
+    """States [n, d] of embedded tokens x [n, d], which come at place_of[i] of row row_of[i] and attend to its first
+    sees[i] positions; their keys and values go to the cache. counts: tokens of each source; owners: the source of each
+    row."""
     tokens, width = x.shape
     mixed = np.empty((tokens, width), np.float32)
     for layer in range(len(weights.at)):
@@ -191,7 +192,7 @@ def step(x, row_of, place_of, weights, cache, source, counts, owners, threads): 
             for column in range(2 * width):
                 held[column] = qkv[i, width + column]
         for i in range(tokens):
-            attend_to_cache(qkv[i], cache, layer, row_of[i], place_of[i] + 1, mixed[i])
+            attend_to_cache(qkv[i], cache, layer, row_of[i], sees[i], mixed[i])
         x = _add(weights, layer, 0, x, _dense(weights, at[1], mixed, threads))
         query = _dense(weights, at[2], _read(weights, layer, 1, x), threads)
         for i in range(tokens):

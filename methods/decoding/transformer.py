@@ -165,27 +165,34 @@ class TransformerSession(Session):
 
     def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
         """`advance` for so few tokens that the compiled step is faster."""
-        engine, rows = self.engine, len(tokens)
+        rows = len(tokens)
         total = max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True))
         if total > self._clean:
             if min(self.lengths) != total - 1 or max(map(len, tokens)) > 1:  # else all rows write this place
                 self._cache[:, :rows, self._clean : total] = 0
             self._clean = total
         places = [length + slot for length, row in zip(self.lengths, tokens, strict=True) for slot in range(len(row))]
-        ids = torch.tensor([token for row in tokens for token in row])
-        x = step(
-            engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
-            np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), weights,
-            self._cache.numpy(), self._all_sources.numpy(), np.array(self._counts), np.array(self._owners),
-            torch.get_num_threads(),
-        )  # fmt: skip
-        states = torch.from_numpy(x)
-        if engine.norm is not None:
-            states = engine.norm(states)
+        states = self._compiled_step(weights, tokens, places, [place + 1 for place in places], self._cache)
         self.lengths = [length + len(row) for length, row in zip(self.lengths, tokens, strict=True)]
         if not last or len(tokens) == len(places):
             return states
         return states[torch.tensor([end - 1 for end in accumulate(map(len, tokens))])]
+
+    def _compiled_step(
+        self, weights: Weights, tokens: Sequence[Sequence[int]], places: Sequence[int], sees: Sequence[int],
+        cache: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """States of the rows' tokens at these places of their rows, of which they see so many."""
+        engine = self.engine
+        ids = torch.tensor([token for row in tokens for token in row])
+        x = step(
+            engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
+            np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), np.array(sees),
+            weights, cache.numpy(), self._all_sources.numpy(), np.array(self._counts), np.array(self._owners),
+            torch.get_num_threads(),
+        )  # fmt: skip
+        states = torch.from_numpy(x)
+        return states if engine.norm is None else engine.norm(states)
 
     def _reserve(self, total: int) -> None:
         """Have room for so many tokens a row."""
@@ -198,6 +205,12 @@ class TransformerSession(Session):
 
     def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         engine = self.engine
+        if engine.compiled is not None and sum(map(len, tokens)) <= engine.few:
+            places = [slot for row in tokens for slot in range(len(row))]
+            layers, _, _, *rest = self._cache.shape
+            scratch = self._cache.new_empty(layers, len(tokens), max(map(len, tokens)), *rest)
+            sees = [len(row) for row in tokens for _ in row]
+            return self._compiled_step(engine.compiled, tokens, places, sees, scratch)
         rows, ids = Ragged.packed(tokens, engine.device)
         mask = rows.mask(self._cache.dtype)
         if engine.bias is not None:

@@ -53,7 +53,8 @@ def steps(session, seed):
             session.select([0, 0, 2])
         if turn == 5:
             session.select([2, 1])
-    return seen
+    whole = session.bidirectional([[5, 6, 7, 8], [9]])  # which leaves the cache as it was
+    return [*seen, whole, session.logits(session.advance([[10], [11]]))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
