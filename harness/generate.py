@@ -21,7 +21,9 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "encoder_no_repeat_ngram_size": (None, 0),
     "encoder_repetition_penalty": (None, 1.0),
     "exponential_decay_length_penalty": (None,),
+    "force_words_ids": (None, []),
     "guidance_scale": (None, 1, 1.0),
+    "renormalize_logits": (None, False),  # beams would score what is left by its share
     "repetition_penalty": (None, 1.0),
     "sequence_bias": (None, {}, []),
     "stop_strings": (None, []),
@@ -37,8 +39,9 @@ class Constraints:
     checkpoints forbid their padding token this way). begin_suppressed: ids that are not generated first. first, last:
     ids (`forced_bos_token_id`, `forced_eos_token_id`) forced upon a sequence that holds one token, and upon the last
     token before the limit. longest, shortest: tokens of a sequence (`max_length`, `min_length`), counted with the start
-    token or the prompt; `shortest_output` (`min_new_tokens`) without. ngram: no sequence of so many tokens comes twice
-    (0: it may). ends: ids that end an output. ignored: settings that would change outputs and are not honoured.
+    token or the prompt; `longest_output`, `shortest_output` (`max_new_tokens`, `min_new_tokens`) without, which replace
+    the former. ngram: no sequence of so many tokens comes twice (0: it may). ends: ids that end an output. ignored:
+    settings that would change outputs and are not honoured.
     """
 
     suppressed: tuple[int, ...] = ()
@@ -46,6 +49,7 @@ class Constraints:
     first: int | None = None
     last: tuple[int, ...] = ()
     longest: int | None = None
+    longest_output: int | None = None
     shortest: int = 0
     shortest_output: int = 0
     ngram: int = 0
@@ -70,8 +74,9 @@ class Constraints:
             begin_suppressed=_ids(given("begin_suppress_tokens") or []),
             first=given("forced_bos_token_id"),
             last=_ids(given("forced_eos_token_id")),
-            longest=given("max_length"),
-            shortest=0 if given("min_new_tokens") else given("min_length") or 0,  # as `generate` has it
+            longest=given("max_length") if given("max_new_tokens") is None else None,  # as `generate` has it
+            longest_output=given("max_new_tokens"),
+            shortest=0 if given("min_new_tokens") else given("min_length") or 0,
             shortest_output=given("min_new_tokens") or 0,
             ngram=given("no_repeat_ngram_size") or 0,
             ends=tuple(ends),
@@ -126,6 +131,8 @@ class Constraints:
         given.pop("suppress_tokens", None)
         if self.longest is not None:
             given["max_length"] = self.longest
+        if self.longest_output is not None:
+            given["max_new_tokens"] = self.longest_output
         listed = {
             "generation_settings": ", ".join(f"{name} {value}" for name, value in given.items()),
             "ignored_generation_settings": ", ".join(self.ignored),
@@ -133,7 +140,8 @@ class Constraints:
         return {name: text for name, text in listed.items() if text}
 
     def settings(self) -> dict[str, Any]:
-        """The same demands as arguments of `GenerationConfig`, but for `longest`, which limits the new tokens."""
+        """The same demands as arguments of `GenerationConfig`, but for those that limit the new tokens
+        (`maximum_new_tokens`)."""
         return {
             "suppress_tokens": list(self.suppressed) or None,
             "begin_suppress_tokens": list(self.begin_suppressed) or None,
@@ -167,12 +175,17 @@ def _index(ids: tuple[int, ...], device: torch.device) -> torch.Tensor:
 
 
 def maximum_new_tokens(model: GenerationModel, source: Sequence[int], limit: int) -> int:
-    """`limit`, or less where the model's window or its `max_length` ends before; a causal model's holds the source."""
+    """`limit`, or less where the model's window, its `max_length` or `max_new_tokens` ends before; a causal model's
+    window and `max_length` hold the source."""
     prompt = max(len(source), 1) if model.kind == "causal" else 1
     # the last token of an output is never fed, hence one more than the window has left
     most = min(limit, model.window - prompt + 1)
-    longest = Constraints.of(model.module, model.eos_ids).longest
-    return most if longest is None else max(min(most, longest - prompt), 0)
+    demands = Constraints.of(model.module, model.eos_ids)
+    if demands.longest is not None:
+        most = min(most, demands.longest - prompt)
+    if demands.longest_output is not None:
+        most = min(most, demands.longest_output)
+    return max(most, 0)
 
 
 def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:

@@ -74,15 +74,16 @@ class CnnDmSummarization(DistilledTask):
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of articles, of long ones the beginning and the tokens that end a text."""
         prompts = [self.prompt.replace("{source}", text) for text in texts]
+        longest = self.generator.longest_source
         encoded: list[list[int]] = self.generator.tokenizer(
-            prompts, truncation=True, max_length=self.generator.window
+            prompts, truncation=longest is not None, max_length=longest
         )["input_ids"]  # fmt: skip
         return encoded
 
     def encoded(self, items: Items) -> list[list[int]]:
-        whole = super().ids(items.sources)
-        self._cut = sum(len(ids) > self.generator.window for ids in whole)
-        return self.ids(items.sources)
+        whole, encoded = super().ids(items.sources), self.ids(items.sources)
+        self._cut = sum(len(ids) > len(kept) for ids, kept in zip(whole, encoded, strict=True))
+        return encoded
 
     def gold_texts(self, items: Items) -> list[list[str]]:
         return [[" ".join(summary.split())] for summary in items.gold]

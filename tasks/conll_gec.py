@@ -34,11 +34,6 @@ class ConllGec(EditingTask):
 
     test: str = "conll14"
 
-    @property
-    def test_set(self) -> str:
-        names = {Path(file).name: name for name, file in CONLL.items()}
-        return names.get(Path(self.test).name, self.test)
-
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
             gold = [item for item, _ in corrupted(GrammarText(), "test", self.seed, Progress(quiet=True))]

@@ -29,10 +29,6 @@ class JflegGec(EditingTask):
     split: Literal["test", "dev"] = "test"
     randint: Randint = "python2"
 
-    @property
-    def test_set(self) -> str:
-        return f"jfleg-{self.split}"
-
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         if self.source == "generated":
             pairs = list(corrupted(GrammarText(), "test", self.seed, Progress(quiet=True)))

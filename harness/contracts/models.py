@@ -70,6 +70,7 @@ class GenerationModel(Protocol):
     eos_ids: tuple[int, ...]
     vocabulary_size: int
     window: int  # longest sequence of the decoder, in tokens
+    longest_source: int | None  # tokens that a source may have; None where the encoder's positions have no end
     device: str
 
     @property

@@ -56,15 +56,17 @@ class Entry:
     needs: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
     baseline: str = ""  # the method that gives the exact answers, with which this one is compared
+    variants: tuple[str, ...] = ()  # parameters whose values a user chooses between as between methods
 
     def __post_init__(self) -> None:
         if self.kind in ("method", "task") and self.contract not in CONTRACTS:
             raise unknown("contract", self.contract, CONTRACTS, f"{self.kind} {self.name}")
-        given: dict[str, Any] = {"needs": self.needs, "provides": self.provides}
+        given: dict[str, Any] = {"needs": self.needs, "provides": self.provides, "variants": self.variants}
         for argument, words in given.items():
             if isinstance(words, str):
                 raise TypeError(f"{argument} is a tuple: ({words!r},)")
-            for word in words:
+        for argument in ("needs", "provides"):
+            for word in given[argument]:
                 if word not in NEEDS:
                     raise unknown("word", word, NEEDS, f"`{argument}` of {self.kind} {self.name}")
 

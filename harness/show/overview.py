@@ -31,10 +31,11 @@ class Lost:
 class Mark:
     """A method on a task, timed against one baseline.
 
-    baseline: the method, with the parameters in which it differs where it is the same one. declared: whether it is the
+    variant: the method's parameters that its declaration names `variants`, such as `compute=int8`. baseline: the
+    method, with the parameters in which it differs where it is the same one. declared: whether it is the
     exact method that this one declares. label, column: of the row that stands for it. lost: None where answers were not
     compared. published: the paper's speedup; published_lost: its quality, where that is known. others: further rows of
-    the same method, task and baseline.
+    the same method, variant, task and baseline.
     """
 
     contract: str
@@ -53,6 +54,11 @@ class Mark:
     published: float | None = None
     published_lost: float | None = None
     others: int = 0
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
     def comparable(self) -> bool:
@@ -61,33 +67,34 @@ class Mark:
 
 
 def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
-    """One mark for each method, task and baseline, by contract, method and task.
+    """One mark for each method, variant, task and baseline, by contract, method and task.
 
-    Of several rows the one of the largest scale stands for the method; of these one whose speed is decided, then one of
+    Of several rows the one of the largest scale stands for them; of these one whose speed is decided, then one of
     a headline recipe; then the first by recipe and the recipe's order. Rows of cells that their recipe no longer has
     are left out.
     """
-    found: dict[tuple[str, str, str], list[tuple[tuple[int, ...], Mark]]] = {}
+    found: dict[tuple[str, str, str, str], list[tuple[tuple[int, ...], Mark]]] = {}
     for one in stored:
         layout = one.layout()
         rows = {row["cell"]: row for row in one.newest()}
         for cell in one.cells:
             if cell.name in rows and (mark := _mark(one, rows[cell.name], layout, registry)) is not None:
                 rank = -SCALES.index(one.scale), int(mark.decision not in DECIDED), int(not one.recipe.headline)
-                found.setdefault((mark.method, mark.task, mark.baseline), []).append((rank, mark))
+                found.setdefault((mark.method, mark.variant, mark.task, mark.baseline), []).append((rank, mark))
     chosen = [replace(min(group, key=lambda pair: pair[0])[1], others=len(group) - 1) for group in found.values()]
-    return sorted(chosen, key=lambda mark: (mark.contract, mark.method, mark.task, not mark.declared, mark.baseline))
+    return sorted(chosen, key=lambda mark: (mark.contract, mark.name, mark.task, not mark.declared, mark.baseline))
 
 
 def one_a_method(marks: Sequence[Mark]) -> dict[str, list[Mark]]:
-    """Contract -> a mark for each method, against the exact method that it declares and of the largest scale that any
-    mark has; one whose speed is decided before all others. Only marks whose quality is against the same baseline."""
+    """Contract -> a mark for each method and variant, against the exact method that it declares and of the largest
+    scale that any mark has; one whose speed is decided before all others. Only marks whose quality is against the same
+    baseline."""
     fit = [mark for mark in marks if mark.declared and mark.comparable]
     largest = max((SCALES.index(mark.scale) for mark in fit), default=0)
     found: dict[str, dict[str, Mark]] = {}
     for mark in sorted(fit, key=lambda mark: mark.decision not in DECIDED):
         if SCALES.index(mark.scale) == largest:
-            found.setdefault(mark.contract, {}).setdefault(mark.method, mark)
+            found.setdefault(mark.contract, {}).setdefault(mark.name, mark)
     return {contract: list(found[contract].values()) for contract in sorted(found)}
 
 
@@ -122,6 +129,7 @@ def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | N
         return None
     entry, known = registry.entry("method", row["method"]), lost(row)
     published, precision = (layout.printed.get((row["cell"], name)) for name in (SPEEDUP, PRECISION))
+    own = row["params"]["method"]
     exact = known is not None and known.share == 0  # a lossless method loses nothing in the paper either
     return Mark(
         contract=entry.contract, method=row["method"], task=row["task"], baseline=baseline_name(row, baseline),
@@ -130,4 +138,5 @@ def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | N
         decision=(row["timing"] or {}).get("decision") or "not decided", lost=known,
         published=published.value if published else None,
         published_lost=1 - precision.value if precision else 0.0 if exact else None,
+        variant=", ".join(f"{name}={own[name]}" for name in entry.variants if name in own),
     )  # fmt: skip

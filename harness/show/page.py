@@ -88,11 +88,11 @@ def as_markdown(found: Sequence[Mark], sections: Sequence[Section]) -> str:
 
 
 def overview_table(found: Sequence[Mark]) -> str:
-    """A Markdown table with a line for each method, task and baseline."""
-    header = ["method", "task", "speedup", "over", "decision", "quality lost", "paper's speedup", "row"]
+    """A Markdown table with a line for each method, variant, task and baseline."""
+    header = ["method", "task", "speedup", "over", "decision", "answers changed", "paper's speedup", "row"]
     lines = [
         [
-            mark.method, mark.task, with_interval(mark.speedup, mark.interval), mark.baseline, mark.decision,
+            mark.name, mark.task, with_interval(mark.speedup, mark.interval), mark.baseline, mark.decision,
             lost(mark), number(mark.published) if mark.published is not None else "", _row(mark),
         ]
         for mark in found
@@ -101,12 +101,12 @@ def overview_table(found: Sequence[Mark]) -> str:
 
 
 def lost(mark: Mark) -> str:
-    """What a mark lost, in words: `none`, `0.17% of answers`, `perplexity -14%`; with the baseline that its answers
-    were compared with, where another one was timed. Nothing where answers were not compared."""
+    """How many of a mark's answers are other ones, in words: `none`, `0.17%`, `perplexity -14%`; with the baseline that
+    they were compared with, where another one was timed. Nothing where answers were not compared."""
     if (found := mark.lost) is None:
         return ""
     share = f"{number(100 * found.share, 2)}%"
-    by_kind = {"answers": f"{share} of answers", "perplexity": f"perplexity {'+' * (found.share > 0)}{share}"}
+    by_kind = {"answers": share, "perplexity": f"perplexity {'+' * (found.share > 0)}{share}"}
     words = "none" if found.share == 0 else by_kind[found.of]
     return words if mark.comparable else f"{words} (against {found.against})"
 
@@ -146,9 +146,9 @@ def _contracts(found: Sequence[Mark]) -> list[str]:
 def _matrix(contract: str, found: Sequence[Mark]) -> dict[str, Any]:
     """Methods down, tasks across."""
     ours = [mark for mark in found if mark.contract == contract]
-    tasks, methods = (list(dict.fromkeys(getattr(mark, side) for mark in ours)) for side in ("task", "method"))
+    tasks, methods = (list(dict.fromkeys(getattr(mark, side) for mark in ours)) for side in ("task", "name"))
     lines = [
-        (method, [[_shown(m) for m in ours if (m.method, m.task) == (method, task)] for task in tasks])
+        (method, [[_shown(m) for m in ours if (m.name, m.task) == (method, task)] for task in tasks])
         for method in methods
     ]
     return {"contract": contract.replace("-", " "), "tasks": tasks, "lines": lines}
@@ -159,7 +159,7 @@ def _shown(mark: Mark) -> dict[str, Any]:
         "speedup": f"{number(mark.speedup, 3)}×", "interval": _interval(mark), "baseline": mark.baseline,
         "decision": mark.decision,
         "row": _row(mark), "scale": mark.scale, "others": mark.others, "anchor": _anchor(mark.recipe, mark.scale),
-        "lost": f"lost: {lost(mark)}" if mark.lost is not None else "",
+        "lost": f"answers changed: {lost(mark)}" if mark.lost is not None else "",
     }  # fmt: skip
 
 

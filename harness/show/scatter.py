@@ -1,4 +1,4 @@
-"""The overview as a figure: speedup against quality lost, a panel for each contract, a mark for each method."""
+"""The overview as a figure: speedup against answers changed, a panel for each contract, a mark for each variant."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _x(mark: Mark) -> float:
 
 def _label(mark: Mark, several: bool) -> labels.Label:
     """A mark's name; with its baseline where the panel has several."""
-    name = f"{mark.method} over {mark.baseline}" if several else mark.method
+    name = f"{mark.name} over {mark.baseline}" if several else mark.name
     alpha = 1.0 if mark.decision in DECIDED else 0.7
     return labels.Label(_x(mark), mark.speedup, name, colour(mark.method), alpha)
 

@@ -34,7 +34,13 @@ class BeamOptions:
     early_stopping: bool = False
 
 
-@method("beam", contract="sequence-decoding", baseline="greedy", summary="beam search with a key-value cache")
+@method(
+    "beam",
+    contract="sequence-decoding",
+    baseline="greedy",
+    summary="beam search with a key-value cache",
+    variants=("engine",),
+)
 @dataclass(kw_only=True)
 class Beam(BeamOptions, Decoder):
     """Beam search over all rows of a batch at once."""

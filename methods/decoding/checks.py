@@ -12,31 +12,34 @@ import torch
 from harness.contracts import GenerationModel
 from harness.errors import RequestError, reason
 from methods.decoding.session import Engine
+from methods.decoding.transformer import MANY
 
 # largest root mean square of the differences, as a share of the logits' spread, that rounding explains
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}  # some modules round to float32 inside
 _HALF = 0.1  # bfloat16 and float16
-_PROMPT, _BLOCK, _SINGLE = 6, 4, 2  # tokens of a prompt, fed as one block, and fed one by one
+# tokens of a prompt, fed as a block so short that its step is compiled, as one so long that it is not, and one by one
+_PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
 _LONGEST = 256  # tokens that a prompt beyond a window may have
 
 
 def check(engine: Engine, model: GenerationModel, window: int | None = None) -> None:
-    """Feed an engine a prompt, a block whose end is cropped, and single tokens, two rows at a time, and compare its
-    logits with the module's own for the whole rows, without a cache.
+    """Feed an engine a prompt, a short block, a long one whose end is cropped, and single tokens, two rows at a time,
+    and compare its logits with the module's own for the whole rows, without a cache.
 
     window: tokens that the narrowest layer attends to; prompts are longer, unless the window has more than 256 tokens.
     An engine that fails only where rows differ in length is no longer `ragged`. Raises `RequestError` naming the model
-    type for one that fails where they do not.
+    type for one that fails where they do not, and for a module that fails without a cache.
     """
     kind = model.module.config.model_type
     allowed = _TOLERANCE.get(model.module.dtype, _HALF)
     prompt = 1
     if model.kind == "causal":
         prompt = _PROMPT + (window if window is not None and window <= _LONGEST else 0)
-        prompt = max(min(prompt, model.window - _BLOCK - _SINGLE), 1)
+        prompt = max(min(prompt, model.window - _SHORT - _LONG - _SINGLE), 1)
+    long = max(min(_LONG, model.window - prompt - _SHORT - _SINGLE), 1)
     with torch.inference_mode():
         try:
-            difference = _difference(engine, model, [(prompt, _BLOCK), (prompt, _BLOCK)])
+            difference = _difference(engine, model, [(prompt, _SHORT, long)] * 2)
         except RequestError:
             raise
         except Exception as error:  # whatever a forward pass raises that was not made for such a cache
@@ -52,28 +55,29 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None) -> 
             )
         if engine.ragged:
             try:
-                difference = _difference(engine, model, [(prompt, _BLOCK), (max(prompt - 3, 1), 1)])
+                difference = _difference(engine, model, [(prompt, _SHORT, long), (max(prompt - 3, 1), 1, 1)])
             except Exception:  # a module that takes rows of equal length only
                 difference = float("inf")
             engine.ragged = difference <= allowed
 
 
-def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, int]]) -> float:
+def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, int, int]]) -> float:
     """Root mean square of the engine's logits minus the module's, as a share of the latter's standard deviation.
 
-    rows: per row, the tokens of its prompt and of its block.
+    rows: per row, the tokens of its prompt and of its two blocks.
     """
     ids = _ordinary(model)
     texts = [
-        [ids[(7 * place + 3 * row) % len(ids)] for place in range(prompt + block + _SINGLE)]
-        for row, (prompt, block) in enumerate(rows)
+        [ids[(7 * place + 3 * row) % len(ids)] for place in range(sum(counts) + _SINGLE)]
+        for row, counts in enumerate(rows)
     ]
     if model.kind == "causal":
-        sources = [text[:prompt] for text, (prompt, _) in zip(texts, rows, strict=True)]
+        sources = [text[:prompt] for text, (prompt, *_) in zip(texts, rows, strict=True)]
     else:
         sources = [[ids[(5 * place + row) % len(ids)] for place in range(5 - 2 * row)] for row in range(len(rows))]
         texts = [[model.start_id, *text[1:]] for text in texts]
-    session = engine.start(sources, [block + _SINGLE + 1 for _, block in rows])
+    wanted = torch.cat([_whole(model, source, text) for source, text in zip(sources, texts, strict=True)]).double()
+    session = engine.start(sources, [sum(blocks) + _SINGLE + 1 for _, *blocks in rows])
     pieces: list[list[torch.Tensor]] = [[] for _ in rows]
 
     def feed(spans: list[tuple[int, int]], rejected: int = 0) -> None:
@@ -84,20 +88,17 @@ def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, in
         for row, piece in enumerate(logits.split([len(tokens) for tokens in fed])):
             pieces[row].append(piece[: len(piece) - rejected].clone())
 
-    feed([(0, prompt) for prompt, _ in rows])
-    feed([(prompt, prompt + block) for prompt, block in rows], rejected=1)
+    feed([(0, prompt) for prompt, _, _ in rows])
+    feed([(prompt, prompt + short) for prompt, short, _ in rows])
+    feed([(prompt + short, prompt + short + long) for prompt, short, long in rows], rejected=1)
     for number in range(_SINGLE):
-        feed([(prompt + block + number, prompt + block + number + 1) for prompt, block in rows])
-    ours, wanted = (
-        torch.cat([torch.cat(row) for row in pieces]),
-        torch.cat([_whole(model, source, text) for source, text in zip(sources, texts, strict=True)]),
-    )
-    ours, wanted = ours.double(), wanted.double()
+        feed([(sum(counts) + number, sum(counts) + number + 1) for counts in rows])
+    ours = torch.cat([torch.cat(row) for row in pieces]).double()
     return float((ours - wanted).square().mean().sqrt() / wanted.std().clamp_min(1e-30))
 
 
 def _whole(model: GenerationModel, source: list[int], text: list[int]) -> torch.Tensor:
-    """The module's logits [t, V] of a text, all at once."""
+    """The module's logits [t, V] of a text, all at once. Raises `RequestError` for a module that fails."""
     device = model.device
     if model.kind == "causal":
         given = {"input_ids": torch.tensor([text], device=device)}
@@ -106,7 +107,14 @@ def _whole(model: GenerationModel, source: list[int], text: list[int]) -> torch.
             "input_ids": torch.tensor([source], device=device),
             "decoder_input_ids": torch.tensor([text], device=device),
         }
-    logits: torch.Tensor = model.module(**given, use_cache=False).logits
+    try:
+        logits: torch.Tensor = model.module(**given, use_cache=False).logits
+    except Exception as error:  # whatever a forward pass raises
+        raise RequestError(
+            f"a model of type {model.module.config.model_type!r} in {str(model.module.dtype).removeprefix('torch.')} "
+            f"does not run, even without a key-value cache ({type(error).__name__}: {reason(error)}): "
+            "try another dtype or another model"
+        ) from error
     return logits[0]
 
 

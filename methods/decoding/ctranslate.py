@@ -27,10 +27,11 @@ from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
 from methods.decoding.engines import checked_limits
 
+SERVER = "methods.decoding.ctranslate_server"
 # The types that `Names` tells its loaders enough about. Marian models go through the loader of BART: their own takes
 # the start token for a padding token that comes last and reads as zeros, which is so in OPUS's models and not in all.
-SERVER = "methods.decoding.ctranslate_server"
 CONVERTED = ("BartConfig", "MarianConfig")
+NUMBERS = ("float32", "float16", "bfloat16")  # of weights that it reads
 
 
 class Names:
@@ -55,6 +56,7 @@ class Names:
     contract="sequence-decoding",
     baseline="greedy",
     summary="greedy and beam search by CTranslate2, float32 or int8",
+    variants=("beam", "compute"),
 )
 @dataclass(kw_only=True)
 class CTranslate2(BeamOptions, SequenceDecoding):
@@ -64,10 +66,11 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     a sentence, while float32 took 43 with two and 83 with one).
 
     It runs in a process of its own (`ctranslate_server` says why), whose memory the row does not count. The C++ code
-    does not say how many forward passes it made, so that outputs have no iterations.
+    does not say how many forward passes it made, so that outputs have no iterations. It has no `early_stopping`.
     """
 
-    beam: int = 1
+    beam: Annotated[int, Field(ge=1)] = 1
+    early_stopping: Literal[False] = False
     compute: Literal["float32", "int8"] = "float32"
     intra_threads: Annotated[int, Field(ge=1)] | None = None
 
@@ -102,6 +105,11 @@ class CTranslate2(BeamOptions, SequenceDecoding):
                 f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "
                 "which CTranslate2 applies otherwise: leave this peer out, or take the settings out of the model's "
                 "generation_config.json"
+            )
+        empty = next((number for number, source in enumerate(sources) if not source), None)
+        if empty is not None:
+            raise RequestError(
+                f"source {empty} is empty: CTranslate2 writes nothing for it; give at least an end token"
             )
         outputs = [Decoded([]) for _ in sources]
         groups: dict[int, list[int]] = {}
@@ -166,37 +174,48 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def convert(model: GenerationModel, folder: Path, compute: str) -> None:
-    """Write a model's weights in CTranslate2's format. Raises `RequestError` for a type that it does not convert."""
+    """Write a model's weights in CTranslate2's format. Raises `RequestError` for a model that it does not convert."""
     from copy import deepcopy
 
     from ctranslate2.converters.transformers import BartLoader
 
+    if why := _not_converted(model):
+        raise RequestError(f"{model.name} {why}: leave CTranslate2 out for it")
     module = model.module
-    if model.kind != "encoder-decoder":
-        raise RequestError(f"CTranslate2 is a peer for encoder-decoder models, and {model.name} is causal")
-    kind = type(module.config).__name__
-    if kind not in CONVERTED:
-        raise RequestError(
-            f"the bench hands CTranslate2 models of type bart and marian, and {model.name} is of type "
-            f"{module.config.model_type}: leave this peer out"
-        )
     own = module.config
-    heads = {getattr(own, f"{part}_attention_heads", None) for part in ("encoder", "decoder")}
-    if len(heads) > 1:
-        raise RequestError(
-            f"CTranslate2 takes encoder and decoder with as many heads only, and {model.name} has others"
-        )
-    module.config = deepcopy(own)  # the converter writes into it
-    for name, value in (("normalize_before", False), ("normalize_embedding", kind != "MarianConfig")):
+    module.config = deepcopy(own)  # the converter reads the first token from it, and writes into it
+    module.config.decoder_start_token_id = model.start_id
+    marian = type(own).__name__ == "MarianConfig"
+    for name, value in (("normalize_before", False), ("normalize_embedding", not marian)):
         if not hasattr(module.config, name):
             setattr(module.config, name, value)
     try:
         specification = BartLoader()(module, Names(model))
+    except KeyError as error:  # of an activation function
+        raise RequestError(
+            f"CTranslate2 does not know {error} in {model.name}: leave CTranslate2 out for it"
+        ) from error
     finally:
         module.config = own
     specification.validate()
     specification.optimize(quantization=None if compute == "float32" else compute)
     specification.save(str(folder))
+
+
+def _not_converted(model: GenerationModel) -> str:
+    """Why CTranslate2 does not take a model, or nothing."""
+    config = model.module.config
+    if model.kind != "encoder-decoder":
+        return "is causal, and CTranslate2 is a peer for encoder-decoder models"
+    if type(config).__name__ not in CONVERTED:
+        return f"is of type {config.model_type}, and the bench hands it models of type bart and marian"
+    if config.encoder_attention_heads != config.decoder_attention_heads:
+        return "has more heads in one half than in the other, which it does not read"
+    if not model.eos_ids:
+        return "has no end token, which its search needs"
+    if (number := str(model.module.dtype).removeprefix("torch.")) not in NUMBERS:
+        return f"has weights in {number}, which it does not read; give task.dtype=float32"
+    return ""
 
 
 def _library() -> Any:

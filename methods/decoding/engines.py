@@ -74,35 +74,19 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
     return other
 
 
-def longest_source(model: GenerationModel) -> int | None:
-    """Tokens that a source may have: a causal model's window, or the positions of an encoder; None where positions are
-    relative."""
-    if model.kind == "causal":
-        return model.window
-    config = model.module.config
-    encoder = getattr(config, "encoder", config)  # an encoder and a decoder of different types
-    names = ("max_encoder_position_embeddings", "max_position_embeddings")
-    positions = next((count for name in names if (count := getattr(encoder, name, None))), None)
-    table = getattr(getattr(model.module.get_encoder(), "embeddings", None), "position_embeddings", None)
-    begin = getattr(table, "padding_idx", None)
-    if positions is not None and begin is not None:
-        positions -= begin + 1  # RoBERTa and its kin count positions from there
-    return positions
-
-
 def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Maximum new tokens of each source: `limit`, or less where the model's window or its `max_length` ends before.
+    """Maximum new tokens of each source: `limit`, or less where the model's window or its configuration ends before.
 
     Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
     """
     if limit < 0:
         raise RequestError(f"a limit of {limit} tokens: give 0 or more")
-    longest = longest_source(model)
     vocabulary = model.module.get_input_embeddings().num_embeddings
     for number, source in enumerate(sources):
-        if longest is not None and len(source) > longest:
+        if model.longest_source is not None and len(source) > model.longest_source:
             raise RequestError(
-                f"source {number} has {len(source)} tokens and {model.name} takes {longest}: shorten or split it"
+                f"source {number} has {len(source)} tokens and {model.name} takes {model.longest_source}: shorten or "
+                "split it"
             )
         wrong = next((token for token in source if not 0 <= token < vocabulary), None)
         if wrong is not None:

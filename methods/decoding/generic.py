@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -28,7 +29,8 @@ class EncoderStates(BaseModelOutput):
 
 
 class PacedLayer(DynamicLayer):
-    """One layer's keys and values [rows, heads, capacity, d / heads], allocated once; `pace` says where new ones go."""
+    """One layer's keys and values [rows, heads, places, d / heads]; `pace` says where new ones go. There are twice as
+    many places as before when they are used up."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()
@@ -40,7 +42,11 @@ class PacedLayer(DynamicLayer):
         pace = self.pace
         if not self.is_initialized:
             self.dtype, self.device, self.is_initialized = key.dtype, key.device, True
-            self.keys, self.values = (x.new_zeros(*x.shape[:2], pace.capacity, x.shape[3]) for x in (key, value))
+            self.keys, self.values = (x.new_zeros(*x.shape[:2], 0, x.shape[3]) for x in (key, value))
+        held = self.keys.shape[2]
+        if pace.total > held:
+            more = max(pace.total, min(2 * held, pace.longest)) - held
+            self.keys, self.values = (functional.pad(cache, (0, 0, 0, more)) for cache in (self.keys, self.values))
         for cache, new in ((self.keys, key), (self.values, value)):
             if pace.scattered is None:
                 cache[: len(new), :, pace.start : pace.total] = new
@@ -70,11 +76,11 @@ class PacedLayer(DynamicLayer):
 class Pace:
     """Where the tokens of one step go: [start, total) in every row, or scattered (row, slot, place), int64 [N] each.
 
-    capacity: positions that a row can hold.
+    longest: positions that a row may get.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity, self.start, self.total = capacity, 0, 0
+    def __init__(self, longest: int) -> None:
+        self.longest, self.start, self.total = longest, 0, 0
         self.scattered: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
 
 
@@ -102,7 +108,9 @@ class GenericEngine(Engine):
         named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
         self.layers = int(next(count for count in named if count))  # T5's `num_hidden_layers` are its encoder's
         stack = module.get_decoder() if self.encoder_decoder else module
-        self.vocabulary = int(stack.get_input_embeddings().num_embeddings)
+        # FSMT's decoder has no method for its table
+        table = stack.get_input_embeddings() if hasattr(stack, "get_input_embeddings") else stack.embed_tokens
+        self.vocabulary = int(table.num_embeddings)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if not self.encoder_decoder:

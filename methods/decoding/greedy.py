@@ -8,7 +8,7 @@ from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.session import Session, without
 
 
-@method("greedy", contract="sequence-decoding", summary="greedy search with a key-value cache")
+@method("greedy", contract="sequence-decoding", summary="greedy search with a key-value cache", variants=("engine",))
 class Greedy(Decoder):
     """o_{j+1} = argmax P(o | o_1..o_j, x). A sentence ends with the first end token or at the limit, and then leaves
     the batch, so that the rest goes on without it."""

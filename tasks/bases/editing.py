@@ -65,13 +65,9 @@ class EditingTask(Seq2SeqTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named = {"task.model": self.model, "task.assistant": self.assistant}
-        trained = [model for name, model in named.items() if model and self._learned_from(model, name)]
-        if trained and self.test_set in self.corrections:
-            raise RequestError(
-                f"{trained[0]} is trained on {self.test_set}, which it would be tested on: leave it out by "
-                "--set task.corrections=[...], or test on another set"
-            )
+        for parameter, model in (("task.model", self.model), ("task.assistant", self.assistant)):
+            if model is not None:
+                size_to_train(model, SIZES, parameter)  # refuses a size that does not exist before anything is loaded
         self._wanted = Counts.parse(self.edits, "task.edits")
 
     def source_text(self, source: Tokens) -> str:
@@ -83,7 +79,7 @@ class EditingTask(Seq2SeqTask):
     def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
         """Folder of the corrector of a size, trained now unless the cache has it.
 
-        Raises `RequestError` for missing text.
+        Raises `RequestError` for missing text, and where corrections to learn from are of sentences to be tested on.
         """
         from tasks.models.seq2seq.editors import trained_corrector
 
@@ -96,6 +92,7 @@ class EditingTask(Seq2SeqTask):
                 raise RequestError(
                     f"{error}; or train {self.model} without them by --set task.corrections=[]"
                 ) from error
+            self._learned_apart(learners, self.items(context, cache, progress))
             try:
                 clean = ArticleText(open_source("folder", self.text, context.data, cache))
             except RequestError as error:
@@ -108,22 +105,25 @@ class EditingTask(Seq2SeqTask):
             size, clean, cache, learners=learners, device=context.device, seed=self.seed, progress=progress
         )
 
-    def _learned_from(self, model: str, parameter: str = "task.model") -> list[str]:
-        """The sets of real corrections that a model is trained on here. parameter: that gives the model."""
-        size = size_to_train(model, SIZES, parameter)
-        return self.corrections if self.source == "folder" and size is not None and size.last_steps else []
-
-    @property
-    def test_set(self) -> str:
-        """The name by which `corrections` would call what is tested on; empty where they have none."""
-        return ""
+    def _learned_apart(self, learners: Sequence[tuple[Tokens, Tokens]], items: Items) -> None:
+        """Refuse sentences to be tested on that are, letter by letter, among those to learn from."""
+        learned = {" ".join(source) for source, _ in learners}
+        both = learned & {self.source_text(source) for source in items.sources}
+        if both:
+            raise RequestError(
+                f"{self.model} is to be trained on corrections of {len(both):,} sentences of {items.label}, which it "
+                f"would be tested on, such as {min(both, key=len)!r}: train it without them by "
+                "--set task.corrections=[...], or test on another set"
+            )
 
     def facts(self) -> dict[str, Any]:
         """What a model that is trained here was trained on."""
-        if size_to_train(self.model, SIZES) is None:
+        size = size_to_train(self.model, SIZES)
+        if size is None:
             return {}
-        clean = self.text if self.source == "folder" else "generated sentences"
-        real = self._learned_from(self.model)
+        folder = self.source == "folder"
+        clean = self.text if folder else "generated sentences"
+        real = self.corrections if folder and size.last_steps else []
         return {"trained_on": ", then ".join([f"{clean} with synthetic errors", *filter(None, [" and ".join(real)])])}
 
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:

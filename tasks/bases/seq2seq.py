@@ -104,11 +104,12 @@ class Seq2SeqTask(Task):
         may be cut does so here."""
         texts = [self.prompt.replace("{source}", self.source_text(source)) for source in items.sources]
         encoded = self.generator.encode(texts)
+        longest = self.generator.longest_source
         for number, ids in enumerate(encoded):
-            if len(ids) > self.generator.window:
+            if longest is not None and len(ids) > longest:
                 raise RequestError(
-                    f"sentence {number} of {items.label} has {len(ids)} ids and {self.model} takes "
-                    f"{self.generator.window}: leave it out, or take a model with more positions"
+                    f"sentence {number} of {items.label} has {len(ids)} ids and {self.model} takes {longest}: "
+                    "leave it out, or take a model with more positions"
                 )
         return encoded
 
@@ -195,7 +196,7 @@ class Seq2SeqTask(Task):
         for source, texts in zip(self.chosen.sources, self.gold_texts(self.chosen), strict=True):
             words = self.source_text(source).split()
             counts = [len(edits(words, text.split())) for text in texts]
-            found.append([GoldOutput(*both) for both in zip(self.generator.encode(texts), counts, strict=True)])
+            found.append([GoldOutput(*both) for both in zip(self.generator.encode_outputs(texts), counts, strict=True)])
         return found
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 from transformers import GenerationConfig
 
 from harness.generate import Constraints, maximum_new_tokens, repeated, until_end
@@ -39,6 +40,11 @@ def test_what_is_honoured_and_what_is_not_is_said():
         "ignored_generation_settings": "repetition_penalty",
     }
     assert Constraints.of(SimpleNamespace(generation_config=GenerationConfig(num_beams=4)), [1]).facts() == {}
+    other = SimpleNamespace(force_words_ids=[[7]], renormalize_logits=True, max_new_tokens=5, max_length=30)
+    assert Constraints.of(SimpleNamespace(generation_config=other), [1]).facts() == {
+        "generation_settings": "max_new_tokens 5",
+        "ignored_generation_settings": "force_words_ids, renormalize_logits",
+    }
 
 
 def test_the_configured_longest_sequence_ends_outputs():
@@ -48,6 +54,16 @@ def test_the_configured_longest_sequence_ends_outputs():
     )
     assert [maximum_new_tokens(causal, [5] * n, 20) for n in (0, 3, 8, 10)] == [7, 5, 0, 0]
     assert maximum_new_tokens(other, [5] * 9, 20) == 7
+
+
+@pytest.mark.parametrize("given", [{"max_new_tokens": 5}, {"max_new_tokens": 5, "max_length": 2}])
+def test_the_configured_longest_output_ends_outputs_whatever_the_longest_sequence(given):
+    module = SimpleNamespace(generation_config=GenerationConfig(**given))
+    causal, other = (
+        SimpleNamespace(kind=kind, window=10, module=module, eos_ids=(1,)) for kind in ("causal", "encoder-decoder")
+    )
+    assert [maximum_new_tokens(causal, [5] * n, 20) for n in (1, 6, 7, 10)] == [5, 5, 4, 1]
+    assert [maximum_new_tokens(other, [5] * 9, limit) for limit in (3, 20)] == [3, 5]
 
 
 def test_repeated_sequences_are_found_across_prompt_and_output():

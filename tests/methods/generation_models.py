@@ -40,6 +40,10 @@ class Model:
     language_model: Any = None
     assistant: Any = None
 
+    @property
+    def longest_source(self) -> int | None:
+        return self.window
+
 
 def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float = 1.0, **changes: Any) -> Model:
     """A random model; `ending` is added to the end token's logit, so that some outputs end before the limit. changes:

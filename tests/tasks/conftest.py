@@ -43,3 +43,15 @@ def copier_folder(tmp_path_factory, tiny_size, subwords_folder):
     torch.manual_seed(0)
     new_module(tiny_size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def relative_folder(tmp_path_factory, subwords_folder):
+    """A T5, whose relative positions have no end."""
+    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("relative")
+    AutoTokenizer.from_pretrained(subwords_folder).save_pretrained(folder)
+    shape = {"vocab_size": 400, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    T5ForConditionalGeneration(T5Config(decoder_start_token_id=0, **shape)).save_pretrained(folder)
+    return folder

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.contracts import LanguageModel
 from harness.errors import RequestError
 from harness.files import digest
-from harness.generate import Constraints
+from harness.generate import Constraints, until_end
 from harness.measure.artifacts import Cache
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
@@ -23,9 +23,10 @@ _LONGEST_WINDOW = 1024  # of models that state none
 class TextGenerator:
     """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode.
 
-    window: tokens of a causal model's longest sequence, by default what its positions allow. `hash` covers everything
-    its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given, the tokens that begin and
-    end an output, and what its generation configuration demands (`constraints`).
+    window: tokens of a causal model's longest sequence, by default what its positions allow. longest_source: tokens
+    that a source may have: the window of a causal model, the positions of an encoder, or None where these are relative.
+    `hash` covers everything its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given,
+    the tokens that begin and end an output, and what its generation configuration demands (`constraints`).
     """
 
     def __init__(
@@ -47,10 +48,20 @@ class TextGenerator:
         self.assistant: TextGenerator | None = None
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
-        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        encoder_decoder = self.kind == "encoder-decoder"
+        longest = _positions(
+            config.get_text_config(), module.get_decoder() if encoder_decoder else module,
+            "max_decoder_position_embeddings", "max_position_embeddings", "max_seq_len",
+        )  # fmt: skip
         self.window: int = window or longest or _LONGEST_WINDOW
         if longest and self.window > longest:
             raise RequestError(f"window {window} is longer than the {longest} positions of the model {name}")
+        self.longest_source: int | None = self.window
+        if encoder_decoder:
+            self.longest_source = _positions(
+                getattr(config, "encoder", config), module.get_encoder(),
+                "max_encoder_position_embeddings", "max_position_embeddings",
+            )  # fmt: skip
         ends = _given(module, tokenizer, "eos_token_id")
         self.eos_ids: tuple[int, ...] = (
             tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
@@ -108,6 +119,8 @@ class TextGenerator:
         module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=False)
         tokenizer = open_tokenizer(folder, path_or_id)
         choose_languages(module, tokenizer, source_language, target_language, path_or_id)
+        if target_language:
+            tokenizer.tgt_lang = target_language
         return cls(
             module,
             name=name or path_or_id,
@@ -125,11 +138,45 @@ class TextGenerator:
         encoded: list[list[int]] = self.tokenizer(list(texts))["input_ids"]
         return encoded
 
+    def encode_outputs(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of texts as the model writes them: what it is forced to begin with, the text, and an end token.
+
+        Raises `RequestError` where its tokenizer does not tell: without an end token, or in a language or a vocabulary
+        other than that of outputs.
+        """
+        if not texts:
+            return []
+        if self.kind == "causal" and self.eos_ids:
+            behind = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+            return [[*ids, self.eos_ids[0]] for ids in behind]
+        if getattr(self.tokenizer, "tgt_lang", "") is None:
+            raise RequestError(f"outputs of {self.name} are in one of several languages: name task.target_language")
+        encoded = [until_end(ids, self.eos_ids) for ids in self.tokenizer(text_target=list(texts))["input_ids"]]
+        config, forced = self.module.config, self.constraints.first
+        framed = all(ids and ids[-1] in self.eos_ids and forced in (None, ids[0]) for ids in encoded)
+        if not framed or getattr(config, "src_vocab_size", None) != getattr(config, "tgt_vocab_size", None):
+            raise RequestError(
+                f"the tokenizer of {self.name} does not encode texts as the model writes them (its first token, its "
+                "end token or its vocabulary is another): gold outputs need a model whose tokenizer does"
+            )
+        return encoded
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, without special tokens."""
         return str(
             self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         ).strip()
+
+
+def _positions(config: Any, stack: Any, *names: str) -> int | None:
+    """Tokens that a stack of layers has positions for, by the first of these names that its configuration has; None
+    where there is none, as positions are relative."""
+    positions = next((count for name in names if (count := getattr(config, name, None))), None)
+    table = getattr(getattr(getattr(stack, "base_model", stack), "embeddings", None), "position_embeddings", None)
+    begin = getattr(table, "padding_idx", None)
+    if positions is not None and begin is not None:
+        positions -= begin + 1  # RoBERTa and its kin count positions from there
+    return positions
 
 
 def _given(module: Any, tokenizer: Any, name: str) -> Any:

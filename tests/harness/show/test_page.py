@@ -202,6 +202,25 @@ def mark(method="l2s", speedup=2.0, lost=0.01, decision="faster", scale="small",
     return overview.Mark(**given)
 
 
+def marks_of(name, rows):
+    """The marks of rows as if the recipe expanded to a cell for each, but for those called `retired`."""
+    recipe = stored.recipes.load(name, Registry())
+    every = []
+    for scale in ("small", "mini"):
+        found = [row for row in rows if row["scale"] == scale]
+        cells = [
+            Cell(
+                recipe=name, row=row["row"], column="", scale=scale, kind="pair", method=Named(row["method"]),
+                task=Named(row["task"]), speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(),
+                timed=True, seed=1,
+            )
+            for row in found if row["row"] != "retired"
+        ]  # fmt: skip
+        if found:
+            every.append(stored.Stored(recipe, scale, found, cells, stored.published.of(recipe)))
+    return overview.marks(every, Registry())
+
+
 def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_then_by_order():
     def one(scale, row, speedup, shape=(10, 3)):
         return with_samples(
@@ -213,26 +232,8 @@ def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_th
             speedup, shape=shape,
         )  # fmt: skip
 
-    def cells(rows):
-        """What the recipe would expand to: a cell for each row but for those called `retired`."""
-        return [
-            Cell(
-                recipe="l2s-table1", row=row["row"], column="", scale=row["scale"], kind="pair", method=Named("l2s"),
-                task=Named("ptb-next-word"), speed_baseline=None, fidelity_baseline=None, fidelity=None,
-                timing=Timing(), timed=True, seed=1,
-            )
-            for row in rows if row["row"] != "retired"
-        ]  # fmt: skip
-
     def chosen(*rows):
-        recipe = stored.recipes.load("l2s-table1", Registry())
-        by_scale = {scale: [row for row in rows if row["scale"] == scale] for scale in ("small", "mini")}
-        every = [
-            stored.Stored(recipe, scale, found, cells(found), stored.published.of(recipe))
-            for scale, found in by_scale.items()
-            if found
-        ]
-        return overview.marks(every, Registry())
+        return marks_of("l2s-table1", rows)
 
     (found,) = chosen(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0))
     assert (found.label, found.others, found.scale) == ("B", 2, "small")
@@ -241,6 +242,28 @@ def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_th
     assert found.label == "C" and found.others == 0
     (found,) = chosen(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0))
     assert (found.label, found.decision) == ("C", "faster")
+
+
+def test_what_a_user_chooses_between_has_a_mark_of_its_own():
+    """CTranslate2 in float32 and in int8 are two engines, of which the slower one must not stand for both."""
+    rows = [
+        with_samples(
+            new_row(
+                recipe="iad-table1", scale="small", row=f"{compute} {threads}", method="ctranslate2",
+                task="conll-gec", seed=1, device="cpu", metrics={"exact_match": 1.0},
+                fidelity={"metric": "exact_match", "holds": True},
+                params={"method": {"beam": 1, "compute": compute, "intra_threads": threads}, "task": {}},
+                speed_baseline={"method": "beam", "params": {}}, fidelity_baseline={"method": "greedy", "params": {}},
+            ),
+            speedup,
+        )
+        for compute, threads, speedup in (("float32", 2, 1.5), ("int8", 1, 3.4), ("int8", 2, 3.3))
+    ]  # fmt: skip
+    found = marks_of("iad-table1", rows)
+    assert [(mark.name, mark.others) for mark in found] == [
+        ("ctranslate2 (beam=1, compute=float32)", 0),
+        ("ctranslate2 (beam=1, compute=int8)", 1),
+    ]
 
 
 def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseline():
@@ -259,7 +282,7 @@ def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseli
 def test_quality_against_another_baseline_than_the_timed_one_says_so_and_is_not_drawn():
     other = replace(mark("iad"), lost=overview.Lost(0.0, "answers", "greedy"), baseline="beam")
     assert page.lost(other) == "none (against greedy)" and not overview.one_a_method([other])
-    assert page.lost(mark(lost=0.0017)) == "0.17% of answers" and page.lost(mark(lost=0.0)) == "none"
+    assert page.lost(mark(lost=0.0017)) == "0.17%" and page.lost(mark(lost=0.0)) == "none"
     worse = replace(mark(), lost=overview.Lost(0.02, "perplexity", "exact"))
     assert page.lost(worse) == "perplexity +2%"
 

@@ -63,10 +63,10 @@ def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, 
     sources=st.lists(st.lists(st.integers(3, 39), max_size=24), min_size=1, max_size=6),
     limit=st.integers(0, 30),
     block=st.sampled_from([None, 0, 1, 3]),
-    realign=st.booleans(),
+    adaptive=st.booleans(),
 )
-def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block, realign):
-    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block, realign=realign)
+def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block, adaptive):
+    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block, adaptive=adaptive)
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
@@ -140,27 +140,12 @@ def test_after_a_correction_the_draft_resumes_where_the_source_goes_on(tiny):
     assert [a == b for a, b in zip(source, decoded.ids, strict=True)].count(False) == 1
 
 
-def test_realignment_goes_on_behind_a_replacement_without_an_ordinary_step(tiny):
-    model = tiny.copier(5, 0.0, replaced=1)
-    written = {t: Greedy().decode(model, [[t, 2]], 4, NoPhases())[0].ids[0] for t in range(3, 40)}
-    wrong = next(token for token, other in written.items() if other != token)
-    right = [token for token, other in written.items() if other == token != written[wrong]]
-    source = [*right[:8], wrong, *right[8:16], 2]
-    accepted = {
-        realign: Iad(realign=realign).decode(model, [source], 30, NoPhases())[0].trace.accepted
-        for realign in (False, True)
-    }
-    place = source.index(wrong)
-    assert accepted[True] == [place + 1, len(source) - place - 1]
-    assert accepted[False][:2] == [place + 1, 1]
-
-
 def test_a_trace_does_not_depend_on_what_was_decoded_before(tiny):
     stranger = tiny.copier(5, 0.0, replaced=0, shift=18)
     sources = [[*range(3 + n, 11 + n), 2] for n in range(4)]
-    method = Iad()
+    method = Iad(adaptive=True)
     traces = [method.decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
-    assert traces == [Iad().decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
+    assert traces == [Iad(adaptive=True).decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
     assert [sum(map(len, trace.drafts)) for trace in traces] == [8] * 4
 
 
@@ -182,7 +167,7 @@ def test_algorithm_1_itself_drafts_all_that_follows_whatever_failed_before(tiny)
 
 def test_drafts_of_which_nothing_is_accepted_halve_until_none_is_made():
     source = list(range(3, 43))
-    drafter = InputGuided([source], framed=True, block=0, ends={2})
+    drafter = InputGuided([source], framed=True, block=0, ends={2}, adaptive=True)
     drafted = []
     for token in random.Random(0).sample(source, 40):  # the source's tokens in another order
         [draft] = drafter.draft([0], [100])
@@ -195,7 +180,7 @@ def test_drafts_of_which_nothing_is_accepted_halve_until_none_is_made():
 
 def test_a_budget_that_was_spent_grows_again_when_the_source_is_followed():
     source = list(range(3, 43))
-    drafter = InputGuided([source], framed=True, block=0, ends={2})
+    drafter = InputGuided([source], framed=True, block=0, ends={2}, adaptive=True)
     for token in (40, 30, 20, 10, 36, 26, 16, 6, 33, 23, 13):
         [draft] = drafter.draft([0], [100])
         drafter.accept(0, [token], len(draft))

@@ -37,7 +37,7 @@ class Folder:
 
 
 def random_model(tiny, kind, seed):
-    """float32, with as many heads in encoder and decoder; Marian starts with a zero vector, as its checkpoints do."""
+    """float32, with as many heads in encoder and decoder."""
     model = tiny.make(kind, seed, torch.float32, decoder_attention_heads=2)
     if kind == "marian":  # its start token reads as other tokens do: models that are trained here have such
         model.module.generation_config.bad_words_ids = [[39]]
@@ -103,15 +103,47 @@ def part(folder, name):
     return folder / str(name)
 
 
-def test_what_it_cannot_do_is_refused(tiny, tmp_path):
-    with pytest.raises(RequestError, match="as many heads only"):
-        ready(CTranslate2(), tiny.make("bart", 0, torch.float32), tmp_path)
-    (tmp_path / "t5").mkdir()
-    with pytest.raises(RequestError, match=r"of type bart and marian, and .* is of type t5"):
-        ready(CTranslate2(), tiny.make("t5", 0, torch.float32), tmp_path / "t5")
+def test_it_starts_with_the_token_that_ours_starts_with(tiny, tmp_path):
+    """The generation configuration's, where the model's own configuration names another."""
+    model, sources = random_model(tiny, "bart", 1)
+    before = outputs(Greedy(), model, sources)
+    model.start_id = 7
+    wanted = outputs(Greedy(), model, sources)
+    assert wanted != before
+    assert outputs(ready(CTranslate2(), model, tmp_path), model, sources) == wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "because"),
+    [
+        ({}, "bart", "more heads in one half"),
+        ({}, "t5", "is of type t5, and .* bart and marian"),
+        ({"decoder_attention_heads": 2, "activation_function": "tanh"}, "bart", "does not know 'tanh'"),
+    ],
+)
+def test_a_model_that_it_does_not_convert_is_refused(change, kind, because, tiny, tmp_path):
+    with pytest.raises(RequestError, match=rf"{because}.*: leave CTranslate2 out"):
+        ready(CTranslate2(), tiny.make(kind, 0, torch.float32, **change), tmp_path)
+
+
+def test_numbers_that_it_does_not_read_and_a_missing_end_are_refused(tiny, tmp_path):
+    wide = tiny.make("bart", 0, torch.float64, decoder_attention_heads=2)
+    with pytest.raises(RequestError, match=r"weights in float64.*task\.dtype=float32"):
+        ready(CTranslate2(), wide, part(tmp_path, "wide"))
+    endless, _ = random_model(tiny, "bart", 0)
+    endless.eos_ids = ()
+    with pytest.raises(RequestError, match="has no end token"):
+        ready(CTranslate2(), endless, part(tmp_path, "endless"))
+
+
+def test_a_request_that_it_cannot_answer_is_refused(tiny, tmp_path):
+    for asked in ({"beam": 0}, {"early_stopping": True}):
+        with pytest.raises(RequestError, match=next(iter(asked))):
+            validate(CTranslate2, asked, "ctranslate2")
     model, sources = random_model(tiny, "bart", 0)
-    (tmp_path / "again").mkdir()
-    peer = ready(CTranslate2(), model, tmp_path / "again")
+    peer = ready(CTranslate2(), model, tmp_path)
+    with pytest.raises(RequestError, match="source 1 is empty"):
+        outputs(peer, model, [sources[0], []])
     model.module.generation_config.min_length = 5
     with pytest.raises(RequestError, match="min_length 5"):
         outputs(peer, model, sources)

@@ -8,7 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from harness.errors import RequestError
 from methods.decoding.engines import engine_of
-from methods.decoding.transformer import TransformerEngine
+from methods.decoding.transformer import TransformerEngine, TransformerSession
 
 KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
@@ -142,3 +142,43 @@ def test_rows_advance_and_are_cropped_independently(tiny, kind):
             one.advance([kept[number]])
             alone.append(one.logits(one.advance([tokens])))
     torch.testing.assert_close(ragged, torch.cat(alone), atol=1e-10, rtol=0)
+
+
+def one_sees_all(self, weights, tokens, places, sees, cache, step=TransformerSession._compiled_step):
+    """A compiled step whose tokens see all others of the step."""
+    return step(self, weights, tokens, places, [max(sees)] * len(sees), cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"), [("_causal", lambda *_: None), ("_compiled_step", one_sees_all)], ids=["long", "short"]
+)
+@pytest.mark.parametrize("width", [16, 272])
+def test_an_engine_is_tried_with_blocks_that_are_compiled_and_with_others(tiny, monkeypatch, width, name, broken):
+    model = tiny.make("marian", 1, torch.float32, d_model=width)
+    assert engine_of(model).compiled is not None
+    monkeypatch.setattr(TransformerSession, name, broken)
+    with pytest.raises(RequestError, match="other logits with a key-value cache"):
+        engine_of(model)
+
+
+def test_an_engine_is_tried_with_a_long_block_of_uneven_rows(tiny, monkeypatch):
+    model = tiny.make("marian", 1, torch.float32)
+    assert engine_of(model).ragged
+    monkeypatch.setattr(TransformerSession, "_scattered_mask", lambda *_: None)
+    assert not engine_of(model).ragged
+
+
+@pytest.mark.parametrize("kind", ["umt5", "gpt2"])
+def test_the_cache_of_a_modules_own_pass_grows_as_it_is_used(tiny, kind):
+    model = tiny.make(kind, 3)
+    with torch.inference_mode():
+        session = engine_of(model).start([[5, 6, 7]], [40])
+        prompt = len(session.first[0])
+        session.advance(session.first)
+        places = [session.layers[0].keys.shape[2]]
+        for token in range(3, 39):
+            session.advance([[token]])
+            places.append(session.layers[0].keys.shape[2])
+    assert places[0] == prompt and places[-1] == prompt + 40
+    assert all(held <= 2 * (prompt + fed) for fed, held in enumerate(places))
+    assert len(set(places)) <= 7

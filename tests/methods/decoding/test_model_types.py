@@ -75,7 +75,34 @@ def test_a_type_is_decoded_rightly_or_refused(kind):
     assert decoded(Iad(), model, sources) == wanted
 
 
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [("camembert", 127), ("roberta", 127), ("xlm-roberta", 127), ("led", 128), ("mpt", 128), ("gpt2", 128)],
+)
+def test_an_output_ends_where_the_models_positions_do(kind, places):
+    model = TextGenerator(TYPES["tiny_module"](kind), name="tiny", hash_of_weights="none")
+    model.eos_ids = ()
+    assert model.window == places
+    prompt, room = (places - 8, 9) if model.kind == "causal" else (8, places)
+    [answer] = Greedy().decode(model, [[5] * prompt], 200, NoPhases())
+    assert len(answer.ids) == room
+
+
 @pytest.mark.parametrize("kind", ["mistral", "gpt_neo", "openai-gpt", "gemma2"])
 def test_what_was_silently_wrong_is_right_or_refused(kind):
     """Windows in ragged batches, a cache that is never written, a model that only the datastore cannot read."""
     test_a_type_is_decoded_rightly_or_refused(kind)
+
+
+def test_fsmt_in_float16_is_decoded_by_its_module():
+    model = TextGenerator(TYPES["tiny_module"]("fsmt").half(), name="tiny", hash_of_weights="none")
+    model.eos_ids, method = (), Greedy()
+    assert isinstance(method.engine_of(model), GenericEngine)
+    assert [len(ids) for ids in decoded(method, model, [[5, 6, 7], [8]])] == [LIMIT] * 2
+
+
+def test_a_module_that_fails_without_a_cache_is_refused_for_that():
+    model = TextGenerator(TYPES["tiny_module"]("fsmt").double(), name="tiny", hash_of_weights="none")
+    with pytest.raises(RequestError, match="'fsmt' in float64 does not run, even without a key-value") as caught:
+        Greedy().engine_of(model)
+    assert "\n" not in str(caught.value)

@@ -136,6 +136,13 @@ def test_articles_are_cut_to_what_the_model_reads(context, articles, copier_fold
     assert task.metrics(setting, right)["rouge1"].value == pytest.approx(100)
 
 
+def test_an_article_of_any_length_is_read_by_a_model_with_relative_positions(context, articles, relative_folder):
+    [root] = context.data
+    (root / articles).write_text(json.dumps({"article": ARTICLE * 3, "highlights": "the old house"}))
+    setting = CnnDmSummarization(model=str(relative_folder), files=[articles]).prepare(context, QUIET)
+    assert len(setting.evaluation[0]) > 1024 and setting.facts["articles_cut"] == 0
+
+
 def test_a_summariser_learns_from_leads(context, articles):
     [root] = context.data
     lines = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -50,6 +50,20 @@ def test_a_source_too_long_for_the_model_is_named_unless_the_task_cuts_it(copier
         Titles(model=str(copier_folder)).prepare(context, QUIET)
     setting = Titles(model=str(copier_folder), cut=True).prepare(context, QUIET)
     assert max(map(len, setting.evaluation)) == setting.facts["source_ids"]["longest"] == 128
+
+
+def test_a_model_with_relative_positions_takes_a_source_of_any_length(relative_folder, context, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.TEXTS", [TEXTS[1] * 8] * 3)
+    setting = Titles(model=str(relative_folder)).prepare(context, QUIET)
+    assert setting.facts["source_ids"]["longest"] > 1024
+
+
+def test_gold_outputs_are_as_the_model_writes_them(copier_folder, context):
+    task = Titles(model=str(copier_folder), cut=True)
+    setting = task.prepare(context, QUIET)
+    task.generator.constraints = replace(task.generator.constraints, first=7)
+    with pytest.raises(RequestError, match="gold outputs need a model"):
+        setting.gold()
 
 
 def test_outputs_are_scored_as_text_against_the_items_that_were_drawn(copier_folder, context):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
     BertModel,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
     GPT2Config,
     GPT2LMHeadModel,
+    LEDConfig,
+    LEDForConditionalGeneration,
+    RobertaConfig,
 )
 
 from harness.errors import RequestError
@@ -54,6 +61,59 @@ def test_bart_and_causal_models_load_too(saved, cache_home):
     assert (gpt.kind, gpt.start_id, gpt.eos_ids, gpt.window) == ("causal", 0, (1,), 32)
     assert gpt.language_model is not None
     assert gpt.language_model.window == 32
+
+
+def led(**positions):
+    shape = {"vocab_size": 60, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_window": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    return LEDForConditionalGeneration(LEDConfig(**shape, **heads, **positions))
+
+
+def test_sources_and_outputs_have_positions_of_their_own(copier_folder, relative_folder, cache_home):
+    module = led(max_encoder_position_embeddings=64, max_decoder_position_embeddings=24)
+    model = TextGenerator(module, name="led", hash_of_weights="none")
+    assert (model.longest_source, model.window) == (64, 24)
+    assert TextGenerator.load(str(copier_folder)).longest_source == 128
+    assert TextGenerator.load(str(relative_folder)).longest_source is None
+    sizes = {"vocab_size": 60, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 1, "max_position_embeddings": 32, "pad_token_id": 1, "eos_token_id": 2}
+    pair = EncoderDecoderConfig.from_encoder_decoder_configs(RobertaConfig(**sizes), BertConfig(**sizes))
+    pair.decoder_start_token_id = 0
+    model = TextGenerator(EncoderDecoderModel(pair), name="pair", hash_of_weights="none")
+    assert (model.longest_source, model.window) == (30, 32)
+
+
+# ---------------------------------------------------------------- outputs as a model writes them
+
+
+def test_a_causal_model_writes_no_start_token_and_an_end(saved, cache_home):
+    small = {"vocab_size": 400, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    folder = saved(GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=1, **small)))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    frame = TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", 0)])
+    tokenizer.backend_tokenizer.post_processor = frame
+    tokenizer.save_pretrained(folder)
+    model = TextGenerator.load(str(folder))
+    [source], [output] = model.encode(["the old house"]), model.encode_outputs(["the old house"])
+    assert source[0] == 0 and output == [*source[1:], 1]
+    model.eos_ids = ()
+    with pytest.raises(RequestError, match="does not encode texts as the model writes them"):
+        model.encode_outputs(["the old house"])
+
+
+def test_an_output_that_the_tokenizer_frames_otherwise_is_refused(copier_folder, cache_home):
+    model = TextGenerator.load(str(copier_folder))
+    assert model.encode_outputs(["the old house"]) == model.encode(["the old house"])
+    assert model.encode_outputs([]) == []
+    for change in ({"first": 7}, {}):
+        model = TextGenerator.load(str(copier_folder))
+        model.constraints = replace(model.constraints, **change)
+        model.eos_ids = model.eos_ids if change else (9,)
+        with pytest.raises(RequestError, match="its first token, its end token or its vocabulary is another"):
+            model.encode_outputs(["the old house"])
+
+
+# ---------------------------------------------------------------- hashes
 
 
 def test_the_hash_follows_weights_and_precision(copier_folder, tmp_path, cache_home):

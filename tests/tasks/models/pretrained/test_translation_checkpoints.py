@@ -22,6 +22,7 @@ from transformers import (
     MBart50Tokenizer,
     MBartConfig,
     MBartForConditionalGeneration,
+    MBartTokenizer,
     NllbTokenizer,
 )
 
@@ -137,6 +138,46 @@ def test_a_checkpoint_of_its_layout_is_loaded_and_decoded(checkpoint):
         other = TextGenerator.load(str(folder), source_language=target, target_language=source)
         assert other.hash != model.hash and other.encode(TEXT) != ids
         assert other.constraints.first != first
+
+
+def test_gold_outputs_are_in_the_target_language(checkpoint):
+    folder, source, target = checkpoint
+    model = TextGenerator.load(str(folder), source_language=source, target_language=target)
+    before, outputs = model.encode(TEXT), model.encode_outputs(TEXT)
+    assert model.encode(TEXT) == before  # the tokenizer reads sources again
+    assert all(ids[-1] in model.eos_ids and ids.count(ids[-1]) == 1 for ids in outputs)
+    first = 1 if target else 0
+    assert [model.decode(ids[first:]) for ids in outputs] == [model.decode(ids[first:]) for ids in before]
+    if target:
+        assert {ids[0] for ids in outputs} == {model.constraints.first}
+        model.tokenizer.tgt_lang = None  # as where the configuration alone names the language
+        with pytest.raises(RequestError, match=r"one of several languages: name task\.target_language"):
+            model.encode_outputs(TEXT)
+        model.tokenizer.tgt_lang = source
+        with pytest.raises(RequestError, match="does not encode texts as the model writes them"):
+            model.encode_outputs(TEXT)
+
+
+def test_gold_outputs_are_cut_at_the_end_token(tmp_path, cache_home):
+    """mBART's first checkpoints put the language behind it, and start the decoder with it."""
+    folder, parts = tmp_path / "model", tmp_path / "parts"
+    parts.mkdir()
+    mbart50(folder, parts)
+    tokenizer = MBartTokenizer(vocab=[(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>", *"▁abc")])
+    tokenizer.save_pretrained(folder)
+    model = TextGenerator.load(str(folder), source_language="en_XX", target_language="de_DE")
+    [ids] = model.encode_outputs(["abc"])
+    assert ids[-1] == tokenizer.eos_token_id and model.start_id not in ids and model.decode(ids) == "abc"
+
+
+def test_gold_outputs_in_a_vocabulary_of_their_own_are_refused(tmp_path, cache_home):
+    folder, parts = tmp_path / "model", tmp_path / "parts"
+    parts.mkdir()
+    fsmt(folder, parts)
+    model = TextGenerator.load(str(folder))
+    model.module.config.tgt_vocab_size += 1
+    with pytest.raises(RequestError, match="its vocabulary is another"):
+        model.encode_outputs(TEXT)
 
 
 def test_languages_are_asked_for_where_there_are_any(checkpoint):
