@@ -68,10 +68,10 @@ class InputGuided(Drafter):
 class IadOptions:
     """block: longest draft in tokens. 0: all that follows in the source, as in Algorithm 1; None: 0 for
     encoder-decoder models and 32 for causal ones, whose prompts are much longer than what they share with the output.
-    On a CPU shorter drafts are faster: a rejected token costs as much arithmetic as an accepted one.
+    On a CPU a rejected token costs as much arithmetic as an accepted one, so that shorter drafts may be faster.
 
     adaptive: an output of which drafts fail gets shorter ones (see `InputGuided`); not in the paper. It bounds what IAD
-    costs where outputs have the source's words in another order. On corrections it is no faster: profiled once over 400
+    costs where outputs have the source's words in another order. On corrections it is no faster: measured once over 400
     sentences each of CoNLL-2014 and JFLEG, within 3%.
     """
 
