@@ -14,23 +14,45 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from harness.errors import HarnessError, RequestError, unknown
-from harness.plan.registry import Registry, refusal
+from harness.plan.registry import Kind, Registry, refusal
 
 PROGRAM: dict[str, Any] = {
-    "name": "harness", "no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False,
+    "name": "harness", "no_args_is_help": True, "pretty_exceptions_enable": False,
     "rich_markup_mode": None, "help": "A bench for methods that shortcut the costly step of language-model inference.",
 }  # fmt: skip
 app = typer.Typer(**PROGRAM)
 
 INTERRUPTED = 130
-LISTS = ("methods", "tasks", "recipes", "pairs")
+LISTS: dict[str, Kind | None] = {
+    "methods": "method", "tasks": "task", "analyses": "analysis", "recipes": None, "pairs": None,
+}  # fmt: skip
+
+
+def _names_of(kind: Kind) -> Callable[[], list[str]]:
+    """What a shell completes an argument with."""
+    return lambda: Registry().names(kind)
+
+
+def _recipe_names() -> list[str]:
+    from harness.plan.recipe import files
+
+    return sorted(files(Registry()))
+
+
+MethodName = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=_names_of("method"))]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_of("task"))]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
+RecipeNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RECIPE...", help="Recipes; none: the headline recipes.", autocompletion=_recipe_names),
+]
 Scale = Annotated[str, typer.Option(help="mini (minutes, nothing to download), small (real data) or paper (a GPU).")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Set = Annotated[
@@ -50,7 +72,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="methods, tasks, recipes or pairs")], as_json: AsJson = False
+    what: Annotated[str, typer.Argument(help=", ".join(LISTS), autocompletion=lambda: list(LISTS))],
+    results: Results = Path("results"),
+    as_json: AsJson = False,
 ) -> None:
     """Show what is registered.
 
@@ -58,12 +82,13 @@ def list_names(
     Examples:
       harness list methods
       harness list pairs     # which method runs on which task, and why not
-      harness list recipes --json
+      harness list recipes   # and of which scales rows are stored
     """
     if what not in LISTS:
         raise unknown("list", what, LISTS)
     registry = Registry()
-    found = _recipes(registry) if what == "recipes" else _pairs(registry) if what == "pairs" else _named(registry, what)
+    kind = LISTS[what]
+    found = _named(registry, kind) if kind else _pairs(registry) if what == "pairs" else _recipes(registry, results)
     if as_json:
         print(json.dumps(found, indent=1))
         return
@@ -76,9 +101,10 @@ def list_names(
         print("  ".join(_cell(line[key]).ljust(width[key]) for key in width).rstrip())
 
 
-def _named(registry: Registry, what: str) -> list[dict[str, Any]]:
-    kind: Any = what.removesuffix("s")
+def _named(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
     entries = [registry.entry(kind, name) for name in registry.names(kind)]
+    if kind == "analysis":
+        return [{"name": e.name, "summary": e.summary} for e in entries]
     side = "needs" if kind == "method" else "provides"
     return [
         {"name": e.name, "contract": e.contract, side: list(getattr(e, side)), "summary": e.summary} for e in entries
@@ -94,16 +120,25 @@ def _pairs(registry: Registry) -> list[dict[str, Any]]:
     return result
 
 
-def _recipes(registry: Registry) -> list[dict[str, Any]]:
-    """Read the top of each file only: a listing needs no schema."""
+def _recipes(registry: Registry, results: Path) -> list[dict[str, Any]]:
+    """Read the top of each file only: a listing needs no schema. committed, here: scales of which rows are stored."""
     import yaml
 
+    from harness.contracts.tasks import SCALES
     from harness.plan.recipe import files
+
+    def stored(kind: str, name: str) -> list[str]:
+        return [scale for scale in SCALES if (results / kind / name / scale / "rows.jsonl").exists()]
 
     result = []
     for name, path in sorted(files(registry).items()):
         raw = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        result.append({"name": name, "headline": bool(raw.get("headline")), "title": raw.get("title", "")})
+        result.append(
+            {
+                "name": name, "headline": bool(raw.get("headline")), "committed": stored("measured", name),
+                "here": stored("runs", name), "title": raw.get("title", ""),
+            }
+        )  # fmt: skip
     return result
 
 
@@ -113,8 +148,8 @@ def _cell(value: Any) -> str:
 
 @app.command()
 def run(
-    method: str,
-    task: str,
+    method: MethodName,
+    task: TaskName,
     scale: Scale = "mini",
     device: Device = "cpu",
     set_: Set = None,
@@ -147,7 +182,7 @@ def run(
 
 @app.command()
 def reproduce(
-    recipes: Annotated[list[str] | None, typer.Argument(help="Recipes; none: the headline recipes.")] = None,
+    recipes: RecipeNames = None,
     scale: Scale = "mini",
     device: Device = "cpu",
     set_: Set = None,
@@ -185,7 +220,7 @@ def reproduce(
 
 @app.command()
 def keep(
-    recipe: str,
+    recipe: RecipeName,
     scale: Scale = "small",
     results: Results = Path("results"),
     by: Annotated[str | None, typer.Option(help="Your name: keeps the run as a reproduction of ours.")] = None,
@@ -237,7 +272,7 @@ def compare(
 
 @app.command()
 def table(
-    recipe: str,
+    recipe: RecipeName,
     scale: Scale = "mini",
     format_: Annotated[str, typer.Option("--format", help="text, md, csv, latex, or eee (Every Eval Ever).")] = "text",
     results: Results = Path("results"),

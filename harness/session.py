@@ -217,7 +217,15 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
         for cell in cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
-            print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
+            print(f"  {cell.name}: {cell.method.name}{against}, {timed}{_set(cell, options)}")
+
+
+def _set(cell: Cell, options: Options) -> str:
+    """What `--set` has changed in a cell."""
+    groups = {"method": cell.method.params, "task": cell.task.params, "timing": cell.timing.model_dump()}
+    paths = [path.split(".", 1) for path in parse_overrides(options.overrides)]
+    told = [f"{group}.{name}={groups[group][name]}" for group, name in paths if name in groups[group]]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _check_device(device: str) -> None:

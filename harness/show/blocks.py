@@ -6,11 +6,12 @@
     <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
     <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share --> ... <!-- end -->
     <!-- verdicts iad-table1 small --> ... <!-- end -->
-    <!-- overview --> ... <!-- end -->
+    <!-- overview rows="l2s / *|iad* / conll-gec / *" --> ... <!-- end -->
 
-`rows` is a pattern of cells (several: separated by `|`), `columns` are heads of the leading table or of the details,
-without arrows; the paper's column comes along with the one that it stands next to. A row that has not been measured is
-left out. `digits` of a value: significant ones, without its interval. `docs/overview.svg` is drawn from the same rows.
+`rows` is a pattern of cells (several: separated by `|`), in the overview of "method / task / baseline"; `columns` are
+heads of the leading table or of the details, without arrows; the paper's column comes along with the one that it stands
+next to. A row that has not been measured is left out. `digits` of a value: significant ones, without its interval.
+`docs/overview.svg` is drawn from the same rows.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ Options = Mapping[str, str]
 
 def _table(source: _Source, names: Sequence[str], options: Options) -> str:
     table = source.of(*names).table()
-    patterns = options.get("rows", "*").split("|")
+    patterns = options.get("rows", "*")
     columns = [name.strip() for name in options["columns"].split("|")] if "columns" in options else table.lead.header
     labelled = [name for name in LABELS if name not in columns] if "columns" in options else []
     grids = [grid for grid in (table.lead, table.details) if grid.header]
@@ -112,10 +113,10 @@ def _table(source: _Source, names: Sequence[str], options: Options) -> str:
     lines = [
         [by_cell[g].get(cell, [""] * len(grids[g].header))[i] for g, i in places]
         for cell in measured
-        if any(fnmatchcase(" / ".join(part for part in cell if part), pattern.strip()) for pattern in patterns)
+        if _matches(" / ".join(part for part in cell if part), patterns)
     ]
     if not lines:
-        raise RequestError(f"no row of {names[0]} is called {options['rows']}")
+        raise RequestError(f"no row of {names[0]} is called {patterns}")
     kept = [i for i, head in enumerate(header) if head != "column" or len({line[i] for line in lines}) > 1]
     return render.markdown_table([header[i] for i in kept], [[line[i] for i in kept] for line in lines])
 
@@ -169,8 +170,16 @@ def _verdicts(source: _Source, names: Sequence[str], options: Options) -> str:
 
 
 def _overview(source: _Source, names: Sequence[str], options: Options) -> str:
-    every = stored.stored(source.results, source.registry, ("measured",))
-    return page.overview_table(overview.marks(every, source.registry))
+    every = overview.marks(stored.stored(source.results, source.registry, ("measured",)), source.registry)
+    wanted = options.get("rows", "*")
+    found = [mark for mark in every if _matches(f"{mark.name} / {mark.task} / {mark.baseline}", wanted)]
+    if not found:
+        raise RequestError(f"no line of the overview is called {wanted}")
+    return page.overview_table(found)
+
+
+def _matches(name: str, patterns: str) -> bool:
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split("|"))
 
 
 KINDS: Mapping[str, Callable[[_Source, Sequence[str], Options], str]] = {

@@ -2,8 +2,9 @@
 
 Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly what the recipe
 says (not of `--set`), of one machine, with enough samples for a claim, and must not carry this machine's paths. All
-repeats of a cell are kept, and the table shows them pooled. Table and figure are made anew from the kept rows, so they
-match these.
+repeats of a cell are kept, and the table shows them pooled. Worked examples of a method on real data are left out: they
+are whole sentences of a data set that is not ours to publish. Table and figure are made anew from the kept rows, so
+they match these.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def keep(
         fresh = " --fresh" if any(word in reason for reason in reasons for word in words) else ""
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
-    clean: list[Row] = [scrub.value(row) for row in rows]
+    real = {cell.name for cell in cells if cell.kind == "pair" and scale != "mini"}
+    without: list[Row] = [{**row, "examples": []} if row["cell"] in real else row for row in rows]
+    clean: list[Row] = [scrub.value(row) for row in without]
     place = measured
     if by is not None:
         person = {"name": by, "date": max(row["started"] or "" for row in clean)[:10]}

@@ -26,6 +26,11 @@ class Lost:
     of: str
     against: str
 
+    @property
+    def method(self) -> str:
+        """The baseline's method, without its parameters."""
+        return self.against.partition(" (")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -85,17 +90,45 @@ def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
     return sorted(chosen, key=lambda mark: (mark.contract, mark.name, mark.task, not mark.declared, mark.baseline))
 
 
-def one_a_method(marks: Sequence[Mark]) -> dict[str, list[Mark]]:
-    """Contract -> a mark for each method and variant, against the exact method that it declares and of the largest
-    scale that any mark has; one whose speed is decided before all others. Only marks whose quality is against the same
-    baseline."""
-    fit = [mark for mark in marks if mark.declared and mark.comparable]
-    largest = max((SCALES.index(mark.scale) for mark in fit), default=0)
-    found: dict[str, dict[str, Mark]] = {}
-    for mark in sorted(fit, key=lambda mark: mark.decision not in DECIDED):
-        if SCALES.index(mark.scale) == largest:
-            found.setdefault(mark.contract, {}).setdefault(mark.name, mark)
-    return {contract: list(found[contract].values()) for contract in sorted(found)}
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Marks that can be drawn together: one task, timed against one baseline, answers compared with one method's."""
+
+    task: str
+    baseline: str
+    against: str
+    marks: tuple[Mark, ...]
+
+
+def panels(marks: Sequence[Mark]) -> dict[str, Panel]:
+    """Contract -> the task, baseline and reference of answers that most methods and variants share, at the largest
+    scale that any mark has; of equals the one whose baseline is declared and is the reference too, then the first.
+
+    The reference itself is among the marks, with nothing lost.
+    """
+    largest = max((SCALES.index(mark.scale) for mark in marks if mark.lost is not None), default=0)
+    at_scale = [mark for mark in marks if SCALES.index(mark.scale) == largest]
+    groups: dict[tuple[str, str, str, str], list[Mark]] = {}
+    for mark in at_scale:
+        if mark.lost is not None:
+            groups.setdefault((mark.contract, mark.task, mark.baseline, mark.lost.method), []).append(mark)
+    found: dict[str, Panel] = {}
+    for (contract, task, baseline, against), group in groups.items():
+        drawn = [mark.name for mark in group]
+        group += [
+            replace(mark, lost=Lost(0.0, group[0].lost.of, against))  # type: ignore[union-attr]  # none lacks it
+            for mark in at_scale
+            if (mark.task, mark.baseline, mark.method) == (task, baseline, against) and mark.name not in drawn
+        ]
+        panel = Panel(task, baseline, against, tuple(group))
+        if contract not in found or _rank(panel) > _rank(found[contract]):
+            found[contract] = panel
+    return {contract: found[contract] for contract in sorted(found)}
+
+
+def _rank(panel: Panel) -> tuple[int, int]:
+    own = all(mark.declared and mark.comparable for mark in panel.marks)
+    return len(panel.marks), int(own)
 
 
 def lost(row: Row) -> Lost | None:

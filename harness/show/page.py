@@ -15,7 +15,7 @@ from harness.measure.environment import describe
 from harness.plan.registry import Registry
 from harness.progress import Progress
 from harness.show import scatter
-from harness.show.overview import Mark, marks, one_a_method
+from harness.show.overview import Mark, marks, panels
 from harness.show.report import figure, render
 from harness.show.report.formats import number, with_interval
 from harness.show.report.tables import Table
@@ -68,7 +68,7 @@ def as_html(found: Sequence[Mark], sections: Sequence[Section]) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    drawn = bool(one_a_method(found))
+    drawn = bool(panels(found))
     page: str = environment.get_template("page.html.jinja").render(
         title=TITLE, recipes=sections, matrices=[_matrix(name, found) for name in _contracts(found)],
         overview_figure=_address(scatter.draw(found), "svg+xml") if drawn else "", words=render.WORDS,

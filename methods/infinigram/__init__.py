@@ -1,4 +1,5 @@
 """infini-gram: counts and probabilities of n-grams of any length from a suffix array (Liu et al., 2024).
 
-Reading order: `suffixes` (sorting) -> `layout` (files) -> `build` -> `kernels` (compiled searches) -> `engine` (what is
-asked)."""
+Reading order: `suffixes` (sorting) -> `layout` (files) -> `build` -> `kernels` (compiled searches in one shard) ->
+`queries` (over all shards), `batches` and `scans` -> `engine` (what is asked) and `answers`.
+"""

@@ -22,7 +22,8 @@ from harness.generate import generate
 from harness.measure import statistics
 from harness.plan.registry import analysis
 from harness.progress import Progress
-from methods.infinigram.engine import Engine, Scores
+from methods.infinigram.answers import Scores
+from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from harness.errors import RequestError, reason, unknown
 from harness.plan.registry import command
 
 if TYPE_CHECKING:
-    from methods.infinigram.engine import Document
+    from methods.infinigram.answers import Document
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
 Index = Annotated[list[Path], typer.Argument(help="Folders that `build` wrote.", show_default=False)]

@@ -1,7 +1,7 @@
-"""Compiled searches in suffix arrays.
+"""Compiled searches in the suffix array of one shard.
 
 An engine's shards come as one table, int64 [S, 9], whose columns are numbered below: addresses and sizes of arrays that
-the engine keeps alive. One argument costs a call less than ten arrays do, and all shards are searched in one call.
+the engine keeps alive. One argument costs a call less than ten arrays do; `queries` searches all of them in one call.
 
 Suffixes compare with a query token by token. A document's end holds the separator, which is larger than every token and
 in no query, so that no match crosses it and no search runs off the end.
@@ -213,7 +213,7 @@ def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
 
 
 @njit(**COMPILED)
-def _followed(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
+def followed_in(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
     if offset == 0:
         firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
@@ -227,136 +227,13 @@ def _followed(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
 
 
 @njit(**COMPILED)
-def _token_at(shard, number, offset):  # type: ignore[no-untyped-def]
+def token_at(shard, number, offset):  # type: ignore[no-untyped-def]
     """Token `offset` of suffix `number`."""
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     position = pointer(pointers, shard[WIDTH], number) + offset
     if shard[NARROW]:
         return np.int64(carray(at_address(shard[TOKENS]), 1 << 62, np.uint16)[position])
     return np.int64(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32)[position])
-
-
-@njit(**COMPILED)
-def find(shards, ngram):  # type: ignore[no-untyped-def]
-    """Per shard, the suffixes that begin with the n-gram int64 [n]: int64 [S, 2]."""
-    found = np.empty((len(shards), 2), np.int64)
-    for number in range(len(shards)):
-        found[number] = find_in(shards[number], ngram)
-    return found
-
-
-@njit(**COMPILED)
-def count(shards, ngram):  # type: ignore[no-untyped-def]
-    """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
-    for token in ngram:
-        if token < 0 or token >= shards[0, VOCABULARY]:
-            return np.int64(OUTSIDE)
-    total = np.int64(0)
-    for number in range(len(shards)):
-        low, high = find_in(shards[number], ngram)
-        total += shards[number, SIGN] * (high - low)
-    return total
-
-
-@njit(**COMPILED)
-def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
-    """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
-    the suffixes of each shard that begin with it, those at the end of a document left out."""
-    total = np.int64(0)
-    for number in range(len(shards)):
-        low, high = find_in(shards[number], ngram)
-        going = going_on(shards[number], low, high, len(ngram))
-        segments[number, 0], segments[number, 1] = low, low + going
-        total += shards[number, SIGN] * going
-    return total
-
-
-@njit(**COMPILED)
-def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
-    the segments of context and token."""
-    total = np.int64(0)
-    for number in range(len(shards)):
-        low, high = segments[number]
-        if low < high:
-            low, high = _followed(shards[number], low, high, offset, token)
-        found[number, 0], found[number, 1] = low, high
-        total += shards[number, SIGN] * (high - low)
-    return total
-
-
-@njit(**COMPILED)
-def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
-    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
-    Found by doubling, then bisection. segments: filled as by `context`."""
-    most = len(tokens)
-    known, known_total = 0, context(shards, tokens[most:], segments)
-    if known_total <= 0:
-        return 0, known_total
-    step, absent = 1, most + 1
-    while known < most:
-        length = min(known + step, most)
-        if context(shards, tokens[most - length :], segments) > 0:
-            known, step = length, 2 * step
-        else:
-            absent = length
-            break
-    while known + 1 < absent:
-        middle = (known + absent) >> 1
-        if context(shards, tokens[most - middle :], segments) > 0:
-            known = middle
-        else:
-            absent = middle
-    return known, context(shards, tokens[most - known :], segments)
-
-
-@njit(**COMPILED)
-def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
-    """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
-    if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
-        first = np.int64(-1)
-        for number in range(len(shards)):
-            low, high = segments[number]
-            for at in (low, high - 1):
-                if low < high:
-                    token = _token_at(shards[number], at, offset)
-                    if first >= 0 and token != first:
-                        return False
-                    first = token
-        return first >= 0
-    found = np.empty((len(shards), 2), np.int64)
-    for number in range(len(shards)):
-        low, high = segments[number]
-        while shards[number, SIGN] > 0 and low < high:
-            token = _token_at(shards[number], low, offset)
-            count_ = followed(shards, segments, offset, token, found)
-            if count_ > 0:
-                return count_ == total
-            low = found[number, 1]  # all of it is subtracted: the next token
-    return False
-
-
-@njit(**COMPILED)
-def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
-    how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
-    token outside the vocabulary."""
-    vocabulary = shards[0, VOCABULARY]
-    inside = 0 <= token < vocabulary
-    for known in tokens:
-        inside = inside and 0 <= known < vocabulary
-    if not inside:
-        return np.int64(OUTSIDE), np.int64(0), 0, False
-    segments, found = np.empty((len(shards), 2), np.int64), np.empty((len(shards), 2), np.int64)
-    length = len(tokens)
-    if longest_:
-        length, total = longest(shards, tokens, segments)
-    else:
-        total = context(shards, tokens, segments)
-    if total <= 0:
-        return np.int64(0), total, length, False
-    hits = followed(shards, segments, length, token, found)
-    return hits, total, length, longest_ and one_follows(shards, segments, length, total)
 
 
 @njit(**COMPILED)
@@ -369,7 +246,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
     bits = 16 if shard[NARROW] else 32
     shift, mask = np.uint64(max(64 - bits * (offset + 1), 0)), (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     while low < high:
-        token = _token_at(shard, low, offset)
+        token = token_at(shard, low, offset)
         step, inside, outside = 1, low, high
         if (offset + 1) * bits <= 64:
             same, other = low // STEP, -(-high // STEP)
@@ -385,7 +262,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
             step, inside, outside = 1, max(low, same * STEP), min(high, other * STEP)
         last = outside
         while inside + step < last:
-            if _token_at(shard, inside + step, offset) == token:
+            if token_at(shard, inside + step, offset) == token:
                 inside += step
                 step *= 2
             else:
@@ -393,7 +270,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
                 break
         while inside + 1 < outside:
             middle = (inside + outside) >> 1
-            if _token_at(shard, middle, offset) == token:
+            if token_at(shard, middle, offset) == token:
                 inside = middle
             else:
                 outside = middle

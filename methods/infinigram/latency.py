@@ -18,7 +18,7 @@ from harness.contracts.tasks import TokenScoringSetting
 from harness.errors import RequestError
 from harness.plan.registry import analysis
 from harness.progress import Progress
-from methods.infinigram.engine import Distribution, NgramProbability, Scores
+from methods.infinigram.answers import Distribution, NgramProbability, Scores
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.peers import PEERS
 

@@ -21,7 +21,7 @@ import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,15 @@ class Shard:
                 if number == document:
                     return json.loads(line)
         raise RequestError(f"{file} has no line {document}; build the index anew")
+
+
+class Opened(NamedTuple):
+    """A shard of an engine: number `number` of the index in `folder`. sign: 1, or -1 for one that is subtracted."""
+
+    folder: Path
+    number: int
+    sign: int
+    shard: Shard
 
 
 def write_metadata(folder: Path, metadata: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from harness.contracts.metrics import Metric
 from harness.errors import RequestError
 from harness.measure.phases import NoPhases
 from harness.plan.registry import method
-from methods.infinigram.engine import Engine, Scores
+from methods.infinigram.answers import Scores
+from methods.infinigram.engine import Engine
 from methods.infinigram.forest import Forest
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.mixing import LARGEST, best_lambda, mixture

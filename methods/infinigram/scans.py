@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from methods.infinigram.kernels import COMPILED, SIGN, context, followed, following, going_on, longest, one_follows
+from methods.infinigram.kernels import COMPILED, SIGN, following, going_on
+from methods.infinigram.queries import context, followed, longest, one_follows
 
 
 @njit(**COMPILED)

@@ -262,4 +262,5 @@ def marked_blocks(generator: TextGenerator, answer: Decoded, drafts: bool = Fals
         add(1)
         parts.append(f" ✗{{{generator.decode(rejected)}}}")
     marked = "".join(parts).strip() or generator.decode(answer.ids)
-    return f"{marked} ({len(answer.ids)} tokens in {answer.trace.iterations} iterations)"
+    passes = answer.trace.iterations
+    return f"{marked} ({len(answer.ids)} tokens in {passes} iteration{'s' * (passes != 1)})"

@@ -1,6 +1,7 @@
 """The command line as a person uses it: output, one-line errors, exit codes."""
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -52,7 +53,7 @@ def reproduce(recipe_file, tmp_path, *more):
     return call("reproduce", recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none", *more)
 
 
-@pytest.mark.parametrize("what", ["methods", "tasks", "recipes", "pairs"])
+@pytest.mark.parametrize("what", ["methods", "tasks", "analyses", "recipes", "pairs"])
 def test_lists_print_json(toys, capsys, what):
     assert call("list", what, "--json") == 0
     names = json.loads(capsys.readouterr().out)
@@ -61,6 +62,29 @@ def test_lists_print_json(toys, capsys, what):
         refused = [p for p in names if p["method"] == "toy-greedy" and p["task"] == "toy-text"]
         assert refused[0]["runs"] is False
         assert "sequence-decoding method" in refused[0]["reason"]
+
+
+def test_a_list_of_recipes_says_what_is_stored(recipe_file, tmp_path, capsys):
+    rows = tmp_path / "results" / "measured" / "l2s-table1" / "small"
+    rows.mkdir(parents=True)
+    (rows / "rows.jsonl").touch()
+    assert call("list", "recipes", "--results", str(tmp_path / "results"), "--json") == 0
+    stored = {recipe["name"]: (recipe["committed"], recipe["here"]) for recipe in json.loads(capsys.readouterr().out)}
+    assert stored["l2s-table1"] == (["small"], []) and stored["iad-table1"] == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("rep", "report"), ("reproduce l2s-table1", "l2s-table1"), ("run knn", "knnlm"), ("run iad conll", "conll-gec")],
+)
+def test_a_shell_completes_commands_recipes_methods_and_tasks(words, completed):
+    environment = {
+        **os.environ, "_HARNESS_COMPLETE": "complete_bash", "COMP_WORDS": f"harness {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }  # fmt: skip
+    script = "import sys; sys.argv = ['harness']; from harness.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert completed in done.stdout.split()
 
 
 def test_listing_methods_takes_less_than_half_a_second():
@@ -92,6 +116,12 @@ def test_a_dry_run_lists_cells_and_writes_nothing(recipe_file, tmp_path, capsys)
     assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
     assert "unigram: toy-unigram against toy-uniform, 1 x 2 pairs" in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
+
+
+def test_a_dry_run_shows_what_was_set(toys, tmp_path, capsys):
+    given = ["--set", "method.lambda=0.9", "--set", "timing.pairs=3", "--dry-run"]
+    assert call("run", "toy-unigram", "toy-text", "--results", str(tmp_path), *given) == 0
+    assert "3 pairs (method.lambda=0.9, timing.pairs=3)" in capsys.readouterr().out
 
 
 def test_one_method_on_one_task(toys, tmp_path, capsys):

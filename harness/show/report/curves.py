@@ -205,6 +205,8 @@ def _draw(
         names += [_level(panel, name, value) for name, value in drawn.levels.items()]
         names += [_measured(panel, name, points, style) for name, points in drawn.curves.items() if style.of(name)]
         _scale(panel.yaxis, [point.y for points in drawn.curves.values() for point in points], drawn.metric)
+        if drawn.metric.name == "speedup" and panel.get_ylim()[0] < 1 < panel.get_ylim()[1]:
+            panel.axhline(1, color="0.7", linewidth=1, zorder=0)  # as fast as the baseline
     if apart:
         panels[-1].set_ylabel(axes[1].axis)
         panels[-1].set_title("published (other data: compare shapes, not values)")
@@ -222,7 +224,7 @@ def _draw(
     figure.supxlabel(textwrap.fill(footnote, width + 30), fontsize="x-small", color="0.4")
     figure.draw_without_rendering()  # the names' places depend on the layout
     for panel, names in zip(panels, named, strict=True):
-        labels.place(panel, [name for name in names if name.text])
+        labels.place(panel, [name for name in names if name.text], over_edge=False)
     return figure
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 HEIGHT, LETTER = 9.0, 4.4  # of a line and of a letter, in points
 GAP = 7  # from the point to its name
+EDGE = 0.15  # of the width of the axes, at the right: a name that begins there begins behind the edge, not over it
 
 
 class Label(NamedTuple):
@@ -23,12 +24,16 @@ class Label(NamedTuple):
     at_edge: bool = False
 
 
-def place(axes: Axes, wanted: Sequence[Label]) -> None:
+def place(axes: Axes, wanted: Sequence[Label], *, over_edge: bool = True) -> None:
     """Write names to the right of their points, in the points' order from above, none over another and none below the
-    axes. The figure's layout must be known (`Figure.draw_without_rendering`)."""
+    axes. The figure's layout must be known (`Figure.draw_without_rendering`).
+
+    over_edge: names may cross the right edge of the axes; else one that begins close to the edge begins behind it.
+    """
     points = 72 / axes.figure.dpi
     right, bottom = axes.get_xlim()[1], axes.get_window_extent().y0 * points
     ordered = sorted(wanted, key=lambda one: -one.y)
+    ordered = ordered if over_edge else [_behind_the_edge(axes, label) for label in ordered]
     places = [axes.transData.transform((right if one.at_edge else one.x, one.y)) * points for one in ordered]
     ends = [x + GAP + LETTER * len(label.text) for label, (x, _) in zip(ordered, places, strict=True)]
 
@@ -47,3 +52,11 @@ def place(axes: Axes, wanted: Sequence[Label]) -> None:
             textcoords="offset points", fontsize="x-small", color=label.colour, alpha=label.alpha, va="center",
             annotation_clip=False,
         )  # fmt: skip
+
+
+def _behind_the_edge(axes: Axes, label: Label) -> Label:
+    """The label, at the edge where it would cross it from close by."""
+    point, _ = axes.transAxes.inverted().transform(axes.transData.transform((label.x, label.y)))
+    width = axes.get_window_extent().width * 72 / axes.figure.dpi
+    crosses = point * width + GAP + LETTER * len(label.text) > width
+    return label._replace(at_edge=True) if crosses and point > 1 - EDGE else label

@@ -36,6 +36,13 @@ def test_a_table_has_the_asked_for_rows_and_columns_and_the_papers():
     assert "old" not in "".join(lines)
 
 
+def test_the_overview_has_the_asked_for_lines():
+    wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2" --><!-- end -->'
+    lines = [line for line in blocks.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
+    assert {line.split(" | ")[0].strip("| ").split()[0] for line in lines} == {"iad", "l2s"}
+    assert all("ctranslate2" in line or "ptb-next-word" in line for line in lines)
+
+
 def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
     wanted = (
         'saves <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share digits=2 --><!-- end -->.'
@@ -53,6 +60,7 @@ def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
         ('table knnlm-wikitext small columns="speed"', "speedup"),
         ('value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=sped', "metric"),
         ("value knnlm-wikitext small cell=LMM", "LM"),
+        ("overview rows=nothing", "line 2: .*nothing"),
     ],
 )
 def test_what_is_not_there_is_refused_by_file_and_line(block, told):

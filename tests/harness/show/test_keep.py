@@ -229,6 +229,16 @@ def test_only_absolute_paths_are_replaced(text, scrubbed):
     assert Scrubber().text(text) == scrubbed
 
 
+def test_sentences_of_a_data_set_are_not_kept_but_what_an_analysis_found_in_it_is(run):
+    example = {"source": "A sentence of others .", "output": "It ."}
+    kept = run(row("LM", examples=[example]), row("kNN-LM", examples=[example]))
+    assert "sentence of others" not in "".join(path.read_text() for path in kept.iterdir())
+    cells = [replace(CELLS[0], kind="analysis"), CELLS[1]]
+    found = row("LM", examples=[{"output": "of the"}], hashes={"cell": cells[0].hash, "key": "k"}, seconds=9.0)
+    kept = run(found, row("kNN-LM", examples=[example]), cells=cells)
+    assert [one["examples"] != [] for one in RowStore(kept / "rows.jsonl").rows()] == [True, False]
+
+
 def test_when_writing_fails_what_was_kept_before_stays(run, monkeypatch):
     target = run(row("LM"), row("kNN-LM"))
     before = (target / "rows.jsonl").read_text()

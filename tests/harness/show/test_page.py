@@ -279,9 +279,9 @@ def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseli
     assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0})) is None
 
 
-def test_quality_against_another_baseline_than_the_timed_one_says_so_and_is_not_drawn():
+def test_quality_against_another_baseline_than_the_timed_one_says_so():
     other = replace(mark("iad"), lost=overview.Lost(0.0, "answers", "greedy"), baseline="beam")
-    assert page.lost(other) == "none (against greedy)" and not overview.one_a_method([other])
+    assert page.lost(other) == "none (against greedy)"
     assert page.lost(mark(lost=0.0017)) == "0.17%" and page.lost(mark(lost=0.0)) == "none"
     worse = replace(mark(), lost=overview.Lost(0.02, "perplexity", "exact"))
     assert page.lost(worse) == "perplexity +2%"
@@ -304,15 +304,33 @@ def test_the_front_has_no_mark_that_another_beats_in_both():
 def test_the_overview_figure_is_the_same_bytes_and_needs_compared_answers():
     marks = [mark(), mark("svd-softmax", 1.5, 0.0), mark("iad", 6, 0.0, contract="sequence-decoding")]
     assert scatter.draw(marks) == scatter.draw(marks)
-    assert list(overview.one_a_method(marks)) == ["sequence-decoding", "softmax-screening"]
+    assert list(overview.panels(marks)) == ["sequence-decoding", "softmax-screening"]
     with pytest.raises(ValueError, match="compared"):
         scatter.draw([mark(lost=None)])
 
 
-def test_of_several_marks_of_a_method_the_decided_one_of_the_largest_scale_is_drawn():
-    marks = [mark(decision="exploratory", scale="mini", speedup=9), mark(decision="no claim"), mark(speedup=3.0)]
-    (drawn,) = overview.one_a_method(marks)["softmax-screening"]
-    assert drawn.speedup == 3.0
+def test_a_panel_has_the_baseline_and_the_reference_that_most_methods_share():
+    """Over beam search with answers compared with greedy decoding's: greedy decoding is a mark with nothing lost, not
+    one that changes what beam search writes."""
+
+    def of(method, baseline, against, **given):
+        lost = overview.Lost(given.pop("share", 0.0), "answers", against)
+        return replace(mark(method, **given), baseline=baseline, lost=lost)
+
+    marks = [
+        of("iad", "greedy", "greedy", speedup=1.4),
+        of("iad", "beam", "greedy", speedup=3.0),
+        of("greedy", "beam", "beam", share=0.3, speedup=2.0),
+        replace(of("greedy", "beam", "greedy (engine=float32)", share=0.1, speedup=4.0), variant="engine=int8"),
+        replace(of("iad", "beam", "greedy", scale="mini", speedup=9.0), variant="engine=int8"),
+    ]
+    (panel,) = overview.panels(marks).values()
+    assert (panel.task, panel.baseline, panel.against) == ("t", "beam", "greedy")
+    assert [(one.name, one.speedup, one.lost.share) for one in panel.marks] == [
+        ("iad", 3.0, 0.0), ("greedy (engine=int8)", 4.0, 0.1), ("greedy", 2.0, 0.0),
+    ]  # fmt: skip
+    (panel,) = overview.panels(marks[:2]).values()
+    assert panel.baseline == "greedy", "of equals the one whose baseline is the reference"
 
 
 def test_committed_rows_are_those_of_recipes_that_are_still_there():

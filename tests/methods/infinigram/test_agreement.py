@@ -11,7 +11,7 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.progress import Progress
 from methods.infinigram.agreement import GeneratedAgreement, InfinigramAgreement, TokenChoice, agreement, probabilities
-from methods.infinigram.engine import Scores
+from methods.infinigram.answers import Scores
 from tests.methods.infinigram.test_engine import following, longest
 from tests.methods.knnlm.conftest import model, text
 

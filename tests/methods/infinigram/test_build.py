@@ -45,14 +45,14 @@ def test_layout_is_as_small_as_stated(place):
 def test_shards_share_the_documents(place, shards):
     documents = [[n % 4] * (n % 5) for n in range(7)]
     engine = open_index(built(place(), documents, shards=shards))
-    assert all(len(shard.documents) > 1 for *_, shard in engine._shards)
-    assert sum(len(shard.documents) - 1 for *_, shard in engine._shards) == 7
-    assert len(engine._shards) == shards
+    assert all(len(shard.documents) > 1 for *_, shard in engine.shards)
+    assert sum(len(shard.documents) - 1 for *_, shard in engine.shards) == 7
+    assert len(engine.shards) == shards
 
 
 def test_a_memory_limit_makes_shards(place):
     documents = [[1, 2, 3] * 30 for _ in range(10)]
-    assert len(open_index(built(place(), documents, memory_limit=14 * 200))._shards) > 4
+    assert len(open_index(built(place(), documents, memory_limit=14 * 200)).shards) > 4
     with pytest.raises(RequestError, match="memory_limit = 100 bytes is too little"):
         built(place(), documents, memory_limit=100)
 

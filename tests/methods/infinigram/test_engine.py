@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RequestError
 from methods.infinigram import kernels
+from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
 from tests.methods.infinigram.conftest import ALPHABET, built
 
@@ -236,7 +237,7 @@ def test_a_sample_finds_no_subtracted_document(place):
     engine = open_index(built(place(), documents, shards=2), [built(place(), documents[::2])])
     for seed in range(5):
         found, approximate = engine.find_cnf([[[1]]], max_clause_freq=9, seed=seed)
-        kept = [engine._text(*one).tolist() for one in found]
+        kept = [text_of(engine.shards[row].shard, number).tolist() for row, number in found]
         assert approximate and kept and all(text in documents[1::2] for text in kept)
 
 
@@ -297,7 +298,7 @@ def test_bad_queries_are_refused(small, ask, message):
 def test_a_closed_engine_answers_nothing(small):
     engine = open_index(small)
     engine.close()
-    for ask in (lambda: engine.count([0]), lambda: engine.score([0]), lambda: engine.bytes):
+    for ask in (lambda: engine.count([0]), lambda: engine.score([0]), lambda: engine.documents([0])):
         with pytest.raises(RequestError, match="the engine is closed"):
             ask()
 

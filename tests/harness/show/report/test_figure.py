@@ -182,6 +182,22 @@ def test_names_of_points_that_lie_together_do_not_cover_one_another():
     assert all(below.y1 <= above.y0 + 3 for above, below in pairwise(boxes))
 
 
+@pytest.mark.parametrize("over_edge", [True, False])
+def test_a_name_that_would_cross_the_edge_stands_behind_it(over_edge):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure()
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    drawn.draw_without_rendering()
+    close, far = labels.Label(0.9, 0.8, "a long name", "k"), labels.Label(0.1, 0.2, "another long name", "k")
+    labels.place(axes, [close, far], over_edge=over_edge)
+    edge, (first, second) = axes.get_window_extent().x1, (text.get_window_extent() for text in axes.texts)
+    assert (first.x0 > edge) is not over_edge and second.x1 < edge
+
+
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
     rows = [
         row("Baseline", "EDR", generation_s=1.0, retrieval_s=9.0),

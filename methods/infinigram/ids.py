@@ -1,0 +1,56 @@
+"""Queries as arrays of token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.errors import RequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ngram = Sequence[int] | NDArray[np.integer]
+    Cnf = Sequence[Sequence[Ngram]]  # an AND of ORs of n-grams
+
+EMPTY = np.empty(0, np.int64)
+
+
+def integers(ngram: Ngram) -> NDArray[np.int64]:
+    """An int64 array of ids. Raises `RequestError` for what is not integers."""
+    try:
+        ids = np.asarray(ngram)
+    except ValueError as error:  # sequences of different lengths
+        raise RequestError(f"a query is no sequence of token ids: {error}") from error
+    if ids.dtype == np.int64 and ids.ndim == 1:
+        return ids
+    if not ids.size and ids.ndim == 1:
+        return EMPTY
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise RequestError(f"a query of {ids.dtype} and {ids.ndim} dimensions is no sequence of token ids")
+    return ids.astype(np.int64)
+
+
+def flattened(arrays: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Arrays behind one another, and where each begins."""
+    flat = np.concatenate([EMPTY, *arrays])
+    return flat, np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+
+
+def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`flattened` of n-grams, and quickly so for lists and for the rows of an array: converting 4,000 lists one by one
+    takes as long as counting them."""
+    if isinstance(ngrams, np.ndarray) and ngrams.ndim == 2:
+        return integers(ngrams.ravel()), np.arange(len(ngrams) + 1) * ngrams.shape[1]
+    if not all(type(ngram) is list for ngram in ngrams):
+        return flattened([integers(ngram) for ngram in ngrams])
+    return integers(list(chain.from_iterable(ngrams))), np.cumsum([0, *map(len, ngrams)], dtype=np.int64)
+
+
+def as_cnf(query: Any) -> Cnf:
+    """An n-gram as the only one of a single clause."""
+    nested = len(query) and isinstance(query[0], Iterable)
+    return query if nested else [[query]]
