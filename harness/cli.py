@@ -46,6 +46,12 @@ def _recipe_names() -> list[str]:
     return sorted(files(Registry()))
 
 
+def _scales() -> list[str]:
+    from harness.contracts.tasks import SCALES
+
+    return list(SCALES)
+
+
 MethodName = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=_names_of("method"))]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_of("task"))]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
@@ -53,7 +59,13 @@ RecipeNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE...", help="Recipes; none: the headline recipes.", autocompletion=_recipe_names),
 ]
-Scale = Annotated[str, typer.Option(help="mini (minutes, nothing to download), small (real data) or paper (a GPU).")]
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="mini (minutes, nothing to download), small (real data) or paper (a GPU).",
+        autocompletion=_scales,
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Set = Annotated[
     list[str] | None,
@@ -372,7 +384,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     given = [a for a in given if a != "--debug"]
     try:
-        code = _with_families(given)(given, standalone_mode=False)
+        code = _with_families(given or _words_to_complete())(given, standalone_mode=False)
         if code == INTERRUPTED:  # the option parser turns an interrupt into this code
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -409,6 +421,12 @@ def _with_families(given: Sequence[str]) -> typer.Typer:
         else:
             full.command(name, help=registry.entry("command", name).summary)(_placeholder)
     return full
+
+
+def _words_to_complete() -> list[str]:
+    """What has been typed after the program's name, when a shell asks how it goes on; it tells no other way."""
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return typed.split()[1:]
 
 
 def _placeholder() -> None:

@@ -221,10 +221,11 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
 
 
 def _set(cell: Cell, options: Options) -> str:
-    """What `--set` has changed in a cell."""
-    groups = {"method": cell.method.params, "task": cell.task.params, "timing": cell.timing.model_dump()}
-    paths = [path.split(".", 1) for path in parse_overrides(options.overrides)]
-    told = [f"{group}.{name}={groups[group][name]}" for group, name in paths if name in groups[group]]
+    """What `--set` has changed in a cell, but for its timing, which the line shows anyway. What the recipe states for a
+    cell stays."""
+    groups = {"method": cell.method.params, "task": cell.task.params}
+    asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides).items()]
+    told = [f"{group}.{name}={value}" for group, name, value in asked if groups.get(group, {}).get(name) == value]
     return f" ({', '.join(told)})" if told else ""
 
 

@@ -30,7 +30,8 @@ THREAD_VARIABLES = (
 )  # fmt: skip
 LIBRARIES = (
     "torch", "transformers", "tokenizers", "datasets", "faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "numpy",
-    "numba", "scipy", "scikit-learn", "bm25s", "ctranslate2", "economize", "infini-gram", "tokengrams", "ray",
+    "numba", "scipy", "scikit-learn", "bm25s", "ctranslate2", "economize", "arctic-inference", "infini-gram",
+    "tokengrams", "ray",
 )  # fmt: skip
 
 

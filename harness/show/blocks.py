@@ -172,10 +172,11 @@ def _verdicts(source: _Source, names: Sequence[str], options: Options) -> str:
 def _overview(source: _Source, names: Sequence[str], options: Options) -> str:
     every = overview.marks(stored.stored(source.results, source.registry, ("measured",)), source.registry)
     wanted = options.get("rows", "*")
-    found = [mark for mark in every if _matches(f"{mark.name} / {mark.task} / {mark.baseline}", wanted)]
-    if not found:
-        raise RequestError(f"no line of the overview is called {wanted}")
-    return page.overview_table(found)
+    lines = [f"{mark.name} / {mark.task} / {mark.baseline}" for mark in every]
+    for pattern in wanted.split("|"):
+        if not any(_matches(name, pattern) for name in lines):
+            raise RequestError(f"no line of the overview is called {pattern}")
+    return page.overview_table([mark for mark, name in zip(every, lines, strict=True) if _matches(name, wanted)])
 
 
 def _matches(name: str, patterns: str) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
 from harness.show.report.layout import SPEEDUP, Layout
-from harness.show.report.selection import baseline_name, interval_of, value_of
+from harness.show.report.selection import interval_of, value_of
 from harness.show.stored import Stored
 
 DECIDED = ("faster", "slower", "no difference shown")
@@ -26,21 +27,16 @@ class Lost:
     of: str
     against: str
 
-    @property
-    def method(self) -> str:
-        """The baseline's method, without its parameters."""
-        return self.against.partition(" (")[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A method on a task, timed against one baseline.
 
     variant: the method's parameters that its declaration names `variants`, such as `compute=int8`. baseline: the
-    method, with the parameters in which it differs where it is the same one. declared: whether it is the
-    exact method that this one declares. label, column: of the row that stands for it. lost: None where answers were not
-    compared. published: the paper's speedup; published_lost: its quality, where that is known. others: further rows of
-    the same method, variant, task and baseline.
+    method with its variant and, where it is the same method, the other parameters in which it differs. declared:
+    whether it is the exact method that this one declares. label, column: of the row that stands for it. lost: None
+    where answers were not compared. published: the paper's speedup; published_lost: its quality, where that is known.
+    others: further rows of the same method, variant, task and baseline.
     """
 
     contract: str
@@ -74,9 +70,9 @@ class Mark:
 def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
     """One mark for each method, variant, task and baseline, by contract, method and task.
 
-    Of several rows the one of the largest scale stands for them; of these one whose speed is decided, then one of
-    a headline recipe; then the first by recipe and the recipe's order. Rows of cells that their recipe no longer has
-    are left out.
+    Of several rows the one of the largest scale stands for them; of these one whose speed is decided, then one of a
+    headline recipe, then one that the paper has, then the first by recipe and the recipe's order. Rows of cells that
+    their recipe no longer has are left out.
     """
     found: dict[tuple[str, str, str, str], list[tuple[tuple[int, ...], Mark]]] = {}
     for one in stored:
@@ -84,7 +80,8 @@ def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
         rows = {row["cell"]: row for row in one.newest()}
         for cell in one.cells:
             if cell.name in rows and (mark := _mark(one, rows[cell.name], layout, registry)) is not None:
-                rank = -SCALES.index(one.scale), int(mark.decision not in DECIDED), int(not one.recipe.headline)
+                undecided, unpublished = mark.decision not in DECIDED, mark.published is None
+                rank = -SCALES.index(one.scale), int(undecided), int(not one.recipe.headline), int(unpublished)
                 found.setdefault((mark.method, mark.variant, mark.task, mark.baseline), []).append((rank, mark))
     chosen = [replace(min(group, key=lambda pair: pair[0])[1], others=len(group) - 1) for group in found.values()]
     return sorted(chosen, key=lambda mark: (mark.contract, mark.name, mark.task, not mark.declared, mark.baseline))
@@ -111,14 +108,14 @@ def panels(marks: Sequence[Mark]) -> dict[str, Panel]:
     groups: dict[tuple[str, str, str, str], list[Mark]] = {}
     for mark in at_scale:
         if mark.lost is not None:
-            groups.setdefault((mark.contract, mark.task, mark.baseline, mark.lost.method), []).append(mark)
+            groups.setdefault((mark.contract, mark.task, mark.baseline, mark.lost.against), []).append(mark)
     found: dict[str, Panel] = {}
     for (contract, task, baseline, against), group in groups.items():
         drawn = [mark.name for mark in group]
         group += [
             replace(mark, lost=Lost(0.0, group[0].lost.of, against))  # type: ignore[union-attr]  # none lacks it
             for mark in at_scale
-            if (mark.task, mark.baseline, mark.method) == (task, baseline, against) and mark.name not in drawn
+            if (mark.task, mark.baseline, mark.name) == (task, baseline, against) and mark.name not in drawn
         ]
         panel = Panel(task, baseline, against, tuple(group))
         if contract not in found or _rank(panel) > _rank(found[contract]):
@@ -131,12 +128,12 @@ def _rank(panel: Panel) -> tuple[int, int]:
     return len(panel.marks), int(own)
 
 
-def lost(row: Row) -> Lost | None:
+def lost(row: Row, registry: Registry) -> Lost | None:
     """How far a row's answers are from those of its fidelity baseline."""
     baseline = row["fidelity_baseline"]
     if baseline is None:
         return None
-    against = baseline_name(row, baseline)
+    against = _baseline(row, baseline, registry)
     for name in _ALIKE:
         if (value := value_of(row, name)) is not None:
             return Lost(1 - value, "answers", against)
@@ -144,6 +141,16 @@ def lost(row: Row) -> Lost | None:
     if difference is None or perplexity is None or perplexity <= difference:
         return None
     return Lost(difference / (perplexity - difference), "perplexity", against)
+
+
+def _baseline(row: Row, baseline: Mapping[str, Any], registry: Registry) -> str:
+    """The name of `Mark.baseline`."""
+    method, params = baseline["method"], baseline["params"]
+    variants = registry.entry("method", method).variants if method in registry.names("method") else ()
+    own = row["params"]["method"] if method == row["method"] else {}
+    told = [*variants, *(name for name in params if name in own and own[name] != params[name] and name not in variants)]
+    shown = ", ".join(f"{name}={params[name]}" for name in told if name in params)
+    return f"{method} ({shown})" if shown else str(method)
 
 
 def pareto(marks: Sequence[Mark]) -> list[Mark]:
@@ -160,12 +167,12 @@ def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | N
     speedup, baseline = value_of(row, SPEEDUP), row["speed_baseline"]
     if row["status"] != "ok" or speedup is None or baseline is None or row["method"] not in registry.names("method"):
         return None
-    entry, known = registry.entry("method", row["method"]), lost(row)
+    entry, known = registry.entry("method", row["method"]), lost(row, registry)
     published, precision = (layout.printed.get((row["cell"], name)) for name in (SPEEDUP, PRECISION))
     own = row["params"]["method"]
     exact = known is not None and known.share == 0  # a lossless method loses nothing in the paper either
     return Mark(
-        contract=entry.contract, method=row["method"], task=row["task"], baseline=baseline_name(row, baseline),
+        contract=entry.contract, method=row["method"], task=row["task"], baseline=_baseline(row, baseline, registry),
         declared=baseline["method"] == entry.baseline, recipe=one.recipe.name, scale=one.scale, label=row["row"],
         column=row["column"], speedup=speedup, interval=interval_of(row, SPEEDUP),
         decision=(row["timing"] or {}).get("decision") or "not decided", lost=known,

@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.cores import usable_cores
 from harness.errors import RequestError, reason
-from methods.infinigram import batches, documents, kernels, queries, scans
+from methods.infinigram import documents, kernels
 from methods.infinigram.answers import (
     CnfCount,
     Distribution,
@@ -107,7 +107,7 @@ class Engine:
         table = self._table
         if table is None:
             raise _closed()
-        found = queries.count(table, integers(ngram))
+        found = kernels.count(table, integers(ngram))
         if found < 0:
             self._checked(ngram)
             raise _too_much_subtracted()
@@ -119,7 +119,7 @@ class Engine:
         totals = np.empty(len(offsets) - 1, np.int64)
 
         def part(begin: int, end: int) -> None:
-            batches.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+            kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
         _share(part, len(totals), least=256)
         if len(totals) and totals.min() < 0:  # the answer to a token outside the vocabulary is the least of all
@@ -139,7 +139,7 @@ class Engine:
         """What follows the context, exactly; the cost goes by how many different tokens do."""
         table, ids = self._rows(), self._checked(context)
         segments = np.empty((len(table), 2), np.int64)
-        queries.context(table, ids, segments)
+        kernels.context(table, ids, segments)
         return Distribution(*self._following(segments, len(ids)))
 
     def infinigram_prob(self, context: Ngram, token: int) -> InfinigramProbability:
@@ -170,7 +170,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             for text in range(begin, end):
                 here = slice(offsets[text], offsets[text + 1])
-                scans.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
+                kernels.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
@@ -190,7 +190,7 @@ class Engine:
             totals = np.empty(len(windows), np.int64)
 
             def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
-                batches.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+                kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
             _share(part, len(totals), least=256)
             _positive(int(totals.min(initial=0)))
@@ -203,7 +203,7 @@ class Engine:
         token has less than `share` of what follows."""
         if most < 0 or least < 0:
             raise RequestError(f"most = {most}, least = {least}: give 0 or more")
-        found: list[int] = scans.continuation(self._rows(), self._checked(context), most, least, share).tolist()
+        found: list[int] = kernels.continuation(self._rows(), self._checked(context), most, least, share).tolist()
         return found
 
     # ---------------------------------------------------------------- documents
@@ -249,7 +249,7 @@ class Engine:
         spans, begin = [], 0
 
         def count(end: int) -> int:
-            return _positive(int(queries.count(table, ids[begin:end])))
+            return _positive(int(kernels.count(table, ids[begin:end])))
 
         for end in range(1, len(ids) + 1):  # the longest span that ends here begins no earlier than that before it
             while begin < end and not count(end):
@@ -289,14 +289,14 @@ class Engine:
     def _longest(self, ids: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
         table = self._rows()
         segments = np.empty((len(table), 2), np.int64)
-        length, total = queries.longest(table, ids, segments)
+        length, total = kernels.longest(table, ids, segments)
         return int(length), _positive(int(total)), segments
 
     def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
-        """See `queries.probability`."""
+        """See `kernels.probability`."""
         ids = integers(context)
         try:
-            found: tuple[int, int, int, bool] = queries.probability(self._rows(), ids, operator.index(token), longest)
+            found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
         except (TypeError, OverflowError) as error:
             raise RequestError(f"{token!r} is no token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:

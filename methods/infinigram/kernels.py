@@ -1,7 +1,11 @@
-"""Compiled searches in the suffix array of one shard.
+"""Compiled searches in the suffix arrays of an engine's shards.
+
+All of them are here, in one file, because numba's cache notices a change of the file that holds the outermost function
+only. They stand in the order in which they call one another: one shard; all shards; a text from front to back; many
+n-grams at once.
 
 An engine's shards come as one table, int64 [S, 9], whose columns are numbered below: addresses and sizes of arrays that
-the engine keeps alive. One argument costs a call less than ten arrays do; `queries` searches all of them in one call.
+the engine keeps alive. One argument costs a call less than ten arrays do.
 
 Suffixes compare with a query token by token. A document's end holds the separator, which is larger than every token and
 in no query, so that no match crosses it and no search runs off the end.
@@ -19,7 +23,9 @@ TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY, SAMPLES = r
 COLUMNS = 9
 STEP = 32  # suffixes from one sample to the next
 OUTSIDE = -(1 << 63)  # the answer to a query with a token outside the vocabulary
-COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+GROUP = 32  # searches that go in step
+_ANY, _LEFT, _RIGHT = range(3)  # what a search looks for: a match, the first one, behind the last one
+_COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @intrinsic
@@ -32,7 +38,7 @@ def at_address(typing_context, address):  # type: ignore[no-untyped-def]
     return types.voidptr(types.int64), generate
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
     """The position of suffix `number`, little-endian in `width` bytes."""
     at = number * width
@@ -49,7 +55,7 @@ def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
     """Sign of suffix minus n-gram, 0 where the suffix begins with it; tokens before `start` agree."""
     for place in range(start, len(ngram)):
@@ -59,7 +65,7 @@ def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1 that begin with an n-gram whose first `start` tokens they all have."""
     while low < high:  # until one is found that does
@@ -75,7 +81,7 @@ def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore
     return low, low
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """The first of suffixes low .. high that begins with the n-gram, as the last of them does."""
     while low < high:
@@ -87,7 +93,7 @@ def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no
     return low
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
     """Behind the last of suffixes low - 1 .. high - 1 that begins with the n-gram, as the first of them does."""
     while low < high:
@@ -99,7 +105,7 @@ def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ign
     return low
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
     """The first tokens, as many as 64 bits hold, of every `STEP`th suffix of `order`: uint64 [m]. They ascend as the
     suffixes do; the end of the text counts as 0."""
@@ -113,7 +119,7 @@ def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     """Between which samples the suffixes are, of low .. high - 1, that begin with the first tokens of an n-gram, as
     many as a sample has: the first sample that is one of them, the first that is behind them, and whether the whole
@@ -145,7 +151,7 @@ def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     return begin, behind, len(ngram) <= most
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which have its first token, that begin with an n-gram."""
     pointers, width = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH]
@@ -157,7 +163,7 @@ def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
     return _narrowed(tokens, pointers, width, before, after, ngram, 1)
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which agree in their first `offset` tokens, that have `token` there."""
     begin, end = low, high
@@ -177,7 +183,7 @@ def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore
     return first, begin
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type: ignore[no-untyped-def]
     """Where, among suffixes that agree in `offset` tokens, those begin whose document ends there."""
     if low < high and np.int64(tokens[pointer(pointers, width, high - 1) + offset]) != separator:
@@ -185,7 +191,7 @@ def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type
     return _next_is(tokens, pointers, width, low, high, offset, separator)[0]
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def find_in(shard, ngram):  # type: ignore[no-untyped-def]
     """Suffixes of a shard that begin with an n-gram."""
     if len(ngram) == 0:
@@ -199,7 +205,7 @@ def find_in(shard, ngram):  # type: ignore[no-untyped-def]
     return _segment(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32), shard, low, high, ngram)
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
     """How many of suffixes low .. high - 1, which agree in `offset` tokens, have one more in their document."""
     if offset == 0 or low == high:
@@ -212,7 +218,7 @@ def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
     return _before_ends(wide, pointers, shard[WIDTH], low, high, offset, 0xFFFFFFFF) - low
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def followed_in(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
     """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
     if offset == 0:
@@ -226,7 +232,7 @@ def followed_in(shard, low, high, offset, token):  # type: ignore[no-untyped-def
     return _next_is(wide, pointers, shard[WIDTH], low, high, offset, token)
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def token_at(shard, number, offset):  # type: ignore[no-untyped-def]
     """Token `offset` of suffix `number`."""
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
@@ -236,7 +242,7 @@ def token_at(shard, number, offset):  # type: ignore[no-untyped-def]
     return np.int64(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32)[position])
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
     """Tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their numbers int64 [m]:
     each is passed over by doubling, then bisection, over samples where these have the token and over suffixes between
@@ -283,7 +289,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
     return tokens[:found], counts[:found]
 
 
-@njit(**COMPILED)
+@njit(**_COMPILED)
 def positions(shard, low, high):  # type: ignore[no-untyped-def]
     """Where suffixes low .. high - 1 begin: int64 [high - low]."""
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
@@ -291,3 +297,277 @@ def positions(shard, low, high):  # type: ignore[no-untyped-def]
     for number in range(low, high):
         found[number - low] = pointer(pointers, shard[WIDTH], number)
     return found
+
+
+# ---------------------------------------------------------------- all shards; subtracted ones count negative
+
+
+@njit(**_COMPILED)
+def count(shards, ngram):  # type: ignore[no-untyped-def]
+    """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
+    for token in ngram:
+        if token < 0 or token >= shards[0, VOCABULARY]:
+            return np.int64(OUTSIDE)
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = find_in(shards[number], ngram)
+        total += shards[number, SIGN] * (high - low)
+    return total
+
+
+@njit(**_COMPILED)
+def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
+    """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
+    the suffixes of each shard that begin with it, those at the end of a document left out."""
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = find_in(shards[number], ngram)
+        going = going_on(shards[number], low, high, len(ngram))
+        segments[number, 0], segments[number, 1] = low, low + going
+        total += shards[number, SIGN] * going
+    return total
+
+
+@njit(**_COMPILED)
+def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
+    """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
+    the segments of context and token."""
+    total = np.int64(0)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        if low < high:
+            low, high = followed_in(shards[number], low, high, offset, token)
+        found[number, 0], found[number, 1] = low, high
+        total += shards[number, SIGN] * (high - low)
+    return total
+
+
+@njit(**_COMPILED)
+def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
+    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
+    Found by doubling, then bisection. segments: filled as by `context`."""
+    most = len(tokens)
+    known, known_total = 0, context(shards, tokens[most:], segments)
+    if known_total <= 0:
+        return 0, known_total
+    step, absent = 1, most + 1
+    while known < most:
+        length = min(known + step, most)
+        if context(shards, tokens[most - length :], segments) > 0:
+            known, step = length, 2 * step
+        else:
+            absent = length
+            break
+    while known + 1 < absent:
+        middle = (known + absent) >> 1
+        if context(shards, tokens[most - middle :], segments) > 0:
+            known = middle
+        else:
+            absent = middle
+    return known, context(shards, tokens[most - known :], segments)
+
+
+@njit(**_COMPILED)
+def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
+    """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
+    if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
+        first = np.int64(-1)
+        for number in range(len(shards)):
+            low, high = segments[number]
+            for at in (low, high - 1):
+                if low < high:
+                    token = token_at(shards[number], at, offset)
+                    if first >= 0 and token != first:
+                        return False
+                    first = token
+        return first >= 0
+    found = np.empty((len(shards), 2), np.int64)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        while shards[number, SIGN] > 0 and low < high:
+            token = token_at(shards[number], low, offset)
+            count_ = followed(shards, segments, offset, token, found)
+            if count_ > 0:
+                return count_ == total
+            low = found[number, 1]  # all of it is subtracted: the next token
+    return False
+
+
+@njit(**_COMPILED)
+def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
+    """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
+    how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
+    token outside the vocabulary."""
+    vocabulary = shards[0, VOCABULARY]
+    inside = 0 <= token < vocabulary
+    for known in tokens:
+        inside = inside and 0 <= known < vocabulary
+    if not inside:
+        return np.int64(OUTSIDE), np.int64(0), 0, False
+    segments, found = np.empty((len(shards), 2), np.int64), np.empty((len(shards), 2), np.int64)
+    length = len(tokens)
+    if longest_:
+        length, total = longest(shards, tokens, segments)
+    else:
+        total = context(shards, tokens, segments)
+    if total <= 0:
+        return np.int64(0), total, length, False
+    hits = followed(shards, segments, length, token, found)
+    return hits, total, length, longest_ and one_follows(shards, segments, length, total)
+
+
+# ---------------------------------------------------------------- a text from front to back
+
+
+@njit(**_COMPILED)
+def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore[no-untyped-def]
+    """For every token of a text int64 [t]: in `lengths` that of the longest suffix, of at most `most` tokens, of the
+    context before it that is followed by a token somewhere; in `contexts` how often that is; in `hits` how often this
+    token follows; in `single` (bool) whether only one token ever does. From one token to the next the length grows by
+    one at most, so that most steps narrow what was found before."""
+    count_ = len(shards)
+    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
+    length = 0
+    total = context(shards, tokens[:0], segments)
+    for place in range(len(tokens)):
+        lengths[place], contexts[place] = length, total
+        single[place] = total > 0 and one_follows(shards, segments, length, total)
+        hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
+        # the context of the next token: this one and the token where that occurs and goes on
+        if hits[place] > 0 and length + 1 <= most:
+            length, total = length + 1, np.int64(0)
+            for number in range(count_):
+                low, high = found[number]
+                going = going_on(shards[number], low, high, length)
+                segments[number, 0], segments[number, 1] = low, low + going
+                total += shards[number, SIGN] * going
+        else:  # not longer than before, with this token in the place of the first
+            total = context(shards, tokens[place + 1 - length : place + 1], segments)
+        tries = 0
+        while total <= 0 and length > 0 and tries < 4:  # mostly a few tokens shorter
+            length, tries = length - 1, tries + 1
+            total = context(shards, tokens[place + 1 - length : place + 1], segments)
+        if total <= 0 and length > 0:  # but not behind a long match
+            length, total = longest(shards, tokens[place + 2 - length : place + 1], segments)
+
+
+@njit(**_COMPILED)
+def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-def]
+    """The token that most often follows a context of `offset` tokens (of several the first), and how often. found:
+    filled with the segments of context and token."""
+    best, often = np.int64(-1), np.int64(0)
+    for number in range(len(shards)):
+        low, high = segments[number]
+        if shards[number, SIGN] < 0 or low >= high:
+            continue
+        tokens, counts = following(shards[number], low, high, offset)
+        for place in range(len(tokens)):
+            total = counts[place] if len(shards) == 1 else followed(shards, segments, offset, tokens[place], found)
+            if total > often or (total == often and total > 0 and tokens[place] < best):
+                best, often = tokens[place], total
+    if best >= 0:
+        followed(shards, segments, offset, best, found)
+    return best, often
+
+
+@njit(**_COMPILED)
+def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped-def]
+    """Up to `most` tokens that a context int64 [n] goes on with: from its longest suffix that occurs, if it has `least`
+    tokens or more, the token that most often follows, and so on, while each has at least `share` of what follows."""
+    count_ = len(shards)
+    segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
+    length, total = longest(shards, tokens, segments)
+    written, done = np.empty(most, np.int64), 0
+    while length >= least and done < most and total > 0:
+        token, often = _most_frequent(shards, segments, length, found)
+        if token < 0 or often < share * total:
+            break
+        written[done] = token
+        done, length, total = done + 1, length + 1, np.int64(0)
+        for number in range(count_):
+            low, high = found[number]
+            going = going_on(shards[number], low, high, length)
+            segments[number, 0], segments[number, 1] = low, low + going
+            total += shards[number, SIGN] * going
+    return written[:done]
+
+
+# ---------------------------------------------------------------- many n-grams at once
+
+
+@njit(**_COMPILED)
+def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
+    """Occurrences, into totals int64 [Q], of the n-grams flat[offsets[q] : offsets[q + 1]]."""
+    for first in range(0, len(totals), GROUP):
+        part = slice(first, min(first + GROUP, len(totals)))
+        own, edges = totals[part], offsets[first : part.stop + 1]
+        own[:] = 0
+        for query in range(len(own)):
+            for token in flat[edges[query] : edges[query + 1]]:
+                if token < 0 or token >= shards[0, VOCABULARY]:
+                    own[query] = OUTSIDE
+        for number in range(len(shards)):
+            shard = shards[number]
+            if shard[NARROW]:
+                _count_group(carray(at_address(shard[TOKENS]), 1 << 62, np.uint16), shard, flat, edges, own)
+            else:
+                _count_group(carray(at_address(shard[TOKENS]), 1 << 62, np.uint32), shard, flat, edges, own)
+
+
+@njit(**_COMPILED)
+def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped-def]
+    """Add the occurrences in one shard. The searches go in step, so that their reads from memory, which take most of a
+    search's time, overlap: twice as fast as one after the other over 20 million tokens."""
+    pointers, width, sign = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH], shard[SIGN]
+    firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
+    size = len(totals)
+    low, high, start, rest, end, stage, going, position, seen = np.empty((9, size), np.int64)
+    open_ = 0
+    for query in range(size):
+        ngram = flat[edges[query] : edges[query + 1]]
+        if totals[query] == OUTSIDE:
+            continue
+        if len(ngram) < 2:
+            begin, behind = find_in(shard, ngram)
+            totals[query] += sign * (behind - begin)
+            continue
+        low[query], high[query] = firsts[ngram[0]], firsts[ngram[0] + 1]
+        if low[query] == high[query]:
+            continue
+        first, after, whole = sampled(shard, low[query], high[query], ngram)
+        low[query], end[query] = max(low[query], (first - 1) * STEP + 1), min(high[query], after * STEP)
+        if whole and first < after:
+            stage[query], high[query], rest[query] = _LEFT, first * STEP, (after - 1) * STEP + 1
+        else:
+            stage[query], high[query] = _ANY, end[query]
+        going[open_] = query
+        open_ += 1
+    while open_:
+        for at in range(open_):
+            query = going[at]
+            position[query] = pointer(pointers, width, min((low[query] + high[query]) >> 1, shard[SUFFIXES] - 1))
+        for at in range(open_):
+            seen[going[at]] = tokens[position[going[at]] + 1]
+        left = 0
+        for at in range(open_):
+            query = going[at]
+            if low[query] < high[query]:
+                ngram = flat[edges[query] : edges[query + 1]]
+                middle = (low[query] + high[query]) >> 1
+                sign_ = seen[query] - ngram[1]
+                if sign_ == 0:
+                    sign_ = compare(tokens, position[query], ngram, 2)
+                if stage[query] == _ANY and sign_ == 0:
+                    stage[query], high[query], rest[query], end[query] = _LEFT, middle, middle + 1, high[query]
+                elif sign_ < 0 or (stage[query] == _RIGHT and sign_ == 0):
+                    low[query] = middle + 1
+                else:
+                    high[query] = middle
+            if low[query] == high[query] and stage[query] == _LEFT:
+                stage[query], start[query], low[query], high[query] = _RIGHT, low[query], rest[query], end[query]
+            if low[query] < high[query]:
+                going[left] = query
+                left += 1
+            elif stage[query] == _RIGHT:
+                totals[query] += sign * (low[query] - start[query])
+        open_ = left

@@ -19,9 +19,11 @@ from time import perf_counter
 import pytest
 import torch
 
+from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.beam import Beam
+from methods.decoding.ctranslate import CTranslate2
 from methods.decoding.greedy import Greedy
 from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
 
@@ -119,6 +121,32 @@ def test_greedy_keeps_up_with_transformers(benchmark, corrector):
 
 def test_beam_keeps_up_with_transformers(benchmark, corrector):
     assert ratio(benchmark, corrector, TransformersBeam(), Beam(), one_by_one()) >= bound(1, 0.7)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("width", [256, 512])
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_our_engine_keeps_up_with_ctranslate2(benchmark, two_threads, models, kind, width, beam, tmp_path):
+    """In float32, with the same weights and threads, one sentence at a time. Random models that never end: both write
+    as many tokens as they may."""
+    pytest.importorskip("ctranslate2")
+    heads, layers = width // 64, 6
+    shape = {"encoder_layers": layers, "decoder_layers": layers, "encoder_ffn_dim": 4 * width, "d_model": width}
+    shape |= {"decoder_ffn_dim": 4 * width, "encoder_attention_heads": heads, "decoder_attention_heads": heads}
+    shape |= {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "init_std": 0.02}
+    random_model = models["make"](kind, 0, torch.float32, -1e4, **shape)
+    random_model.vocabulary_size = VOCABULARY
+    if kind == "marian":
+        random_model.module.generation_config.bad_words_ids = [[random_model.start_id]]
+    peer, artifacts = CTranslate2(beam=beam), CellArtifacts(Cache(tmp_path))
+    peer.fit(random_model, (), (), artifacts)
+    peer.open(random_model, artifacts)
+    ours = Greedy() if beam == 1 else Beam(beam=beam)
+    lengths = {
+        len(method.decode(random_model, [s], 30, NoPhases())[0].ids) for method in (peer, ours) for s in sources()
+    }
+    assert lengths == {30}
+    assert ratio(benchmark, random_model, peer, ours, one_by_one(), 30) >= bound(1, 0.6)
 
 
 def test_batched_greedy_keeps_up_with_transformers(benchmark, corrector):

@@ -37,10 +37,12 @@ def test_a_table_has_the_asked_for_rows_and_columns_and_the_papers():
 
 
 def test_the_overview_has_the_asked_for_lines():
-    wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2" --><!-- end -->'
+    wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2*" --><!-- end -->'
     lines = [line for line in blocks.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
     assert {line.split(" | ")[0].strip("| ").split()[0] for line in lines} == {"iad", "l2s"}
     assert all("ctranslate2" in line or "ptb-next-word" in line for line in lines)
+    with pytest.raises(RequestError, match="nothing"):
+        blocks.filled(wanted.replace("iad*", "nothing"), RESULTS)
 
 
 def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():

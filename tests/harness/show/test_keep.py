@@ -47,15 +47,15 @@ def row(name, *, speedup=2.0, shape=(10, 3), first=0, dirty=False, revision="r1"
 def run(tmp_path):
     """Write rows as a run and try to keep it."""
 
-    def attempt(*rows, recipe=RECIPE, cells=CELLS, by=None):
-        folder = tmp_path / "results" / "runs" / "demo" / "small"
+    def attempt(*rows, recipe=RECIPE, cells=CELLS, by=None, scale="small"):
+        folder = tmp_path / "results" / "runs" / "demo" / scale
         folder.mkdir(parents=True, exist_ok=True)
         store = RowStore(folder / "rows.jsonl")
         for one in rows:
             store.append(one)
         (folder / "table.md").write_text("a table of an earlier run")
         results = tmp_path / "results"
-        return keep(recipe, "small", results / "runs", results / "measured", cells, by)
+        return keep(recipe, scale, results / "runs", results / "measured", cells, by)
 
     return attempt
 
@@ -237,6 +237,8 @@ def test_sentences_of_a_data_set_are_not_kept_but_what_an_analysis_found_in_it_i
     found = row("LM", examples=[{"output": "of the"}], hashes={"cell": cells[0].hash, "key": "k"}, seconds=9.0)
     kept = run(found, row("kNN-LM", examples=[example]), cells=cells)
     assert [one["examples"] != [] for one in RowStore(kept / "rows.jsonl").rows()] == [True, False]
+    generated = run(row("LM", examples=[example]), row("kNN-LM", examples=[example]), scale="mini")
+    assert "sentence of others" in (generated / "rows.jsonl").read_text(), "at mini every sentence is generated"
 
 
 def test_when_writing_fails_what_was_kept_before_stays(run, monkeypatch):

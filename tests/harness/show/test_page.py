@@ -270,13 +270,17 @@ def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseli
     def lost(baseline="exact", **metrics):
         against = {"method": baseline, "params": {"k": 8}}
         params = {"method": {"k": 4}, "task": {}}
-        return overview.lost(new_row(method="knnlm", params=params, metrics=metrics, fidelity_baseline=against))
+        row = new_row(method="knnlm", params=params, metrics=metrics, fidelity_baseline=against)
+        return overview.lost(row, Registry())
 
     assert lost(precision_at_1=0.9) == overview.Lost(pytest.approx(0.1), "answers", "exact")
     assert lost(perplexity=55.0, perplexity_difference=5.0).share == pytest.approx(0.1)
     better = lost("knnlm", perplexity=45.0, perplexity_difference=-5.0)
     assert better == overview.Lost(pytest.approx(-0.1), "perplexity", "knnlm (k=8)")
-    assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0})) is None
+    assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0}), Registry()) is None
+    int8 = {"method": "greedy", "params": {"engine": "int8"}}
+    row = new_row(method="iad", metrics={"exact_match": 1.0}, fidelity_baseline=int8)
+    assert overview.lost(row, Registry()).against == "greedy (engine=int8)", "its variant is told"
 
 
 def test_quality_against_another_baseline_than_the_timed_one_says_so():
@@ -317,20 +321,22 @@ def test_a_panel_has_the_baseline_and_the_reference_that_most_methods_share():
         lost = overview.Lost(given.pop("share", 0.0), "answers", against)
         return replace(mark(method, **given), baseline=baseline, lost=lost)
 
+    exact = "greedy (engine=float32)"
     marks = [
-        of("iad", "greedy", "greedy", speedup=1.4),
-        of("iad", "beam", "greedy", speedup=3.0),
-        of("greedy", "beam", "beam", share=0.3, speedup=2.0),
-        replace(of("greedy", "beam", "greedy (engine=float32)", share=0.1, speedup=4.0), variant="engine=int8"),
-        replace(of("iad", "beam", "greedy", scale="mini", speedup=9.0), variant="engine=int8"),
+        of("iad", exact, exact, speedup=1.4),
+        of("iad", "beam", exact, speedup=3.0),
+        replace(of("greedy", "beam", "beam", share=0.3, speedup=2.0), variant="engine=float32"),
+        replace(of("greedy", "beam", exact, share=0.1, speedup=4.0), variant="engine=int8"),
+        replace(of("iad", "beam", exact, scale="mini", speedup=9.0), variant="engine=int8"),
+        replace(of("greedy", "beam", "beam", share=0.4, speedup=5.0), variant="engine=int4"),
     ]
     (panel,) = overview.panels(marks).values()
-    assert (panel.task, panel.baseline, panel.against) == ("t", "beam", "greedy")
+    assert (panel.task, panel.baseline, panel.against) == ("t", "beam", exact)
     assert [(one.name, one.speedup, one.lost.share) for one in panel.marks] == [
-        ("iad", 3.0, 0.0), ("greedy (engine=int8)", 4.0, 0.1), ("greedy", 2.0, 0.0),
-    ]  # fmt: skip
+        ("iad", 3.0, 0.0), ("greedy (engine=int8)", 4.0, 0.1), (exact, 2.0, 0.0),
+    ], "another variant of the reference is no reference"  # fmt: skip
     (panel,) = overview.panels(marks[:2]).values()
-    assert panel.baseline == "greedy", "of equals the one whose baseline is the reference"
+    assert panel.baseline == exact, "of equals the one whose baseline is the reference"
 
 
 def test_committed_rows_are_those_of_recipes_that_are_still_there():

@@ -195,7 +195,7 @@ def test_a_name_that_would_cross_the_edge_stands_behind_it(over_edge):
     close, far = labels.Label(0.9, 0.8, "a long name", "k"), labels.Label(0.1, 0.2, "another long name", "k")
     labels.place(axes, [close, far], over_edge=over_edge)
     edge, (first, second) = axes.get_window_extent().x1, (text.get_window_extent() for text in axes.texts)
-    assert (first.x0 > edge) is not over_edge and second.x1 < edge
+    assert (first.x0 > edge) != over_edge and second.x1 < edge
 
 
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
