@@ -181,11 +181,10 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
 
     if why := _not_converted(model):
         raise RequestError(f"{model.name} {why}: leave CTranslate2 out for it")
-    module = model.module
-    own = module.config
-    module.config = deepcopy(own)  # the converter reads the first token from it, and writes into it
+    # A copy: the converter rounds to int8 in place, in the weights of the module itself, and writes into its settings.
+    module = deepcopy(model.module)
     module.config.decoder_start_token_id = model.start_id
-    marian = type(own).__name__ == "MarianConfig"
+    marian = type(module.config).__name__ == "MarianConfig"
     for name, value in (("normalize_before", False), ("normalize_embedding", not marian)):
         if not hasattr(module.config, name):
             setattr(module.config, name, value)
@@ -195,8 +194,6 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
         raise RequestError(
             f"CTranslate2 does not know {error} in {model.name}: leave CTranslate2 out for it"
         ) from error
-    finally:
-        module.config = own
     specification.validate()
     specification.optimize(quantization=None if compute == "float32" else compute)
     specification.save(str(folder))

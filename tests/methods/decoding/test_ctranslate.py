@@ -66,6 +66,18 @@ def test_its_greedy_search_is_ours(tiny, kind, seed, tmp_path):
     assert [answer.trace.iterations for answer in peer.decode(model, sources, 12, NoPhases())] == [0] * 5
 
 
+@pytest.mark.parametrize("compute", ["float32", "int8"])
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_converting_leaves_the_model_as_it_was(tiny, kind, compute, tmp_path):
+    """The process that converts also decodes with the model."""
+    model, _ = random_model(tiny, kind, 0)
+    weights = {name: weight.clone() for name, weight in model.module.state_dict().items()}
+    settings = model.module.config.to_dict()
+    ready(CTranslate2(compute=compute), model, tmp_path)
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.module.state_dict().items())
+    assert model.module.config.to_dict() == settings
+
+
 def test_most_of_its_beams_are_ours(tiny, tmp_path):
     """Its search ends by a rule of its own, so that some sentences differ."""
     same = []
