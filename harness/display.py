@@ -82,8 +82,8 @@ class Display:
             self.console.print(f"    {summary(update)}", highlight=False, markup=False)
 
     def line(self, text: str, style: str = "") -> None:
-        """A line that stays."""
-        self.console.print(text, style=style or None, highlight=False, markup=False)
+        """A line that stays. A long one is left whole, for a path in it to be copied."""
+        self.console.print(text, style=style or None, highlight=False, markup=False, soft_wrap=True)
 
     def advance(self) -> None:
         """A cell is finished."""

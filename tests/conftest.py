@@ -7,11 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.plan import registry
 from harness.plan.registry import Registry
 
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def threads_of_torch():
+    """A timing process keeps the threads that code sets for it; the tests after this one shall not."""
+    before = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -167,12 +167,10 @@ def test_asynchronous_verification_saves_most_of_what_it_can(benchmark, model, p
     analysis = AsynchronousSaving(prefetch=20, passage_tokens=64, query_tokens=32, **OPTIONS)
     artifacts = CellArtifacts(cache)
     analysis.fit(setting, artifacts, Progress(quiet=True))
-    before = torch.get_num_threads()
     analysis.open(setting, artifacts)
     sides = [Side(ask, analysis.inputs) for ask in (analysis.baseline, analysis.method)]
     drawn = passes(len(prompts), 4, pairs + 1, 0, 1)
     measured = benchmark.pedantic(lambda: measure(*sides, drawn), rounds=1)
-    torch.set_num_threads(before)
     process = measured.sample.as_dict() | {"sums": analysis.sums(measured.baseline)}
     found = {name: value(asdict(ratio), process) for name, ratio in analysis.ratios.items()}
     benchmark.extra_info.update(found)

@@ -29,12 +29,8 @@ def test_without_a_quota_the_affinity_counts(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("context", "inside"), [(threads.one_thread, 1), (threads.all_cores, 2)])
 def test_threads_are_as_many_as_before_even_after_an_error(context, inside, monkeypatch):
     monkeypatch.setattr(threads, "usable_cores", lambda: 2)
-    before = torch.get_num_threads()
     torch.set_num_threads(3)
-    try:
-        with pytest.raises(ZeroDivisionError), context():
-            assert torch.get_num_threads() == inside
-            raise ZeroDivisionError
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+    with pytest.raises(ZeroDivisionError), context():
+        assert torch.get_num_threads() == inside
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 3

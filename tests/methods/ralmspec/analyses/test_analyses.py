@@ -23,14 +23,6 @@ from ..conftest import make_model, make_passages
 MODEL = make_model()
 
 
-@pytest.fixture(autouse=True)
-def threads():
-    """A timing process keeps the threads that an analysis sets; this one does not."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def setting(knowledge):
     prompts = [[5 + i, 9, 14 + i] for i in range(24)]
     return RetrievalSetting(
