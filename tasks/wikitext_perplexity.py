@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
+from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from harness.progress import Progress
@@ -44,9 +45,10 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     `tasks.bases.pool.PASSES` passes where the split has them. A timed piece of one window is read once, but the
     evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation. shown: of a
     method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
-    more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them;
-    decontaminated: all reference text, once there is more, is without documents that share too much with the test and
-    validation text. held_out: a data set whose validation and test splits are taken instead, under HARNESS_DATA.
+    more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them,
+    or, with own_text=false, in the place of the train split; decontaminated: all reference text, once there is more,
+    is without documents that share too much with the test and validation text. held_out: a data set whose validation
+    and test splits are taken instead, under HARNESS_DATA.
     The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
@@ -80,12 +82,18 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     validation_tokens: Positive | None = 4096
     reference_tokens: Positive | None = None
     more_text: list[str] = field(default_factory=list)
+    own_text: bool = True
     decontaminated: bool = True
     held_out: str = ""
     piece_windows: Positive = 4  # long enough that most tokens have full context, short enough to sample widely
     timed_tokens: Positive = 512
     timed_piece: Positive = 64
     shown: NotNegative = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.own_text and not self.more_text:
+            raise RequestError("own_text=false leaves no reference text; name some by task.more_text")
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
         """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
@@ -97,7 +105,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         seed = context.seed
         filtered, own = self.further(asked, source, context, cache), Decontaminated(source, [asked])
         kept = own if self.decontaminated else source
-        knowledge = Joined([kept, *filtered.values()]) if filtered else source
+        texts = [*([kept] if self.own_text else []), *filtered.values()]
+        knowledge = Joined(texts) if filtered else source
         selection = Selection(tokens=self.reference_tokens, seed=seed)
         reference = streams(knowledge, "train", model, selection, cache, progress)
         validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)

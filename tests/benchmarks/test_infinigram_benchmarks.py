@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
+import sys
 from time import perf_counter
 
 import numpy as np
 import pytest
 
 from methods.infinigram import peers
-from methods.infinigram.build import build_index
+from methods.infinigram.build import PEAK, build_index
 from methods.infinigram.engine import open_index
 
 TOKENS = int(os.environ.get("INFINIGRAM_BENCHMARK_TOKENS", "500000"))
@@ -83,6 +85,40 @@ def test_an_index_is_small_and_opens_at_once(benchmark, built):
         benchmark.extra_info.update(seconds=seconds, bytes_per_token=opened.bytes / opened.count([]))
         assert opened.bytes <= 6 * opened.count([]) + 2 * len(np.arange(0, TOKENS, DOCUMENT))  # separators are tokens
     assert seconds < 0.05
+
+
+_BUILD = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from methods.infinigram.build import build_index
+
+def built(count, name):
+    read = (np.fromfile(sys.argv[1], np.uint16, 5000, offset=2 * at) for at in range(0, count, 5000))
+    build_index(read, Path(sys.argv[2]) / name, vocabulary_size=8192)
+
+def memory(kind):
+    return 1024 * int(re.search(kind + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+built(50_000, "first")  # compiles
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before, tokens = memory("VmRSS"), int(sys.argv[3])
+built(tokens, "whole")
+print((memory("VmHWM") - before) / tokens)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process's peak begins anew on Linux alone")
+def test_building_takes_no_more_memory_than_it_says(benchmark, text, tmp_path):
+    """In a process of its own; what it had before is taken off."""
+    text[:TOKENS].tofile(tmp_path / "text")
+    command = [sys.executable, "-c", _BUILD, str(tmp_path / "text"), str(tmp_path), str(TOKENS)]
+    done = benchmark.pedantic(
+        subprocess.run, args=(command,), kwargs={"capture_output": True, "text": True, "check": True}, rounds=1
+    )
+    peak = float(done.stdout)
+    benchmark.extra_info.update(tokens=TOKENS, bytes_per_token=peak)
+    assert 2 < peak <= (PEAK[2] if WHOLE else 2 * PEAK[2])  # the files that it writes are pages of it as well
 
 
 # query, of how many tokens, least ratio with infini-gram and with tokengrams (None: no target)

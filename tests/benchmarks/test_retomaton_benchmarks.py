@@ -1,26 +1,36 @@
-"""A step of RetoMaton's walk against the search that it saves, and what clustering a datastore takes.
+"""A step of RetoMaton's walk against the search that it saves, what a pass saves over kNN-LM's, and what clustering a
+datastore takes.
 
 Quick by default, with loose bounds because machines are noisy. RETOMATON_BENCHMARK_ENTRIES=2000000 measures the walk at
-the size that its target is stated for, RETOMATON_BENCHMARK_CLUSTERS=10000 the clustering of a hundred times as many
-entries (minutes); then the targets are asserted. The figures are in `extra_info`.
+the size that its target is stated for, RETOMATON_BENCHMARK_TEXT=500000 passes over a datastore of so many tokens (a few
+minutes), RETOMATON_BENCHMARK_CLUSTERS=10000 the clustering of a hundred times as many entries (minutes); then the
+targets are asserted. The figures are in `extra_info`.
 """
 
 from __future__ import annotations
 
 import os
+from statistics import median
 from time import perf_counter
 
 import numpy as np
 import pytest
 
+from harness.measure.artifacts import Cache, CellArtifacts
+from harness.measure.phases import PhaseTimer
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.mixture import log_knn
+from methods.knnlm.scorer import KnnLm
 from methods.nearest.flat import FlatIndex
 from methods.retomaton import states
+from methods.retomaton.scorer import RetoMaton
 from methods.retomaton.states import StateOptions, States
 from methods.retomaton.walk import Automaton, Walk
+from tasks.models.pretrained.language import CausalLM
+from tests.methods.knnlm.conftest import save_gpt2
 
 ENTRIES = int(os.environ.get("RETOMATON_BENCHMARK_ENTRIES", "200000"))
+TEXT = int(os.environ.get("RETOMATON_BENCHMARK_TEXT", "20000"))
 CLUSTERS = int(os.environ.get("RETOMATON_BENCHMARK_CLUSTERS", "200"))
 WIDTH, K, WORDS, REACHED = 256, 1024, 50, 100
 
@@ -66,6 +76,43 @@ def test_a_step_of_the_walk_takes_a_small_part_of_the_search_that_it_saves(bench
     benchmark.pedantic(step, rounds=5)
     benchmark.extra_info.update(entries=ENTRIES, walk_ms=1e3 * walking, ratio=walking / searching)
     assert walking / searching < (0.05 if ENTRIES >= 2_000_000 else 0.5)
+
+
+def test_a_pass_saves_of_the_time_what_it_saves_in_searches(benchmark, tmp_path):
+    """Saved share of the time >= FoSS x share of search in kNN-LM's time - 0.05."""
+    model = CausalLM.load(str(save_gpt2(tmp_path / "model", width=WIDTH, words=4000)), window=32, stride=16)
+    phrases = np.random.default_rng(0).integers(0, 4000, (TEXT // 80, 8))  # each occurs about ten times
+    rng = np.random.default_rng(1)
+
+    def text(*lengths: int) -> list[np.ndarray]:
+        return [phrases[rng.integers(len(phrases), size=n // 8)].reshape(-1) for n in lengths]
+
+    reference, validation, evaluation = text(TEXT), text(200), text(*[64] * 16)
+    options = {"lambda_": 0.3, "temperature": 20.0, "k": K}
+    every, saving = KnnLm(**options, batch=16), RetoMaton(**options, tau=4, streams=16)
+    for method in (every, saving):
+        method.fit(model, reference, validation, CellArtifacts(Cache(tmp_path / "cache")))
+
+    def timed(method) -> tuple[float, float, float]:
+        """Seconds, seconds of search, fraction of saved searches."""
+        timer, started = PhaseTimer(), perf_counter()
+        answers = method.score(model, evaluation, timer)
+        seconds = perf_counter() - started
+        searches, tokens = (sum(answer.counters[name] for answer in answers) for name in ("searches", "tokens"))
+        return seconds, timer.seconds["search"] + timer.seconds.get("distance", 0.0), 1 - searches / tokens
+
+    timed(every), timed(saving)
+    pairs = [(timed(every), timed(saving)) for _ in range(3)]
+    found = {
+        "saved": median(1 - ours[0] / theirs[0] for theirs, ours in pairs),
+        "search_share": median(theirs[1] / theirs[0] for theirs, _ in pairs),
+        "foss": pairs[0][1][2],
+    }
+    benchmark.pedantic(lambda: timed(saving), rounds=1)
+    benchmark.extra_info.update(entries=TEXT, **found)
+    short = found["foss"] * found["search_share"] - found["saved"]
+    assert found["foss"] > 0.2
+    assert short <= (0.05 if TEXT >= 500_000 else 0.5)
 
 
 def test_kmeans_takes_minutes_for_a_million_entries(benchmark, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -191,3 +192,26 @@ def test_missing_data_and_wrong_values_are_one_line(place: tuple[Context, str]) 
         prepared(place, source="web")
     with pytest.raises(RequestError, match="did you mean 'train:small'"):
         prepared(place, model="train:smal")
+
+
+def test_further_reference_text_joins_or_replaces_the_train_split_without_what_is_evaluated_on(
+    place: tuple[Context, str],
+) -> None:
+    root = place[0].data[0]
+    held_out = open_source("folder", "wiki", place[0].data, Cache(place[0].cache)).documents("test")[0]
+    further = [f"other words {n} of a text that no one is asked about\n" for n in range(60)]
+    (root / "more.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (*further, held_out)))
+
+    def documents(**parameters: object) -> set[str]:
+        setting = prepared(place, more_text=["more.jsonl"], **parameters)[1]
+        return {setting.model.tokenizer.decode(stream[1:]).strip() for stream in setting.reference}
+
+    own = {
+        text.strip() for text in open_source("folder", "wiki", place[0].data, Cache(place[0].cache)).documents("train")
+    }
+    more = {text.strip() for text in further}
+    assert documents() == own | more
+    assert documents(own_text=False) == more
+    assert documents(own_text=False, decontaminated=False) == more | {held_out.strip()}
+    with pytest.raises(RequestError, match="no reference text"):
+        prepared(place, own_text=False)

@@ -16,12 +16,12 @@ from tasks.models.pretrained.language import CausalLM
 VOCABULARY = 40
 
 
-def save_gpt2(folder: Path, seed: int = 0, width: int = 16) -> Path:
+def save_gpt2(folder: Path, seed: int = 0, width: int = 16, words: int = VOCABULARY) -> Path:
     """A random GPT-2 of one block in hub layout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=width, n_layer=1, n_head=2, initializer_range=0.5)
+    config = GPT2Config(vocab_size=words, n_positions=32, n_embd=width, n_layer=1, n_head=2, initializer_range=0.5)
     GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
