@@ -27,10 +27,12 @@ from tasks.wikitext_perplexity import WikitextPerplexity
 @dataclass(kw_only=True, eq=False)
 class DomainPerplexity(WikitextPerplexity):
     """The model is that of `wikitext-perplexity`; reference, validation and evaluation text are one side of a parallel
-    text: `domain`, `domain_source`, `domain_test` as `dataset`, `source` and `test` of `tasks.data.parallel_kinds`, the
-    side that `domain_languages` names second. fine_tuned: whether the model is trained further on the reference text
-    first, in `tuning_steps` steps with a learning rate of `tuning_rate`. The other parameters: see
-    `WikitextPerplexity`.
+    text.
+
+    domain: the parallel text's data set. domain_source: where it is from (`tasks.data.parallel_kinds`).
+    domain_languages: SOURCE-TARGET; the text is the target side. domain_test: its test set. fine_tuned: whether the
+    model is trained further on the reference text first. tuning_steps, tuning_rate: how long, and its learning rate.
+    The others: see `WikitextPerplexity`.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {

@@ -39,7 +39,7 @@ from harness.errors import CellFailedError, HarnessError, NotInstalledError, pla
 from harness.files import write_atomically
 from harness.measure.artifacts import CellArtifacts, SharedResults
 from harness.measure.drawing import passes
-from harness.measure.drivers import SEQUENCES, Essence
+from harness.measure.drivers import SEQUENCES, Driver, Essence
 from harness.measure.memory import peak_of, peak_resident
 from harness.measure.phases import NoPhases, PhaseTimer
 from harness.measure.prepared import PreparedCell, Request
@@ -150,10 +150,8 @@ def timed(request: Request) -> Response:
         progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
     )
     calls = {"method": measured.method, "speed_baseline": measured.baseline}
-    essences = {
-        role: driver.essence(driver.gathered(method, setting, measured.items, calls[role]))
-        for role, method in methods.items()
-    }
+    answers = {role: driver.gathered(method, setting, measured.items, calls[role]) for role, method in methods.items()}
+    essences = {role: driver.essence(given) for role, given in answers.items()}
     essences |= _expected(cell, essences, measured.items)
     found: dict[str, Measure] = {}
     if "fidelity_baseline" in essences:
@@ -161,6 +159,7 @@ def timed(request: Request) -> Response:
         items = [setting.timed[i] for i in measured.items.tolist()]
         found = driver.fidelity(ours, theirs) | driver.differences(methods["method"], setting, items, ours, theirs)
     answer = _account(request, measured, essences, watch) | {
+        "sums": _sums(driver, methods["method"], answers),
         "phases": {role: one.phases for role, one in sides.items()},
         "fidelity": {name: measure.value for name, measure in found.items()},
         "memory_mib": {},
@@ -171,6 +170,16 @@ def timed(request: Request) -> Response:
             role: peak_of(partial(one.run, first), request["device"]) for role, one in sides.items()
         }
     return measured.sample.as_dict() | answer
+
+
+def _sums(driver: Driver, method: Any, answers: dict[str, Any]) -> dict[str, float]:
+    """Totals of the timed answers' counters that the method's ratios go by, as `ROLE.COUNTER`."""
+    wanted = {name for ratio in method.ratios.values() for name in ratio.names}
+    return {
+        f"{role}.{name}": value
+        for role, given in answers.items() if any(one.startswith(f"{role}.") for one in wanted)
+        for name, value in driver.counters(given).items() if f"{role}.{name}" in wanted
+    }  # fmt: skip
 
 
 def _account(request: Request, measured: Measured, essences: dict[str, Essence], watch: Watch) -> Response:

@@ -34,7 +34,7 @@ ARTIFACT = "adaptret-gate"
     contract="token-scoring",
     needs=("reference-text",),
     baseline="lm",
-    summary="kNN-LM that leaves out the searches of which a network expects least",
+    summary="kNN-LM that leaves out the searches for which a network predicts the lowest lambda",
 )
 @dataclass(kw_only=True)
 class AdaptRet(KnnLm):
@@ -42,9 +42,9 @@ class AdaptRet(KnnLm):
     the one to four words before occur in the reference text and before how many different words. The tokens for which
     it is lowest are left to the LM, the others mixed with the lambda that it says.
 
-    foss: fraction of tokens left out, of the validation text that the network has not learned from; that of another
-        text differs a little. penalty: what lambda costs in training (nats at lambda = 1).
-    The others: see `KnnLm`; `lambda` is not used.
+    foss: fraction of tokens left out. Its threshold is set on validation tokens that the network was not trained on, so
+        that the fraction of another text differs a little. penalty: what lambda costs in training (nats at lambda = 1).
+    The others: see `KnnLm`; a `lambda` serves only to tune the temperature for it.
     """
 
     penalty: Annotated[float, Field(ge=0)] = 0.05

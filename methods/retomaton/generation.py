@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 class RetoMatonProcessor(LogitsProcessor):
     """Makes the logits of every step log(lambda p_auto + (1 - lambda) p_LM), and follows what was generated through the
-    automaton, each row of the batch on its own. For greedy search and sampling; beams change rows, which it refuses.
+    automaton, each row of the batch on its own. For greedy search and sampling. Beam search is refused, because it
+    reorders rows.
 
     The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further; None: those
     that end a text in the model's generation configuration. searches, tokens: how many of the tokens were searched.
@@ -53,8 +54,10 @@ class RetoMatonProcessor(LogitsProcessor):
         self.searches = self.tokens = 0
         with self.model.capture(self.method.key) as keys:
             self._keys = keys
-            yield
-        self._keys = None
+            try:
+                yield
+            finally:
+                self._keys = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
         """Raises `RequestError` outside of `watching`, where a row does not continue what it was, and for a query that

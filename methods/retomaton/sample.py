@@ -28,7 +28,7 @@ _CONTEXT = 2  # tokens before an entry by which a state is named
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`entries` entries of state `start` have the value `token`; the successors of most of them are in state `end`."""
+    """`entries` entries of state `start` have the value `token` and a successor in state `end` (Eq. 5)."""
 
     start: int
     token: int
@@ -89,11 +89,9 @@ def transitions(store: Datastore, states: States, state: int) -> list[Transition
     members = np.asarray(states.members[states.offsets[state] : states.offsets[state + 1]], np.int64)
     following = store.successors(members)
     members, following = members[following >= 0], following[following >= 0]
-    ends: dict[int, Counter[int]] = {}
-    for token, end in zip(store.values[members].tolist(), states.state_of[following].tolist(), strict=True):
-        ends.setdefault(token, Counter())[end] += 1
-    every = [Transition(state, token, min(to, key=lambda s: (-to[s], s)), to.total()) for token, to in ends.items()]
-    return sorted(every, key=lambda one: (-one.entries, one.token))
+    found = Counter(zip(store.values[members].tolist(), states.state_of[following].tolist(), strict=True))
+    every = [Transition(state, token, end, entries) for (token, end), entries in found.items()]
+    return sorted(every, key=lambda one: (-one.entries, one.token, one.end))
 
 
 def sample(store: Datastore, states: States, begin: int, shown: int, branches: int) -> dict[int, list[Transition]]:
@@ -121,10 +119,16 @@ def worded(
         state: f"{number}: …{text(_context(store, states, state))} ({sizes[state]})"
         for number, state in enumerate(found, 1)
     }
-    return [
-        {"state": names[state], **{f"“{text([one.token])}” ({one.entries})": names[one.end] for one in leading}}
-        for state, leading in found.items()
-    ]
+    rows = []
+    for state, leading in found.items():
+        row = {"state": names[state]}
+        for one in leading:
+            label = f"“{text([one.token])}” ({one.entries})"
+            while label in row:  # as many entries lead to another state
+                label += " "
+            row[label] = names[one.end]
+        rows.append(row)
+    return rows
 
 
 def _context(store: Datastore, states: States, state: int) -> list[int]:

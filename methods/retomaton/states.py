@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Clustering = Literal["kmeans", "greedy", "none"]
 ARTIFACT = "automaton-states"
 ENTRIES_A_STATE = 100  # on average, by default (Alon et al., 2022, section 4)
-TRAINED_ON = 40  # entries a cluster that k-means looks at, in each of so many iterations:
-ITERATIONS = 10
+TRAINED_ON = 40  # entries a cluster that k-means is trained on
+ITERATIONS = 10  # of k-means
 _ROWS = 1 << 14  # entries assigned at once
 _SEARCHED = 1 << 10  # entries whose neighbours are searched at once
 _APPROXIMATE = 20_000  # entries from which on neighbours of all entries are found by an approximate index
@@ -106,12 +106,14 @@ class States:
         are missing or of another length."""
         try:
             metadata = json.loads((folder / "metadata.json").read_text())
+            built = metadata["built_from"].get("datastore")
             found = cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in cls.__slots__))
-        except (OSError, ValueError) as error:
+            if len(found.members) != len(found.state_of) or found.offsets[-1] != len(found.members):
+                raise ValueError("files of different lengths")
+        except (OSError, ValueError, KeyError, IndexError) as error:
             raise RequestError(
                 f"{folder} holds no complete clustering ({error}); delete it and build it anew"
             ) from error
-        built = metadata["built_from"].get("datastore")
         if built != store.metadata["built_from"] or len(found.state_of) != store.entries:
             raise RequestError(
                 f"{folder}: the clustering was built on another datastore ({len(found.state_of)} entries of {built}) "
@@ -122,7 +124,7 @@ class States:
 
 def build_states(artifacts: Artifacts, store: Datastore, options: StateOptions, seed: int) -> None:
     """Make the artifact `automaton-states` of a datastore. Raises `RequestError` for more clusters than entries."""
-    if options.clustering != "none" and options.clusters > store.entries:
+    if options.clustering == "kmeans" and options.clusters > store.entries:
         raise RequestError(
             f"clusters = {options.clusters} is more than the {store.entries} entries of the datastore: give less"
         )

@@ -40,6 +40,10 @@ class Automaton:
     max_knns: int = 1024
     transitions: Transitions = "full"
     pointers: bool = True
+    bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys, as plain arrays are read faster than maps
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", np.asarray(self.store.keys).view(np.uint16))
 
     @property
     def alone(self) -> bool:
@@ -120,12 +124,12 @@ class Walk:
 
     def _distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         out = np.empty(len(ids), np.float64)
-        kernels.distances(self.automaton.store.keys.view(np.uint16), ids, query, out)
+        kernels.distances(self.automaton.bits, ids, query, out)
         return out.astype(np.float32)
 
 
 def mixed(seed: int, place: int) -> int:
-    """A 64-bit number that differs for every seed and place (SplitMix64's finaliser)."""
+    """A well-mixed 64-bit number from a seed and a place (SplitMix64)."""
     mask = (1 << 64) - 1
     value = (seed + 0x9E3779B97F4A7C15 * (place + 1)) & mask
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -161,6 +165,8 @@ def having(states, members, offsets, values, token):  # type: ignore[no-untyped-
 def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-untyped-def]
     """The entries pointed to and then other members of the states, drawn at random without repetition where there are
     more than `most` of them together. int64 [at most `most`]. draws: uint64, where the random numbers begin."""
+    if len(pointed) >= most:
+        return pointed
     total = 0
     for state in states:
         total += offsets[state + 1] - offsets[state]

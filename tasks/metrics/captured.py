@@ -26,10 +26,10 @@ class Captured:
 def likeliest(
     streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores], length: int
 ) -> list[Captured]:  # fmt: skip
-    """All sequences of so many tokens without a search and each with a probability above 0, the likeliest first; of
-    equal ones the likeliest alone. The answers have the series `searched` and `p_auto`."""
-    best: dict[tuple[int, ...], float] = {}
-    for stream, answer in zip(streams, answers, strict=True):
+    """Sequences of so many tokens without a search and each with a probability above 0, the likeliest first; of those
+    that overlap and of equal ones the likeliest alone. The answers have the series `searched` and `p_auto`."""
+    found: list[tuple[float, int, int, tuple[int, ...]]] = []
+    for number, (stream, answer) in enumerate(zip(streams, answers, strict=True)):
         with np.errstate(divide="ignore"):
             log_p = np.log(np.asarray(answer.series["p_auto"], np.float64))
         bad = np.asarray(answer.series["searched"], bool) | ~np.isfinite(log_p)
@@ -42,8 +42,15 @@ def likeliest(
         for start in starts.tolist():
             ids = tuple(stream[1 + start : 1 + start + length].tolist())
             mean = float(total[start + length] - total[start]) / length
-            best[ids] = max(mean, best.get(ids, -np.inf))
-    return [Captured(ids, mean) for ids, mean in sorted(best.items(), key=lambda item: (-item[1], item[0]))]
+            found.append((-mean, number, start, ids))
+    taken: dict[int, list[int]] = {}
+    best: dict[tuple[int, ...], float] = {}
+    for mean, number, start, ids in sorted(found, key=lambda one: (one[0], one[3])):
+        before = taken.setdefault(number, [])
+        if all(abs(start - other) >= length for other in before):
+            before.append(start)
+            best.setdefault(ids, -mean)
+    return [Captured(ids, mean) for ids, mean in best.items()]
 
 
 def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from harness.contracts.metrics import Metric, described
-from harness.contracts.ratios import value
+from harness.contracts.ratios import Ratio, value
 from harness.contracts.rows import new_row
 from harness.measure import own_metrics
 from harness.measure.evidence import altered, state
@@ -20,6 +20,7 @@ from harness.plan.recipe import Timing
 from harness.show.report import claims, render, tables
 from harness.show.report.published import Published
 from methods.knnlm.scorer import KnnLm
+from methods.retomaton.scorer import RetoMaton
 from tests.harness import running
 
 # ------------------------------------------------------------ descriptions
@@ -107,16 +108,42 @@ def test_a_ratio_that_some_process_lacks_is_none():
     assert row["intervals"]["speedup"] == [2.0, 2.0]
 
 
-def saved_share(foss, baseline_ns, method_ns, **seconds):
+def saved(ratio, foss, baseline_ns, method_ns, **seconds):
     pairs = [{"count": 1, "baseline_ns": [baseline_ns], "method_ns": [method_ns]}]
-    sample = {"pairs": pairs, "phases": {"method": {"seconds": {"lm": 1.0}}, "speed_baseline": {"seconds": seconds}}}
-    return value(asdict(KnnLm(foss=foss).ratios["saved_share"]), sample)
+    sample = {
+        "pairs": pairs,
+        "sums": {"method.tokens": 50.0, "method.searches": 50 * (1 - foss)},
+        "phases": {"method": {"seconds": {"lm": 1.0}}, "speed_baseline": {"seconds": seconds}},
+    }
+    return value(asdict(ratio), sample)
+
+
+def saved_share(*times, **seconds):
+    return saved(KnnLm(foss=0.5).ratios["saved_share"], *times, **seconds)
 
 
 def test_the_saved_share_of_a_process_by_hand():
     """Twice as fast: half of 10 s is saved; searches take 9 s of the baseline's, of which FoSS 0.6 is 5.4."""
     assert saved_share(0.6, 10e9, 5e9, search=7.0, distance=2.0, lm=1.0) == pytest.approx(5 / 5.4)
     assert saved_share(0.5, 10e9, 11e9, search=8.0, lm=2.0) == pytest.approx(-1 / 4)
+
+
+def test_the_time_that_retomaton_loses_by_hand():
+    """FoSS 0.6 of 9 s of search promises 5.4 of 10 s; 5 s are saved."""
+    ratios = RetoMaton().ratios
+    times = (0.6, 10e9, 5e9)
+    assert saved(ratios["lost_share"], *times, search=7.0, distance=2.0) == pytest.approx(0.04)
+    assert saved(ratios["saved_time"], *times, search=9.0) == pytest.approx(0.5)
+    assert saved(ratios["timed_foss"], *times) == pytest.approx(0.6)
+
+
+def test_a_product_without_one_of_its_numbers_or_by_nothing_counts_as_absent():
+    sample = {"pairs": [{"count": 4, "baseline_ns": [2e9], "method_ns": [1e9]}], "sums": {"none": 0.0}}
+    assert value(asdict(Ratio({"baseline*items/method": 1.0}, {"items": 1.0})), sample) == pytest.approx(2.0)
+    for term in ("baseline*other", "baseline/other", "baseline/none"):
+        assert value(asdict(Ratio({term: 1.0}, {"items": 1.0})), sample) is None
+        assert value(asdict(Ratio({"items": 1.0}, {term: 1.0})), sample) is None
+    assert Ratio({"a*b/c": 1.0}, {"d": 1.0}).names == {"a", "b", "c", "d"}
 
 
 def test_nothing_is_saved_without_foss_or_against_what_does_not_search():

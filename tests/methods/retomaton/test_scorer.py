@@ -171,9 +171,20 @@ def test_states_of_another_datastore_are_refused(model, cache, tmp_path):
         States.open(elsewhere.path(ARTIFACT), method.automaton.store)
     with pytest.raises(RequestError, match="holds no complete clustering"):
         States.open(tmp_path, method.automaton.store)
+    method.automaton.states.save(tmp_path, {"datastore": method.automaton.store.metadata["built_from"]})
+    assert len(States.open(tmp_path, method.automaton.store)) == 5
+    np.save(tmp_path / "members.npy", method.automaton.states.members[:-1])
+    with pytest.raises(RequestError, match="different lengths"):
+        States.open(tmp_path, method.automaton.store)
 
 
 def test_a_tau_below_one_is_refused():
+    with pytest.raises(RequestError, match="tau = nan: give 1 or more states"):
+        RetoMaton(tau=math.nan)
+    with pytest.raises(RequestError, match="streams = 0: give 1 or more"):
+        RetoMaton(streams=0)
+    with pytest.raises(RequestError, match="max_knns = 0: give 1 or more"):
+        RetoMaton(max_knns=0)
     with pytest.raises(RequestError, match="tau = 0: give 1 or more states"):
         RetoMaton(tau=0)
 

@@ -27,18 +27,31 @@ STREAM = st.lists(PLACE, max_size=12)
 def test_the_likeliest_are_those_that_a_scan_finds(texts, length):
     streams = [np.array([9, *(token for token, _, _ in text)]) for text in texts]
     answers = [answered([s for _, s, _ in text], [p for _, _, p in text]) for text in texts]
-    expected = {}
-    for text in texts:
+    every, places = {}, {}
+    for number, text in enumerate(texts):
         for start in range(len(text) - length + 1):
             part = text[start : start + length]
             if not any(searched or not p for _, searched, p in part):
                 ids = tuple(token for token, _, _ in part)
                 mean = math.fsum(math.log(p) for _, _, p in part) / length
-                expected[ids] = max(mean, expected.get(ids, -math.inf))
+                every[ids] = max(mean, every.get(ids, -math.inf))
+                places.setdefault(ids, []).append((number, start))
     found = likeliest(streams, answers, length)
-    assert {one.ids for one in found} == set(expected)
-    assert np.allclose([one.log_p for one in found], [expected[one.ids] for one in found])
+    assert len({one.ids for one in found}) == len(found)
+    assert np.allclose([one.log_p for one in found], [every[one.ids] for one in found])
     assert all(before.log_p >= after.log_p for before, after in pairwise(found))
+    assert not every or math.isclose(found[0].log_p, max(every.values()), rel_tol=1e-9, abs_tol=1e-9)
+    shown = [place for one in found for place in places[one.ids]]
+    for ids, mean in every.items():  # each is shown, or overlaps at every place with one that is likelier
+        assert any(one.ids == ids for one in found) or all(
+            any(number == other and abs(start - at) < length for other, at in shown) for number, start in places[ids]
+        ), (ids, mean)
+
+
+def test_of_overlapping_ones_the_likeliest_is_shown():
+    streams = [np.array([0, 1, 2, 3, 4, 5])]
+    found = likeliest(streams, [answered([False] * 5, [0.5, 0.9, 0.9, 0.5, 0.5])], 2)
+    assert [one.ids for one in found] == [(2, 3), (4, 5)]
 
 
 def test_the_longest_is_without_a_search():
