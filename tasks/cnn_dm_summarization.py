@@ -29,8 +29,9 @@ _FILES = ("cnn-dailymail/specbench-80.jsonl", "cnn-dailymail/train-200.jsonl")
 class CnnDmSummarization(DistilledTask):
     """Parameters: those of `DistilledTask`, and source: `hub` takes articles and training pairs from the data set
     `dataset`; `folder` the articles from JSON-lines `files`, all of them as a test set, and trains on the leads of the
-    documents of `text`; `embedded` takes leads of Python's documentation for both. body_words, lead_words: longest body
-    and lead that are trained on. Of a longer article a model reads as much as it has positions for.
+    documents of `text` and of stretches of them; `embedded` takes leads of Python's documentation for both. body_words,
+    lead_words: longest body and lead that are trained on. Of a longer article a model reads as much as it has positions
+    for.
     """
 
     measures = (

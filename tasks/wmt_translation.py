@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.contracts.metrics import Metric
-from harness.contracts.tasks import Context, Measure, Scale
+from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale
 from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from tasks.bases.distilled import DistilledTask
 from tasks.bases.parallel import ParallelOptions
 from tasks.bases.seq2seq import Items
 from tasks.data.parallel import ParallelSource
-from tasks.metrics.bleu import bleu, chrf, signature
+from tasks.metrics.bleu import bleu, bleu_difference, chrf, signature
 
 
 @task(
@@ -25,7 +25,11 @@ from tasks.metrics.bleu import bleu, chrf, signature
 class WmtTranslation(ParallelOptions, DistilledTask):
     """Parameters: those of `ParallelOptions` and of `DistilledTask`."""
 
-    measures = (Metric("bleu", "BLEU", better="higher"), Metric("chrf", "chrF", better="higher"))
+    measures = (
+        Metric("bleu", "BLEU", better="higher"),
+        Metric("bleu_difference", "BLEU difference", better="higher"),
+        Metric("chrf", "chrF", better="higher"),
+    )
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "generated", "model": "train:mini-translator", "evaluation": 100, "timed": 8, "limit": 64},
         "small": {"model": "train:small-translator"},
@@ -60,6 +64,13 @@ class WmtTranslation(ParallelOptions, DistilledTask):
     def score(self, items: Items, outputs: Sequence[str]) -> dict[str, Measure]:
         """`bleu` and `chrf` of sacrebleu, from 0 to 100, against the one reference."""
         return {"bleu": bleu(outputs, items.gold), "chrf": chrf(outputs, items.gold)}
+
+    def compared(
+        self, setting: DecodingSetting, ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]
+    ) -> dict[str, Measure]:
+        """`bleu_difference` to the baseline's outputs (paired bootstrap)."""
+        outputs, others = ([self.parsed(self.generator.decode(list(ids))) for ids in given] for given in (ours, theirs))
+        return {"bleu_difference": bleu_difference(outputs, others, self.chosen.gold)}
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "bleu": signature()}

@@ -165,6 +165,12 @@ class Task(ABC):
         layer it is, perplexity by its `log_prob`. None by default; part of the quality pass."""
         return {}
 
+    def compared(self, setting: Any, ours: Sequence[Any], theirs: Sequence[Any]) -> dict[str, Measure]:
+        """Metrics of a difference to the fidelity baseline that need the text: BLEU's, with the interval of a paired
+        test. Of sequence decoding: ids of the method's outputs and of the baseline's for `setting.evaluation`. None by
+        default."""
+        return {}
+
     def examples(self, setting: Any, method: Any, answers: Sequence[Any]) -> list[dict[str, str]]:
         """A few worked examples, each an ordered label -> text, printed under the table. None by default.
 

@@ -92,6 +92,7 @@ def fit(request: Request) -> Response:
         expected = theirs.arrays("essence", key, exact)
         metrics |= cell.driver.fidelity(essence, expected)
         metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
+        metrics |= cell.driver.compared(cell.task, cell.setting, essence, expected)
     _keep_answers(request, {"method": essence})
     return {
         "random": method.random_fit,

@@ -141,8 +141,11 @@ class Gad(NarDecoder, DraftingDecoder):
         return self.beta == 1 or self.tau == 0
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
-        accepts = exactly if self.lossless else self._accepts
-        draft_and_verify(session, batch, self.drafter(batch, phases), phases, accepts, depth=max(2, self.beta))
+        drafter = self.drafter(batch, phases)
+        if self.lossless:
+            draft_and_verify(session, batch, drafter, phases, exactly)
+        else:
+            draft_and_verify(session, batch, drafter, phases, self._accepts, depth=max(2, self.beta))
 
     def _accepts(self, drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
         best = list(ids[: self.beta])

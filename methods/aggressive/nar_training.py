@@ -4,6 +4,10 @@ It has the verifier's architecture and vocabulary, and one more token, MASK. Its
 the output so far and k masks, and says what belongs in the place of each mask. It learns from prefixes of random length
 of the pairs that the verifier learned from, with the glancing strategy (Qian et al., 2021): of the masked targets some
 are shown to it, more of them the more it gets wrong, and it learns the others.
+
+Prefixes are drawn as drafting meets them. The empty one is drawn more often than others, because every output begins
+with it and short outputs have few other drafts. The number of masks varies, because each attends to all others, so that
+a block of another length than those learned is another task.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ from harness.training.precision import fast_precision
 
 ARTIFACT = "nar-drafter"
 _GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
+_EMPTY = 0.3  # share of the prefixes that are empty, besides those that are so by chance
+_WHOLE = 0.5  # share of the blocks that are as long as they get; the others have any length
+_HELD_OUT = 256  # pairs that are not trained on but evaluated, where there are ten times as many
 
 
 @dataclass(kw_only=True)
@@ -41,7 +48,8 @@ class DrafterOptions:
     seed: of dropout, prefixes and what is shown. layers: of its decoder, the verifier's lowest; None: all. own_encoder:
     whether it has an encoder of its own, as in the paper; else it reads what the verifier's encoder made of the source.
     width: of a drafter of another width than the verifier's, which begins with random weights; its inner layers are
-    wider or narrower by the same factor. trained_block: longest block that it learns to fill.
+    wider or narrower by the same factor. trained_block: longest block that it learns to fill. prefixes: of each target
+    in a step, for which the source is encoded once.
     """
 
     steps: Annotated[int, Field(ge=1)] = 6000
@@ -52,6 +60,7 @@ class DrafterOptions:
     own_encoder: bool = True
     width: Annotated[int, Field(ge=1)] | None = None
     trained_block: Annotated[int, Field(ge=1)] = 25
+    prefixes: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0)] = 0
 
     def training(self) -> DrafterOptions:
@@ -141,8 +150,11 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
         module = new_drafter(model, options).to(device)
     if torch.device(device).type == "cpu":
         module.set_attn_implementation("eager")  # why: `tasks.models.seq2seq.training`
+    held_out = range(0, len(pairs), len(pairs) // _HELD_OUT) if len(pairs) >= 10 * _HELD_OUT else range(0)
+    trained = np.setdiff1d(np.arange(len(pairs)), np.asarray(held_out, np.int64))
     masks = options.trained_block + 1  # behind a prefix as long as the target at most, and the token that begins it
-    lengths = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
+    every = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
+    lengths = every[trained]
     try:
         numbers = length_batches(lengths, options.batch_ids, model.window, options.seed)
         numbers(0)
@@ -151,9 +163,9 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
     precision = fast_precision(device)
 
     def batches(step: int) -> Masked:
-        chosen = [pairs[int(number)] for number in numbers(step)]
+        chosen = [pairs[int(trained[number])] for number in numbers(step)]
         rng = np.random.default_rng([options.seed, 1, step])
-        batch = masked(chosen, rng, options.trained_block, mask, model.start_id)
+        batch = masked(chosen, rng, options.trained_block, mask, model.start_id, options.prefixes)
         batch.shown = _GLANCING[0] + (_GLANCING[1] - _GLANCING[0]) * step / options.steps
         return batch.to(device)
 
@@ -161,18 +173,40 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
     plan = Plan(
         steps=options.steps, schedule=warmup_cosine(options.steps, max(1, options.steps // 10), floor=0.05),
         autocast=precision, seed=options.seed, tokens_per_step=options.batch_ids, stage="training the drafter",
+        evaluate_every=max(1, options.steps // 20),
     )  # fmt: skip
     optimizer = torch.optim.AdamW(decayed(module, 0.01), lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
     encoder = None if options.own_encoder else model.module.get_encoder()
+    unseen = [pairs[number] for number in held_out if every[number].max() <= model.window]
+
+    def judged(drafter: Any, empty: float) -> tuple[float, float]:
+        """Of the held-out pairs: mean cross-entropy in nats, and mean tokens of a block before the first wrong one."""
+        rng, losses, agreed = np.random.default_rng([options.seed, 2]), [], []
+        for start in range(0, len(unseen), 32):
+            batch = masked(
+                unseen[start : start + 32], rng, options.trained_block, mask, model.start_id, empty=empty, whole=1.0
+            ).to(device)  # fmt: skip
+            loss, right = held_out_loss(drafter, batch, mask, encoder)
+            losses += loss
+            agreed += right
+        return float(np.mean(losses)), float(np.mean(agreed))
+
     history = train(
         module, lambda drafter, batch: glancing_loss(drafter, batch, mask, encoder), batches, optimizer, plan,
+        evaluate=(lambda drafter: judged(drafter, 0.0)[0]) if unseen else None,
         checkpoint=checkpoint, progress=Progress(),
     )  # fmt: skip
     module.save_pretrained(folder)
+    agreed = {
+        name: judged(module, empty)[1] for name, empty in (("tokens_agreed", 0.0), ("tokens_agreed_at_first", 1.0))
+    } if unseen else {}  # fmt: skip
     made = {
         "pairs": len(pairs),
-        "too_long": int((lengths.max(1) > model.window).sum()),
+        "too_long": int((every.max(1) > model.window).sum()),
         "mask": mask,
+        "held_out": len(unseen),
+        "evaluations": history.evaluations,
+        **agreed,
         **record(history, device, precision),
     }
     (folder / "training.json").write_text(json.dumps(made, indent=1))
@@ -181,9 +215,10 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
 
 @dataclass(slots=True)
 class Masked:
-    """A batch for the drafter, padded: sources and source_real [n, s]; inputs [n, t]: a start token, a prefix of the
-    target, masks; targets [n, t]: what belongs in each place; hidden: bool [n, t], the masked places that have a
-    target; real: bool [n, t], places that are no padding. shown: share of the wrong targets that is shown."""
+    """A batch for the drafter, padded: sources and source_real [n, s]; of p prefixes for each source, one source's
+    behind another's, inputs [n p, t]: a start token, a prefix of the target, masks; targets [n p, t]: what belongs in
+    each place; hidden: bool [n p, t], the masked places that have a target; real: bool [n p, t], places that are no
+    padding. shown: share of the wrong targets that is shown."""
 
     sources: torch.Tensor
     source_real: torch.Tensor
@@ -200,17 +235,23 @@ class Masked:
         return self
 
 
-def masked(pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: int, start: int) -> Masked:
-    """For each pair a prefix of its target, of random length, and then `block` masks, as in drafting. A mask behind the
-    end of the target has no target."""
+def masked(
+    pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: int, start: int, prefixes: int = 1,
+    empty: float = _EMPTY, whole: float = _WHOLE,
+) -> Masked:  # fmt: skip
+    """For each pair some prefixes of its target, of random length, and then masks, as in drafting. A mask behind the
+    end of the target has no target. empty: share of the prefixes that are empty anyway. whole: share of the rows that
+    have `block` masks; the others have any number of them up to this."""
     inputs, targets, hidden = [], [], []
     for _, target in pairs:
-        prefix = int(rng.integers(len(target)))
-        known, rest = target[:prefix], target[prefix : prefix + block]
-        blank = [0] * (block - len(rest))
-        inputs.append([start, *known, *[mask] * block])
-        targets.append([0, *known, *rest, *blank])
-        hidden.append([0] * (prefix + 1) + [1] * len(rest) + blank)
+        for _ in range(prefixes):
+            prefix = 0 if rng.random() < empty else int(rng.integers(len(target)))
+            masks = block if rng.random() < whole else int(rng.integers(1, block + 1))
+            known, rest = target[:prefix], target[prefix : prefix + masks]
+            blank = [0] * (masks - len(rest))
+            inputs.append([start, *known, *[mask] * masks])
+            targets.append([0, *known, *rest, *blank])
+            hidden.append([0] * (prefix + 1) + [1] * len(rest) + blank)
 
     def tensor(rows: Sequence[Sequence[int]]) -> torch.Tensor:
         return torch.from_numpy(padded(rows, 0))
@@ -227,18 +268,37 @@ def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -
     the drafter's own, which reads them once for both passes of its decoder."""
     hidden = batch.hidden
     with nullcontext() if encoder is None else torch.no_grad():
-        states = (encoder or drafter.get_encoder())(
-            input_ids=batch.sources, attention_mask=batch.source_real
-        ).last_hidden_state
+        states = read(drafter, batch, encoder)
     with torch.no_grad():
         found = logits_of(drafter, batch, batch.inputs, states, hidden)[:, :mask].argmax(-1)
         wrong = torch.zeros_like(hidden).masked_scatter(hidden, found != batch.targets[hidden]).sum(1)
         lot = torch.rand(hidden.shape, device=hidden.device).masked_fill(~hidden, 2.0)
         shown = (lot.argsort(1).argsort(1) < (wrong * batch.shown).round()[:, None]) & hidden
+    torch.clear_autocast_cache()  # of weights that were cast without a gradient
     inputs = torch.where(shown, batch.targets, batch.inputs)
     learned = hidden & ~shown
     logits = logits_of(drafter, batch, inputs, states, learned)[:, :mask].float()
     return functional.cross_entropy(logits, batch.targets[learned], label_smoothing=0.1)
+
+
+@torch.no_grad()
+def held_out_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -> tuple[list[float], list[int]]:
+    """Cross-entropy (nats) of each hidden target, none of which is shown; and of each row the right tokens before the
+    first wrong one."""
+    states = read(drafter, batch, encoder)
+    logits = logits_of(drafter, batch, batch.inputs, states, batch.hidden)[:, :mask].float()
+    wanted = batch.targets[batch.hidden]
+    right = torch.zeros_like(batch.hidden).masked_scatter(batch.hidden, logits.argmax(-1) == wanted)
+    agreed = ((~right & batch.hidden).cumsum(1) == 0) & right
+    return functional.cross_entropy(logits, wanted, reduction="none").tolist(), agreed.sum(1).tolist()
+
+
+def read(drafter: Any, batch: Masked, encoder: Any = None) -> torch.Tensor:
+    """The sources, read once: [n, s, d]."""
+    states: torch.Tensor = (encoder or drafter.get_encoder())(
+        input_ids=batch.sources, attention_mask=batch.source_real
+    ).last_hidden_state
+    return states
 
 
 def logits_of(
@@ -246,10 +306,12 @@ def logits_of(
 ) -> torch.Tensor:  # fmt: skip
     """[p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t], of which every one attends to all real
     places of its row. states: [n, s, d], the sources as an encoder has read them."""
+    prefixes = len(inputs) // len(states)
     blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
     blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)
     outputs = drafter.base_model(
-        encoder_outputs=(states,), attention_mask=batch.source_real, decoder_input_ids=inputs, use_cache=False,
+        encoder_outputs=(states.repeat_interleave(prefixes, 0),),
+        attention_mask=batch.source_real.repeat_interleave(prefixes, 0), decoder_input_ids=inputs, use_cache=False,
         decoder_attention_mask=blocked[:, None, None].expand(-1, 1, inputs.shape[1], -1),
     ).last_hidden_state  # fmt: skip
     logits: torch.Tensor = drafter.get_output_embeddings()(outputs[places])

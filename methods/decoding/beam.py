@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,11 +12,9 @@ from harness.contracts import Phases
 from harness.contracts.answers import common_prefix
 from harness.generate import Constraints
 from harness.plan.registry import method
+from methods.decoding.best import best
 from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.session import Session
-
-if TYPE_CHECKING:
-    import torch
 
 WORST = -1.0e9  # the score of a beam that does not exist
 
@@ -104,21 +102,6 @@ class Search:
         return [origin for _, origin, _ in going]
 
 
-def _best(totals: torch.Tensor, count: int) -> tuple[list[float], list[int]]:
-    """The `count` largest of float32 totals [n], best first, and their places.
-
-    `topk` of torch takes longer than a step of a small model does; it decides where totals are equal.
-    """
-    from methods.decoding.kernels import largest
-
-    if totals.device.type == "cpu":
-        values, places, tied = largest(totals.numpy(), count)
-        if not tied:
-            return values.tolist(), places.tolist()
-    best = totals.topk(count)
-    return best.values.tolist(), best.indices.tolist()
-
-
 def _search(session: Session, searches: list[Search], beam: int, constraints: Constraints) -> None:
     """Run the searches of a session's rows to their ends.
 
@@ -142,7 +125,7 @@ def _search(session: Session, searches: list[Search], beam: int, constraints: Co
         chances = chances.view(len(searches), -1, logits.shape[1])
         scores = torch.tensor([[score for score, _ in s.running] for s in searches], device=logits.device)
         totals = (chances + scores[:, :, None]).flatten(1)  # in the first step all beams are one row
-        chosen = [_best(row, min(searches[0].width, totals.shape[1])) for row in totals]
+        chosen = [best(row, min(searches[0].width, totals.shape[1])) for row in totals]
         vocabulary = logits.shape[1]
         order: list[int] = []
         since = min(session.lengths)

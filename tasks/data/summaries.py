@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ _LEAST_LEAD, _LEAST_BODY = 8, 40  # words; documents with fewer are left out
 
 
 class Leads(ParallelSource):
-    """Pairs (body, lead) of a source's documents, each cut to so many words; a lead is cut behind a sentence."""
+    """Pairs (body, lead) of a source's documents, each cut to so many words; a lead is cut behind a sentence.
+
+    To learn from, a document of several bodies gives several pairs: behind a body that was cut, the next paragraph is
+    the lead of what follows it. To evaluate, it gives one.
+    """
 
     source, target = "body", "lead"
 
@@ -38,18 +43,26 @@ class Leads(ParallelSource):
         found = []
         for document in self.text.documents(split):
             paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=\S)", document)]
-            paragraphs = [part for part in paragraphs if part.count(" ") >= _LEAST_LEAD - 1]
-            if len(paragraphs) > 1:
-                lead = first_sentences(paragraphs[0], self.lead_words)
-                body = " ".join(" ".join(paragraphs[1:]).split()[: self.body_words])
-                if lead.count(" ") >= _LEAST_LEAD - 1 and body.count(" ") >= _LEAST_BODY - 1:
-                    found.append((body, lead))
+            pairs = self._of([part for part in paragraphs if part.count(" ") >= _LEAST_LEAD - 1])
+            found += list(pairs if split == "train" else islice(pairs, 1))
         if not found:
             raise RequestError(
                 f"no document of the {split} split of {self.text.name} has a lead and a body; name another text by "
                 "--set task.text=NAME"
             )
         return found
+
+    def _of(self, paragraphs: Sequence[str]) -> Iterator[Pair]:
+        """The pairs of one document, in order."""
+        at = 0
+        while at + 1 < len(paragraphs):
+            lead, body = first_sentences(paragraphs[at], self.lead_words), list[str]()
+            at += 1
+            while at < len(paragraphs) and len(body) < self.body_words:
+                body += paragraphs[at].split()
+                at += 1
+            if lead.count(" ") >= _LEAST_LEAD - 1 and len(body) >= _LEAST_BODY:
+                yield " ".join(body[: self.body_words]), lead
 
 
 def first_sentences(paragraph: str, words: int) -> str:

@@ -87,6 +87,10 @@ class Driver(ABC):
         """What the answers to these items that differ from the baseline's are, where the method can tell: counts."""
         return {}
 
+    def compared(self, task: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
+        """What the task says of the difference between all answers and the baseline's."""
+        return {}
+
     def counters(self, answers: Any) -> dict[str, float]:
         """Totals of the answers' deterministic counters."""
         return {}

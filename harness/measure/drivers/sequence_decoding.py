@@ -82,6 +82,11 @@ class DecodingDriver(Driver):
         }
         return {name: Measure(value, value, value) for name, value in found.items()}
 
+    def compared(self, task: Any, setting: Any, ours: Essence, theirs: Essence) -> dict[str, Measure]:
+        outputs = ([ids.tolist() for ids in _split(essence)] for essence in (ours, theirs))
+        found: dict[str, Measure] = task.compared(setting, *outputs)
+        return found
+
     def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         totals = sums([a.trace.counters for a in answers])
         tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
 from harness.generate import Constraints
+from methods.decoding.best import best
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.session import Session, without
@@ -123,22 +124,20 @@ def _verdicts(
                 for place in range(len(piece))
             ),
         )
-        best = logits.topk(min(depth, logits.shape[1]))
-        values, ids = best.values.tolist(), best.indices.tolist()
         open_rows, at = [], 0
         for row, piece in zip(unsettled, pieces, strict=True):
             block, near_ties = results[row]
             settled = False
             for place in range(at, at + len(piece)):
-                if len(values[place]) > 1 and values[place][0] - values[place][1] <= NEAR_TIE:
+                values, ids = best(logits[place], min(depth, logits.shape[1]))
+                if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
                     near_ties += 1
-                    if values[place][0] == values[place][1]:  # an exact tie falls as it does for greedy search
+                    if values[0] == values[1]:  # an exact tie falls as it does for greedy search
                         first = int(logits[place].argmax())
-                        others = [token for token in ids[place] if token != first]
-                        ids[place] = [first, *others][: len(ids[place])]
+                        ids = [first, *(token for token in ids if token != first)][: len(ids)]
                 draft = drafts[row]
-                accepted = len(block) < len(draft) and accepts(draft[len(block)], ids[place], values[place])
-                block.append(draft[len(block)] if accepted else ids[place][0])
+                accepted = len(block) < len(draft) and accepts(draft[len(block)], ids, values)
+                block.append(draft[len(block)] if accepted else ids[0])
                 if not accepted or block[-1] in ends:
                     settled = True
                     break

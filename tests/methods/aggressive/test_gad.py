@@ -193,26 +193,69 @@ def test_the_drafter_alone_asks_no_verifier(tiny, folder, monkeypatch):
 
 def test_a_batch_hides_what_follows_a_prefix():
     pairs = [([5, 6], list(range(10, 19))), ([7], [11, 12])]
-    seen = set()
-    for seed in range(40):
-        batch = nar_training.masked(pairs, np.random.default_rng(seed), 4, 99, 1)
-        for row, (_, target) in enumerate(pairs):
-            inputs = batch.inputs[row][batch.real[row]].tolist()
-            prefix = inputs.index(99) - 1
-            seen.add((row, prefix))
-            assert inputs == [1, *target[:prefix], 99, 99, 99, 99]
+    seen = []
+    for seed in range(60):
+        batch = nar_training.masked(pairs, np.random.default_rng(seed), 4, 99, 1, prefixes=2)
+        assert len(batch.sources) == 2 and len(batch.inputs) == 4
+        for row, inputs in enumerate(batch.inputs):
+            target = pairs[row // 2][1]
+            inputs = inputs[batch.real[row]].tolist()
+            prefix, masks = inputs.index(99) - 1, inputs.count(99)
+            seen.append((row // 2, prefix, masks))
+            assert inputs == [1, *target[:prefix], *[99] * masks]
             hidden = batch.targets[row][batch.hidden[row]].tolist()
-            assert hidden == target[prefix : prefix + 4]
+            assert hidden == target[prefix : prefix + masks]
             assert torch.equal(batch.hidden[row].nonzero()[:, 0], 1 + prefix + torch.arange(len(hidden)))
-    assert {prefix for row, prefix in seen if row == 0} == set(range(9))
-    assert {prefix for row, prefix in seen if row == 1} == {0, 1}
+    assert {prefix for pair, prefix, _ in seen if pair == 0} == set(range(9))
+    assert {prefix for pair, prefix, _ in seen if pair == 1} == {0, 1}
+    assert {masks for *_, masks in seen} == {1, 2, 3, 4}
+    begins, whole = (np.mean([one[at] == value for one in seen if one[0] == 0]) for at, value in ((1, 0), (2, 4)))
+    assert 0.25 < begins < 0.55 and 0.5 < whole < 0.75  # 0.3 + 0.7 / 9, 0.5 + 0.5 / 4
+
+
+def test_prefixes_of_one_source_are_learned_as_those_of_several(tiny):
+    """The source is encoded once for both."""
+    model = tiny.make("marian", 0, dtype=torch.float32)
+    drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).eval()
+    pairs = [([5, 6], list(range(3, 12))), ([7], [11, 12])]
+    batch = nar_training.masked(pairs, np.random.default_rng(0), 4, 40, 39, prefixes=3)
+    alone = replace(batch, sources=batch.sources.repeat_interleave(3, 0),
+                    source_real=batch.source_real.repeat_interleave(3, 0))  # fmt: skip
+    loss, right = nar_training.held_out_loss(drafter, batch, 40)
+    expected, expected_right = nar_training.held_out_loss(drafter, alone, 40)
+    assert np.allclose(loss, expected, atol=1e-5) and right == expected_right
+
+
+def test_right_tokens_before_the_first_wrong_one_are_counted(tiny, monkeypatch):
+    model = tiny.make("marian", 0, dtype=torch.float32)
+    drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).eval()
+    batch = nar_training.masked(
+        [([5], [3, 4, 5, 6])] * 3, np.random.default_rng(0), 4, 40, 39, empty=1.0, whole=1.0
+    )  # fmt: skip
+    said = torch.tensor([[3, 4, 9, 6], [3, 4, 5, 6], [9, 4, 5, 6]]).flatten()
+    answer = torch.nn.functional.one_hot(said, 41).float()
+    monkeypatch.setattr(nar_training, "logits_of", lambda *given: answer)
+    assert nar_training.held_out_loss(drafter, batch, 40)[1] == [2, 4, 0]
+
+
+def test_every_weight_learns_in_mixed_precision(tiny):
+    """What is cast without a gradient, to see what is wrong, must not be used again where one is wanted."""
+    model = tiny.make("marian", 0, dtype=torch.float32)
+    drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).train()
+    batch = nar_training.masked([([5, 6], list(range(3, 12)))], np.random.default_rng(0), 8, 40, 39)
+    batch.shown = 0.5
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nar_training.glancing_loss(drafter, batch, 40)
+    loss.backward()
+    still = [name for name, one in drafter.named_parameters() if one.requires_grad and one.grad is None]
+    assert not still
 
 
 def test_glancing_shows_a_share_of_what_is_wrong(tiny):
     model = tiny.make("marian", 0, dtype=torch.float32)
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0))
     pairs = [([5, 6], list(range(start, start + 9))) for start in (3, 10, 20, 30)]
-    batch = nar_training.masked(pairs, np.random.default_rng(0), 8, 40, 39)
+    batch = nar_training.masked(pairs, np.random.default_rng(0), 8, 40, 39, empty=1.0, whole=1.0)
     found = whole_logits(drafter, batch)[..., :40].argmax(-1)
     wrong = ((found != batch.targets) & batch.hidden).sum(1)
     assert int(wrong.min()) > 0 and int(wrong.max()) > 4

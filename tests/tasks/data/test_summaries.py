@@ -40,6 +40,15 @@ def test_a_lead_is_the_first_paragraph_and_the_body_what_follows():
     assert second.startswith("word0 word1")  # the first paragraph that is long enough
 
 
+def test_a_long_document_gives_several_pairs_to_learn_from_and_one_to_evaluate():
+    text = Documents("\n".join(f"Part {n}: {LEAD}\n{BODY}" for n in range(3)))
+    leads = Leads(text, body_words=50, lead_words=60)
+    assert leads.pairs("train") == [(" ".join(BODY.split()[:50]), f"Part {n}: {LEAD}") for n in range(3)]
+    assert leads.pairs("test") == leads.pairs("train")[:1]
+    longer = Leads(text, body_words=100).pairs("train")
+    assert [lead[:6] for _, lead in longer] == ["Part 0", "Part 2"]  # the first body takes in the second part
+
+
 def test_a_lead_is_cut_behind_a_sentence():
     assert first_sentences(LEAD, 60) == LEAD
     assert first_sentences(LEAD, 10) == "The old bridge crosses the river near the mill."
