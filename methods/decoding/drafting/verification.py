@@ -124,12 +124,16 @@ def _verdicts(
                 for place in range(len(piece))
             ),
         )
+        every = None
+        if logits.device.type != "cpu":  # one copy from the device for all positions
+            found = logits.topk(min(depth, logits.shape[1]))
+            every = list(zip(found.values.tolist(), found.indices.tolist(), strict=True))
         open_rows, at = [], 0
         for row, piece in zip(unsettled, pieces, strict=True):
             block, near_ties = results[row]
             settled = False
             for place in range(at, at + len(piece)):
-                values, ids = best(logits[place], min(depth, logits.shape[1]))
+                values, ids = every[place] if every else best(logits[place], min(depth, logits.shape[1]))
                 if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
                     near_ties += 1
                     if values[0] == values[1]:  # an exact tie falls as it does for greedy search
