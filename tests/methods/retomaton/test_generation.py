@@ -93,6 +93,18 @@ def test_a_query_that_is_no_number_is_refused_also_where_nothing_is_searched(mod
         processor(torch.tensor([[1]]), torch.zeros(1, 40))
 
 
+def test_padding_on_the_left_changes_no_draw(model, cache, monkeypatch):
+    method = fitted(model, cache, tau=1, clusters=4, max_knns=5)
+    alone, scores, _ = generated(model, method, [[7, 9]], 8)
+    given = {"attention_mask": torch.tensor([[0, 0, 1, 1]])}
+    _, others, _ = generated(model, method, [[0, 0, 7, 9]], 8, **given)
+    assert not torch.allclose(others, scores, atol=1e-3)  # where padding has no name, a row is what was given
+    monkeypatch.setattr(model.module.generation_config, "pad_token_id", 0)
+    padded, others, _ = generated(model, method, [[0, 0, 7, 9]], 8, **given)
+    assert padded[0, 2:].tolist() == alone[0].tolist()
+    torch.testing.assert_close(others, scores, rtol=0, atol=1e-4)
+
+
 def test_beams_and_passes_that_were_not_seen_are_refused(model, cache):
     method = fitted(model, cache, tau=1, clusters=20)
     with pytest.raises(RequestError, match="not by beams"):

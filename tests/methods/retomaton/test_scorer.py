@@ -26,7 +26,7 @@ VALIDATION = text(2, 80)
 EVALUATION = text(3, 70, 45, 2, 1, 30)
 FIXED = {"lambda_": 0.3, "temperature": 20.0, "k": 8}
 NO_PHASES = NoPhases()
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +41,27 @@ def fitted(model, cache, **parameters):
 
 
 def plain(model, method):
-    """The equations, entry by entry. Only for `max_knns` that nothing reaches."""
+    """The equations, entry by entry. With clusters only for `max_knns` that nothing reaches: others draw at random."""
     store, state_of = method.automaton.store, method.automaton.states.state_of.tolist()
+    alone = method.clustering == "none"
     keys, values = store.keys.astype(float), store.values.tolist()
     ends = set(store.offsets.tolist())
     lambda_, temperature = FIXED["lambda_"], FIXED["temperature"]
     answers, searches = [], 0
     for stream in EVALUATION:
         answers.append([])
-        states, pointed = set(), set()
+        states, pointed = set(), []  # those pointed to, the successor of the nearest first
         for block in model.encode(stream, key="last_ffn_input") if len(stream) > 1 else ():
             columns = (block.keys.tolist(), block.targets.tolist(), block.log_prob.tolist())
             for query, target, log_lm in zip(*columns, strict=True):
                 distances = ((keys - np.asarray(query)) ** 2).sum(1).tolist()
                 if method.tau == "inf" or len(states) < method.tau:
                     near = sorted(range(len(keys)), key=lambda entry: (distances[entry], entry))[: method.k]
-                    chosen = [*near, *pointed]  # an entry that is both counts twice
+                    chosen = [*near, *pointed[: method.max_knns]]  # an entry that is both counts twice
                     states = states | {state_of[entry] for entry in near}
                     searches += 1
+                elif alone:
+                    chosen = pointed[: method.max_knns]
                 else:
                     chosen = [entry for entry in range(len(keys)) if state_of[entry] in states]
                 total = math.fsum(math.exp(-distances[entry] / temperature) for entry in chosen)
@@ -68,11 +71,11 @@ def plain(model, method):
                 p_auto = right / total if chosen else None
                 p = math.exp(log_lm) if p_auto is None else lambda_ * p_auto + (1 - lambda_) * math.exp(log_lm)
                 answers[-1].append(math.log(p))
+                followed = sorted((e for e in chosen if values[e] == target), key=distances.__getitem__)
                 if method.transitions == "full":
-                    followed = [e for e in range(len(keys)) if state_of[e] in states and values[e] == target]
-                else:
-                    followed = [e for e in chosen if values[e] == target]
-                pointed = {entry + 1 for entry in followed if entry + 1 not in ends}
+                    more = pointed if alone else [e for e in range(len(keys)) if state_of[e] in states]
+                    followed += [e for e in more if values[e] == target]
+                pointed = [entry + 1 for entry in dict.fromkeys(followed) if entry + 1 not in ends]
                 states = {state_of[entry] for entry in pointed}
     return answers, searches
 
@@ -82,10 +85,14 @@ def plain(model, method):
     clustering=st.sampled_from(["kmeans", "greedy", "none"]),
     transitions=st.sampled_from(["full", "capped"]),
     clusters=st.integers(1, 200),
+    max_knns=st.sampled_from([1, 3, 1024]),
 )
 @QUICK
-def test_scores_agree_with_the_equations(model, cache, tau, clustering, transitions, clusters):
-    method = fitted(model, cache, tau=tau, clustering=clustering, transitions=transitions, clusters=clusters)
+def test_scores_agree_with_the_equations(model, cache, tau, clustering, transitions, clusters, max_knns):
+    most = max_knns if clustering == "none" else 1024
+    method = fitted(
+        model, cache, tau=tau, clustering=clustering, transitions=transitions, clusters=clusters, max_knns=most
+    )
     expected, searches = plain(model, method)
     answers = method.score(model, EVALUATION, NO_PHASES)
     for answer, wanted in zip(answers, expected, strict=True):
