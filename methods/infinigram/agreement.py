@@ -29,6 +29,7 @@ from methods.infinigram.indexed import index_reference, opened_reference
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+FEWEST = 30  # tokens of which a share is said
 AGREES = 0.5  # probability above which the estimate counts as agreeing with a token (section 4.1)
 MEASURES = (
     Metric("agreement", "agreement with the token", better="higher"),
@@ -81,24 +82,24 @@ class TokenChoice:
 
 
 def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> dict[str, Measure]:
-    """Share of the chosen tokens that the estimate agrees with, and how many there are; where there is none, no share.
-    The interval goes by texts."""
+    """Share of the chosen tokens that the estimate agrees with, and how many there are; where they are fewer than
+    `FEWEST`, no share. The interval goes by texts."""
     agreed, asked, every = [], [], 0
     for found, wanted in zip(scores, chosen, strict=True):
         agreed.append(float(((found.probabilities > AGREES) & wanted).sum()))
         asked.append(float(wanted.sum()))
         every += len(wanted)
     right, total = np.array(agreed), np.array(asked)
-    if not total.sum():
-        return {"share_of_tokens": Measure.of(0.0, None), "tokens": Measure.of(0.0, None)}
+    counted = {
+        "share_of_tokens": Measure.of(total.sum() / every if every else 0.0, None),
+        "tokens": Measure.of(total.sum(), None),
+    }
+    if total.sum() < FEWEST:
+        return counted
     interval = statistics.block_bootstrap(
         [right[total > 0], total[total > 0]], lambda hits, among: hits / among, block=1
     )  # fmt: skip
-    return {
-        "agreement": Measure.of(right.sum() / total.sum(), interval),
-        "share_of_tokens": Measure.of(total.sum() / every, None),
-        "tokens": Measure.of(total.sum(), None),
-    }
+    return {"agreement": Measure.of(right.sum() / total.sum(), interval), **counted}
 
 
 @analysis("infinigram-agreement", summary="how often the ∞-gram estimate agrees with the tokens of held-out text")

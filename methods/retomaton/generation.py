@@ -116,7 +116,7 @@ class RetoMatonProcessor(LogitsProcessor):
 def _unpadded(model: LanguageModel, prompt: NDArray[np.int64]) -> NDArray[np.int64]:
     """A row int64 [n] without its padding on the left."""
     padding = getattr(_configuration(model), "pad_token_id", None)
-    kept = np.flatnonzero(prompt != padding) if padding is not None else ()
+    kept = np.flatnonzero(prompt != padding) if padding is not None else np.empty(0, np.int64)
     return prompt[kept[0] :] if len(kept) else prompt
 
 

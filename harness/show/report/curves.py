@@ -224,7 +224,7 @@ def _draw(
     figure.supxlabel(textwrap.fill(footnote, width + 30), fontsize="x-small", color="0.4")
     figure.draw_without_rendering()  # the names' places depend on the layout
     for panel, names in zip(panels, named, strict=True):
-        labels.place(panel, [name for name in names if name.text], over_edge=False)
+        labels.place(panel, [name for name in names if name.text])
     return figure
 
 
@@ -245,7 +245,7 @@ _ROUND = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
 
 def _level(axes: Axes, name: str, value: float) -> labels.Label:
     axes.axhline(value, color="0.5", linestyle="--", linewidth=1)
-    return labels.Label(axes.get_xlim()[1], value, name, "0.4", at_edge=True)
+    return labels.Label(None, value, name, "0.4")
 
 
 def _measured(axes: Axes, name: str, points: Sequence[Point], style: _Style) -> labels.Label:
@@ -257,7 +257,7 @@ def _measured(axes: Axes, name: str, points: Sequence[Point], style: _Style) -> 
         [p.x for p in points], [p.y for p in points], yerr=[below, above], fmt=marker + "-", color=colour, capsize=3,
         markersize=5,
     )  # fmt: skip
-    return labels.Label(points[-1].x, points[-1].y, name, colour)
+    return labels.Label(None, points[-1].y, name, colour)
 
 
 def _published(axes: Axes, name: str, points: Sequence[Point], style: _Style, apart: bool) -> labels.Label:
@@ -267,4 +267,4 @@ def _published(axes: Axes, name: str, points: Sequence[Point], style: _Style, ap
     axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8)
     name = name.removesuffix(", published")
     text = name if apart else "" if style.beside.get(name) == name else f"{name}, published"
-    return labels.Label(xs[-1], ys[-1], text, colour)
+    return labels.Label(None, ys[-1], text, colour)

@@ -10,31 +10,26 @@ if TYPE_CHECKING:
 
 HEIGHT, LETTER = 9.0, 4.4  # of a line and of a letter, in points
 GAP = 7  # from the point to its name
-EDGE = 0.15  # of the width of the axes, at the right: a name that begins there begins behind the edge, not over it
 
 
 class Label(NamedTuple):
-    """A name next to the point (x, y) of the data. at_edge: at the right edge of the axes, whatever x is."""
+    """A name next to the point (x, y) of the data; without x behind the right edge of the axes."""
 
-    x: float
+    x: float | None
     y: float
     text: str
     colour: str
     alpha: float = 1.0
-    at_edge: bool = False
 
 
-def place(axes: Axes, wanted: Sequence[Label], *, over_edge: bool = True) -> None:
+def place(axes: Axes, wanted: Sequence[Label]) -> None:
     """Write names to the right of their points, in the points' order from above, none over another and none below the
-    axes. The figure's layout must be known (`Figure.draw_without_rendering`).
-
-    over_edge: names may cross the right edge of the axes; else one that begins close to the edge begins behind it.
-    """
+    axes. The figure's layout must be known (`Figure.draw_without_rendering`)."""
     points = 72 / axes.figure.dpi
     right, bottom = axes.get_xlim()[1], axes.get_window_extent().y0 * points
     ordered = sorted(wanted, key=lambda one: -one.y)
-    ordered = ordered if over_edge else [_behind_the_edge(axes, label) for label in ordered]
-    places = [axes.transData.transform((right if one.at_edge else one.x, one.y)) * points for one in ordered]
+    anchors = [(right if one.x is None else one.x, one.y) for one in ordered]
+    places = [axes.transData.transform(anchor) * points for anchor in anchors]
     ends = [x + GAP + LETTER * len(label.text) for label, (x, _) in zip(ordered, places, strict=True)]
 
     def together(one: int, other: int) -> bool:
@@ -46,17 +41,8 @@ def place(axes: Axes, wanted: Sequence[Label], *, over_edge: bool = True) -> Non
     for one in reversed(range(len(ordered))):  # and up again from the bottom
         above = [heights[o] + HEIGHT for o in range(one + 1, len(ordered)) if together(one, o)]
         heights[one] = max([heights[one], bottom + HEIGHT / 2, *above])
-    for label, (_, y), height in zip(ordered, places, heights, strict=True):
+    for label, anchor, (_, y), height in zip(ordered, anchors, places, heights, strict=True):
         axes.annotate(
-            label.text, (right if label.at_edge else label.x, label.y), xytext=(GAP, height - y),
-            textcoords="offset points", fontsize="x-small", color=label.colour, alpha=label.alpha, va="center",
-            annotation_clip=False,
+            label.text, anchor, xytext=(GAP, height - y), textcoords="offset points", fontsize="x-small",
+            color=label.colour, alpha=label.alpha, va="center", annotation_clip=False,
         )  # fmt: skip
-
-
-def _behind_the_edge(axes: Axes, label: Label) -> Label:
-    """The label, at the edge where it would cross it from close by."""
-    point, _ = axes.transAxes.inverted().transform(axes.transData.transform((label.x, label.y)))
-    width = axes.get_window_extent().width * 72 / axes.figure.dpi
-    crosses = point * width + GAP + LETTER * len(label.text) > width
-    return label._replace(at_edge=True) if crosses and point > 1 - EDGE else label

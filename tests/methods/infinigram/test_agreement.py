@@ -10,7 +10,14 @@ import pytest
 from harness.errors import RequestError
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.progress import Progress
-from methods.infinigram.agreement import GeneratedAgreement, InfinigramAgreement, TokenChoice, agreement, probabilities
+from methods.infinigram.agreement import (
+    FEWEST,
+    GeneratedAgreement,
+    InfinigramAgreement,
+    TokenChoice,
+    agreement,
+    probabilities,
+)
 from methods.infinigram.answers import Scores
 from tests.methods.infinigram.test_engine import following, longest
 from tests.methods.knnlm.conftest import model, text
@@ -86,8 +93,11 @@ def test_what_cannot_be_chosen_is_refused(model, artifacts):
         InfinigramAgreement(lm=[0.4, 0.4])
     nothing = InfinigramAgreement(n="900+", lm=[0.0, 1.0])(setting(model), artifacts(), QUIET)
     assert {name: found.value for name, found in nothing.items()} == {"share_of_tokens": 0, "tokens": 0}
-    few = Scores(*(np.array(values) for values in ([1, 2], [4, 4], [1, 3], [False, True])))
-    assert agreement([few], [np.array([True, True])])["agreement"].low is None  # one text gives no interval
+    text = Scores(*(np.array(values * (FEWEST // 2)) for values in ([1, 2], [4, 4], [1, 3], [False, True])))
+    found = agreement([text], [np.full(FEWEST, True)])
+    assert found["agreement"].low is None and found["tokens"].value == FEWEST  # one text gives no interval
+    fewer = agreement([text], [np.arange(FEWEST) > 0])
+    assert set(fewer) == {"share_of_tokens", "tokens"} and fewer["tokens"].value == FEWEST - 1
 
 
 class Writer:
