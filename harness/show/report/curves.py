@@ -257,7 +257,7 @@ def _measured(axes: Axes, name: str, points: Sequence[Point], style: _Style) -> 
         [p.x for p in points], [p.y for p in points], yerr=[below, above], fmt=marker + "-", color=colour, capsize=3,
         markersize=5,
     )  # fmt: skip
-    return labels.Label(None, points[-1].y, name, colour)
+    return labels.Label(None, points[-1].y, name, colour, marker=marker)
 
 
 def _published(axes: Axes, name: str, points: Sequence[Point], style: _Style, apart: bool) -> labels.Label:

@@ -13,18 +13,22 @@ GAP = 7  # from the point to its name
 
 
 class Label(NamedTuple):
-    """A name next to the point (x, y) of the data; without x behind the right edge of the axes."""
+    """A name next to the point (x, y) of the data; without x behind the right edge of the axes. marker: drawn before
+    the name, as in a legend."""
 
     x: float | None
     y: float
     text: str
     colour: str
     alpha: float = 1.0
+    marker: str = ""
 
 
 def place(axes: Axes, wanted: Sequence[Label]) -> None:
     """Write names to the right of their points, in the points' order from above, none over another and none below the
     axes. The figure's layout must be known (`Figure.draw_without_rendering`)."""
+    from matplotlib.transforms import ScaledTranslation
+
     points = 72 / axes.figure.dpi
     right, bottom = axes.get_xlim()[1], axes.get_window_extent().y0 * points
     ordered = sorted(wanted, key=lambda one: -one.y)
@@ -42,7 +46,13 @@ def place(axes: Axes, wanted: Sequence[Label]) -> None:
         above = [heights[o] + HEIGHT for o in range(one + 1, len(ordered)) if together(one, o)]
         heights[one] = max([heights[one], bottom + HEIGHT / 2, *above])
     for label, anchor, (_, y), height in zip(ordered, anchors, places, heights, strict=True):
+        if label.marker:
+            moved = ScaledTranslation(GAP / 72, (height - y) / 72, axes.figure.dpi_scale_trans)
+            axes.plot(
+                *([value] for value in anchor), marker=label.marker, color=label.colour, markersize=4,
+                transform=axes.transData + moved, clip_on=False, scalex=False, scaley=False,
+            )  # fmt: skip
         axes.annotate(
-            label.text, anchor, xytext=(GAP, height - y), textcoords="offset points", fontsize="x-small",
-            color=label.colour, alpha=label.alpha, va="center", annotation_clip=False,
+            label.text, anchor, xytext=(GAP * 2 if label.marker else GAP, height - y), textcoords="offset points",
+            fontsize="x-small", color=label.colour, alpha=label.alpha, va="center", annotation_clip=False,
         )  # fmt: skip
