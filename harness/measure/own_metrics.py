@@ -69,5 +69,6 @@ def among(rows: Iterable[Row], name: str) -> Metric:
 
 
 def own(name: str) -> Metric:
-    """A name without a row: the harness's own metric, or as plain as it stands."""
-    return next((found for metric in OWN if (found := metric.called(name)) is not None), Metric(name, label=name))
+    """A name without a row: the harness's own metric, or the words of the name."""
+    words = Metric(name, label=name.replace("_", " "))
+    return next((found for metric in OWN if (found := metric.called(name)) is not None), words)
