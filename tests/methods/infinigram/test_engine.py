@@ -241,6 +241,27 @@ def test_a_sample_finds_no_subtracted_document(place):
         assert approximate and kept and all(text in documents[1::2] for text in kept)
 
 
+def test_after_preloading_no_query_touches_a_page_for_the_first_time(place):
+    resource = pytest.importorskip("resource")  # absent on Windows
+    rng = np.random.default_rng(0)
+    text = rng.integers(0, 1000, 500_000)
+    folder = built(place(), np.split(text, 50), 1000)
+    starts = rng.integers(0, len(text) - 3, 100)
+    kernels.count(open_index(folder)._table, text[:3])  # compiles
+
+    def touched(preloaded: bool) -> int:
+        with open_index(folder) as engine:
+            if preloaded:
+                engine.preload()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for start in starts:
+                engine.count(text[start : start + 3])
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    assert touched(preloaded=False) > 4 * touched(preloaded=True)
+    open_index(built(place(), [[], []])).preload()  # nothing to read
+
+
 def test_an_engine_is_not_copied(place):
     with pytest.raises(TypeError, match="open the index again"):
         pickle.dumps(open_index(built(place(), [[0, 1]])))
