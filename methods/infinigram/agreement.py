@@ -29,7 +29,7 @@ from methods.infinigram.indexed import index_reference, opened_reference
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEWEST = 30  # tokens of which a share is said
+FEWEST = 30  # chosen tokens below which no share is given
 AGREES = 0.5  # probability above which the estimate counts as agreeing with a token (section 4.1)
 MEASURES = (
     Metric("agreement", "agreement with the token", better="higher"),
@@ -69,8 +69,8 @@ class TokenChoice:
         return found & scores.sparse if self.sparse else found
 
     def measured(self, scores: Sequence[Scores], chosen: Sequence[NDArray[np.bool_]]) -> dict[str, Measure]:
-        """`agreement`, and the effective n of the chosen tokens: its mean and median, and as `n` the mean where `n` was
-        asked for."""
+        """`agreement` of at least `FEWEST` tokens, and the effective n of the chosen ones: its mean and median, and as
+        `n` the mean where `n` was asked for."""
         found = agreement(scores, chosen)
         lengths = np.concatenate([one.n[wanted] for one, wanted in zip(scores, chosen, strict=True)])
         if len(lengths) and self.n == _ANY:

@@ -92,8 +92,10 @@ class Engine:
         raise TypeError("an engine holds addresses of mapped files: open the index again instead of copying the engine")
 
     def preload(self) -> None:
-        """Read a byte of every page of every file, so that the first queries are as fast as later ones: without this a
-        page costs a microsecond where it is first touched, and a query touches six new ones at the beginning."""
+        """Map every page of the index's arrays now, so that no query pays for the first use of a page: with the files
+        in the page cache the first hundred counts took 30 us each without this, 5 us with it. Of no use for an index
+        larger than memory."""
+        self._rows()
         for *_, shard in self.shards:
             for array in (shard.tokens, shard.suffixes, shard.firsts, shard.samples, shard.documents):
                 array.view(np.uint8)[:: mmap.PAGESIZE].max(initial=0)

@@ -94,7 +94,7 @@ class InfinigramLatency(TimedAnalysis):
 
     def open(self, setting: TokenScoringSetting, artifacts: Artifacts) -> None:
         self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
-        self._engine.preload()  # the peers read their indexes when they open them
+        self._engine.preload()  # both peers map or read all of their indexes when they open them
         self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
         step = _TEXT if self.query == "score" else 1  # texts that share tokens would not be different items

@@ -34,12 +34,15 @@ class RetoMatonProcessor(LogitsProcessor):
     reorders rows.
 
     The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further; None: those
-    that end a text in the model's generation configuration. Padding on the left of a prompt, as that configuration
-    names it, changes nothing. searches, tokens: how many of the tokens were searched.
+    that end a text in the model's generation configuration. padding: the token that fills prompts up on the left, so
+    that a row draws at random what it draws alone; None: there is no padding. searches, tokens: how many of the tokens
+    were searched.
     """
 
-    def __init__(self, method: RetoMaton, model: LanguageModel, ends: Collection[int] | None = None) -> None:
-        self.method, self.model = method, model
+    def __init__(
+        self, method: RetoMaton, model: LanguageModel, ends: Collection[int] | None = None, padding: int | None = None
+    ) -> None:
+        self.method, self.model, self.padding = method, model, padding
         self.ends = frozenset(_ends(model) if ends is None else ends)
         self.searches = self.tokens = 0
         self._walks: list[Walk] = []
@@ -102,7 +105,7 @@ class RetoMatonProcessor(LogitsProcessor):
         if before is None:
             automaton, seed = self.method.automaton, self.method.seed
             prompts = input_ids.cpu().numpy().astype(np.int64)
-            self._walks = [Walk(automaton, draws(seed, _unpadded(self.model, prompt))) for prompt in prompts]
+            self._walks = [Walk(automaton, draws(seed, _unpadded(prompt, self.padding))) for prompt in prompts]
             self._ended = [False] * len(prompts)
             return
         if input_ids.shape != (len(before), before.shape[1] + 1) or not torch.equal(input_ids[:, :-1], before):
@@ -113,17 +116,12 @@ class RetoMatonProcessor(LogitsProcessor):
                 self._ended[row] = token in self.ends
 
 
-def _unpadded(model: LanguageModel, prompt: NDArray[np.int64]) -> NDArray[np.int64]:
+def _unpadded(prompt: NDArray[np.int64], padding: int | None) -> NDArray[np.int64]:
     """A row int64 [n] without its padding on the left."""
-    padding = getattr(_configuration(model), "pad_token_id", None)
-    kept = np.flatnonzero(prompt != padding) if padding is not None else np.empty(0, np.int64)
-    return prompt[kept[0] :] if len(kept) else prompt
-
-
-def _configuration(model: LanguageModel) -> Any:
-    return getattr(getattr(model, "module", None), "generation_config", None)
+    return prompt if padding is None else prompt[int((prompt == padding).cumprod().sum()) :]
 
 
 def _ends(model: LanguageModel) -> list[int]:
-    ids = getattr(_configuration(model), "eos_token_id", None)
+    found = getattr(getattr(model, "module", None), "generation_config", None)
+    ids = getattr(found, "eos_token_id", None)
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)

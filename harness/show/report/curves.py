@@ -274,4 +274,4 @@ def _published(axes: Axes, name: str, points: Sequence[Point], style: _Style, ap
     axes.plot(xs, ys, marker + "--", color=colour, fillstyle="none", markersize=8)
     name = name.removesuffix(", published")
     text = name if apart else "" if style.beside.get(name) == name else f"{name}, published"
-    return labels.Label(None, ys[-1], text, colour)
+    return labels.Label(None, ys[-1], text, colour, marker=marker, filled=False)

@@ -14,7 +14,7 @@ GAP = 7  # from the point to its name
 
 class Label(NamedTuple):
     """A name next to the point (x, y) of the data; without x behind the right edge of the axes. marker: drawn before
-    the name, as in a legend."""
+    the name, as in a legend; hollow where it is not `filled`."""
 
     x: float | None
     y: float
@@ -22,6 +22,12 @@ class Label(NamedTuple):
     colour: str
     alpha: float = 1.0
     marker: str = ""
+    filled: bool = True
+
+    @property
+    def gap(self) -> int:
+        """Points from the data's point to the name."""
+        return 2 * GAP if self.marker else GAP
 
 
 def place(axes: Axes, wanted: Sequence[Label]) -> None:
@@ -34,7 +40,7 @@ def place(axes: Axes, wanted: Sequence[Label]) -> None:
     ordered = sorted(wanted, key=lambda one: -one.y)
     anchors = [(right if one.x is None else one.x, one.y) for one in ordered]
     places = [axes.transData.transform(anchor) * points for anchor in anchors]
-    ends = [x + GAP + LETTER * len(label.text) for label, (x, _) in zip(ordered, places, strict=True)]
+    ends = [x + label.gap + LETTER * len(label.text) for label, (x, _) in zip(ordered, places, strict=True)]
 
     def together(one: int, other: int) -> bool:
         return bool(places[one][0] < ends[other] and places[other][0] < ends[one])
@@ -50,9 +56,10 @@ def place(axes: Axes, wanted: Sequence[Label]) -> None:
             moved = ScaledTranslation(GAP / 72, (height - y) / 72, axes.figure.dpi_scale_trans)
             axes.plot(
                 *([value] for value in anchor), marker=label.marker, color=label.colour, markersize=4,
+                fillstyle="full" if label.filled else "none",
                 transform=axes.transData + moved, clip_on=False, scalex=False, scaley=False,
             )  # fmt: skip
         axes.annotate(
-            label.text, anchor, xytext=(GAP * 2 if label.marker else GAP, height - y), textcoords="offset points",
+            label.text, anchor, xytext=(label.gap, height - y), textcoords="offset points",
             fontsize="x-small", color=label.colour, alpha=label.alpha, va="center", annotation_clip=False,
         )  # fmt: skip

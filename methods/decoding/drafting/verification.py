@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
 from harness.generate import Constraints
-from methods.decoding.best import best
+from methods.decoding.best import best_of_rows
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.session import Session, without
@@ -124,16 +124,13 @@ def _verdicts(
                 for place in range(len(piece))
             ),
         )
-        every = None
-        if logits.device.type != "cpu":  # one copy from the device for all positions
-            found = logits.topk(min(depth, logits.shape[1]))
-            every = list(zip(found.values.tolist(), found.indices.tolist(), strict=True))
+        best_at = best_of_rows(logits, min(depth, logits.shape[1]))
         open_rows, at = [], 0
         for row, piece in zip(unsettled, pieces, strict=True):
             block, near_ties = results[row]
             settled = False
             for place in range(at, at + len(piece)):
-                values, ids = every[place] if every else best(logits[place], min(depth, logits.shape[1]))
+                values, ids = best_at(place)
                 if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
                     near_ties += 1
                     if values[0] == values[1]:  # an exact tie falls as it does for greedy search

@@ -33,8 +33,8 @@ class Kept(LogitsProcessor):
         return scores
 
 
-def generated(model, method, prompt, tokens, **settings):
-    processor, kept = RetoMatonProcessor(method, model), Kept()
+def generated(model, method, prompt, tokens, padding=None, **settings):
+    processor, kept = RetoMatonProcessor(method, model, padding=padding), Kept()
     with processor.watching(), torch.inference_mode():
         ids = model.module.generate(
             torch.tensor(prompt), max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=None,
@@ -93,14 +93,13 @@ def test_a_query_that_is_no_number_is_refused_also_where_nothing_is_searched(mod
         processor(torch.tensor([[1]]), torch.zeros(1, 40))
 
 
-def test_padding_on_the_left_changes_no_draw(model, cache, monkeypatch):
+def test_padding_on_the_left_changes_no_draw(model, cache):
     method = fitted(model, cache, tau=1, clusters=4, max_knns=5)
     alone, scores, _ = generated(model, method, [[7, 9]], 8)
     given = {"attention_mask": torch.tensor([[0, 0, 1, 1]])}
     _, others, _ = generated(model, method, [[0, 0, 7, 9]], 8, **given)
-    assert not torch.allclose(others, scores, atol=1e-3)  # where padding has no name, a row is what was given
-    monkeypatch.setattr(model.module.generation_config, "pad_token_id", 0)
-    padded, others, _ = generated(model, method, [[0, 0, 7, 9]], 8, **given)
+    assert not torch.allclose(others, scores, atol=1e-3)  # without a token for padding a row is what was given
+    padded, others, _ = generated(model, method, [[0, 0, 7, 9]], 8, padding=0, **given)
     assert padded[0, 2:].tolist() == alone[0].tolist()
     torch.testing.assert_close(others, scores, rtol=0, atol=1e-4)
 

@@ -196,6 +196,24 @@ def test_a_name_without_a_place_stands_behind_the_edge():
     assert first.x0 > edge > second.x1
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_marker_stands_next_to_its_name(scale):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure()
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    axes.set(xlim=(1, 2), ylim=(1, 100), yscale=scale)
+    drawn.draw_without_rendering()
+    labels.place(axes, [labels.Label(None, 10 + 0.001 * n, f"name {n}", "k", marker="o") for n in range(3)])
+    drawn.draw_without_rendering()
+    for line, text in zip(axes.lines, axes.texts, strict=True):
+        at, box = line.get_window_extent(), text.get_window_extent()
+        assert axes.get_window_extent().x1 < at.x0 and at.x1 <= box.x0
+        assert (at.y0 + at.y1) / 2 == pytest.approx((box.y0 + box.y1) / 2, abs=2)
+
+
 def test_parts_are_stacked_in_their_order_for_each_row_of_a_column():
     rows = [
         row("Baseline", "EDR", generation_s=1.0, retrieval_s=9.0),
