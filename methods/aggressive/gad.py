@@ -112,9 +112,7 @@ class NarDecoder(BlockOptions, Decoder):
         with phases("encode_drafter"):
             if self.own_encoder and self.engine_of(model) is not engine:
                 encoded = engine.encode(encoded.sources)
-            return NarDrafter(
-                engine, encoded, self.block, model.vocabulary_size, model.start_id, model.window, batch.limits
-            )
+            return NarDrafter(engine, encoded, self.block, batch)
 
 
 @method(

@@ -7,22 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.session import Encoded, Engine
 
 
 class NarDrafter(Drafter):
-    """Fills a block of masks for all outputs asked for in one pass of the drafter's decoder."""
+    """Fills a block of masks for all outputs asked for in one pass of the drafter's decoder. It writes nothing that the
+    model's generation configuration forbids, each token of a block with those before it in mind."""
 
-    def __init__(
-        self, engine: Engine, encoded: Encoded, block: int, mask: int, start: int, window: int, limits: Sequence[int]
-    ) -> None:
-        """encoded: the sources, as an encoder of the drafter's width has read them. window: positions that the drafter
-        has."""
-        self.session = engine.open(encoded, limits)
-        self.block, self.mask, self.start, self.window = block, mask, start, window
-        self.written: list[list[int]] = [[] for _ in limits]
-        self.rows = list(range(len(limits)))  # the output that each row of the session belongs to
+    def __init__(self, engine: Engine, encoded: Encoded, block: int, batch: Batch) -> None:
+        """encoded: the sources, as an encoder of the drafter's width has read them."""
+        self.session = engine.open(encoded, batch.limits)
+        self.block, self.batch = block, batch
+        self.written: list[list[int]] = [[] for _ in batch.limits]
+        self.rows = list(range(len(batch.limits)))  # the output that each row of the session belongs to
 
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
         if not any(most):
@@ -31,15 +30,31 @@ class NarDrafter(Drafter):
             places = {output: row for row, output in enumerate(self.rows)}
             self.session.select([places[output] for output in outputs])
             self.rows = list(outputs)
+        model = self.batch.model
         # as many masks near the limit as elsewhere: the drafter learned to fill a block whose end has no target
-        known = [[self.start, *self.written[output]] for output in outputs]
-        masks = [max(min(self.block, self.window - len(row)), 0) for row in known]
-        states = self.session.bidirectional([[*row, *[self.mask] * n] for row, n in zip(known, masks, strict=True)])
-        ends = np.cumsum([len(row) + n for row, n in zip(known, masks, strict=True)]).tolist()
+        known = [[model.start_id, *self.written[output]] for output in outputs]
+        masks = [max(min(self.block, model.window - len(row)), 0) for row in known]
+        filled = [[*row, *[model.vocabulary_size] * n] for row, n in zip(known, masks, strict=True)]
+        states = self.session.bidirectional(filled)
+        ends = np.cumsum([len(row) for row in filled]).tolist()
         hidden = torch.cat([states[end - n : end] for end, n in zip(ends, masks, strict=True)])
-        best = iter(self.session.logits(hidden)[:, : self.mask].argmax(-1).tolist())
-        blocks = [[next(best) for _ in range(n)] for n in masks]
+        logits = self.session.logits(hidden)[:, : model.vocabulary_size]
+        if self.batch.constraints.by_position:
+            blocks = [self._one_by_one(o, rows) for o, rows in zip(outputs, logits.split(masks), strict=True)]
+        else:
+            self.batch.constraints.restrict(logits, ())
+            best = iter(logits.argmax(-1).tolist())
+            blocks = [[next(best) for _ in range(n)] for n in masks]
         return [tokens[:count] for tokens, count in zip(blocks, most, strict=True)]
+
+    def _one_by_one(self, output: int, logits: torch.Tensor) -> list[int]:
+        """The best allowed tokens of an output's block, whose logits [masks, V] are changed."""
+        block: list[int] = []
+        for row in logits.split(1):
+            written = [*self.written[output], *block]
+            self.batch.constraints.restrict(row, [([self.batch.model.start_id], written, self.batch.limits[output])])
+            block.append(int(row.argmax()))
+        return block
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
         self.written[output].extend(tokens)

@@ -18,7 +18,7 @@ from harness.contracts.tasks import TokenScoringSetting
 from harness.errors import RequestError
 from harness.plan.registry import analysis
 from harness.progress import Progress
-from methods.infinigram.answers import Distribution, NgramProbability, Scores
+from methods.infinigram.answers import Distribution, NgramProbability
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.peers import PEERS
 
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Query = Literal[
-    "count", "count_many", "ngram_prob", "ngram_distribution", "infinigram_prob", "infinigram_distribution", "score"
+    "count",
+    "count_many",
+    "ngram_prob",
+    "ngram_distribution",
+    "infinigram_prob",
+    "infinigram_distribution",
+    "score_many",
 ]
 _TEXT = 512  # tokens of a text that is scored, and of a context of the ∞-gram LM
 Given = tuple[list[int], int] | list[list[int]]
@@ -45,10 +51,10 @@ class InfinigramLatency(TimedAnalysis):
     """The same queries, from the evaluation text, asked of a peer (`baseline`) and of the engine. An item is the place
     of a query in this text.
 
-    query: its kind. `count_many` is a batch of `together` n-grams and `score` the probabilities of a text of 512 tokens
-    in one call, for both of which the peer is asked one by one. n: tokens of an n-gram, the last of them the one asked
-    for; the ∞-gram LM's contexts have 511 where there are as many. queries: calls of one timed pass, where each is one
-    query.
+    query: its kind. `count_many` counts a batch of `together` n-grams and `score_many` gives the probabilities of all
+    tokens of `texts` texts of 512 tokens in one call, for both of which the peer is asked one by one. n: tokens of an
+    n-gram, the last of them the one asked for; the ∞-gram LM's contexts have 511 where there are as many. queries:
+    calls of one timed pass, where each is one query.
     """
 
     measures = (
@@ -60,13 +66,14 @@ class InfinigramLatency(TimedAnalysis):
     peer: Literal["infini-gram", "tokengrams"] = "infini-gram"
     query: Query = "count"
     n: Annotated[int, Field(ge=1)] = 5
-    together: Annotated[int, Field(ge=1)] = 1024
+    together: Annotated[int, Field(ge=1)] = 4096
+    texts: Annotated[int, Field(ge=1)] = 8
     queries: Annotated[int, Field(ge=1)] = 100
 
     @property
     def asked(self) -> int:
         """Queries of one call."""
-        return {"count_many": self.together, "score": _TEXT - 1}.get(self.query, 1)
+        return {"count_many": self.together, "score_many": self.texts * _TEXT}.get(self.query, 1)
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
@@ -97,7 +104,7 @@ class InfinigramLatency(TimedAnalysis):
         self._engine.preload()  # both peers map or read all of their indexes when they open them
         self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
-        step = _TEXT if self.query == "score" else 1  # texts that share tokens would not be different items
+        step = _TEXT if self.query == "score_many" else 1  # texts that share tokens would not be different items
         self._places = [
             (number, end)
             for number, stream in enumerate(self._streams)
@@ -107,19 +114,20 @@ class InfinigramLatency(TimedAnalysis):
     @property
     def _needed(self) -> int:
         """Tokens that a stream has before a query can end there."""
-        if self.query == "score":
+        if self.query == "score_many":
             return _TEXT
         return 2 if self.query.startswith("infinigram") else self.n
 
     def items(self) -> tuple[int, int]:
-        calls = {"count_many": 4, "score": 1}.get(self.query, self.queries)
+        calls = self.queries if self.asked == 1 else 4
         return len(self._places), min(calls, max(len(self._places) // 50, 1))
 
     def inputs(self, items: NDArray[np.int64]) -> list[Given]:
-        if self.query == "count_many":
-            drawn = [np.random.default_rng(item).integers(len(self._places), size=self.together) for item in items]
-            return [[self._ngram(place, self.n) for place in row.tolist()] for row in drawn]
-        length = _TEXT if self.query in ("score", "infinigram_prob", "infinigram_distribution") else self.n
+        if self.query.endswith("many"):
+            size, each = (self.together, self.n) if self.query == "count_many" else (self.texts, _TEXT)
+            drawn = [np.random.default_rng(item).integers(len(self._places), size=size) for item in items]
+            return [[self._ngram(place, each) for place in row.tolist()] for row in drawn]
+        length = _TEXT if self.query in ("infinigram_prob", "infinigram_distribution") else self.n
         found: list[Given] = []
         for item in items.tolist():
             *context, token = self._ngram(item, length)
@@ -132,13 +140,11 @@ class InfinigramLatency(TimedAnalysis):
         return ids
 
     def method(self, given: Any) -> Any:
-        if self.query == "count_many":
-            return self._engine.count_many(given)
+        if self.query.endswith("many"):
+            return getattr(self._engine, self.query)(given)
         context, token = given
         if self.query == "count":
             return self._engine.count([*context, token])
-        if self.query == "score":
-            return self._engine.score(context)
         if self.query.endswith("distribution"):
             return getattr(self._engine, self.query)(context)
         return getattr(self._engine, self.query)(context, token)
@@ -150,11 +156,11 @@ class InfinigramLatency(TimedAnalysis):
         """What the peer answers."""
         if self.query == "count_many":
             return [self._peer.count(ngram) for ngram in given]
+        if self.query == "score_many":
+            return [self._peer.infinigram_prob(text[:at], text[at]) for text in given for at in range(len(text))]
         context, token = given
         if self.query == "count":
             return self._peer.count([*context, token])
-        if self.query == "score":
-            return [self._peer.infinigram_prob(context[:at], context[at]) for at in range(len(context))]
         if self.query.endswith("distribution"):
             return getattr(self._peer, self.query)(context)
         return getattr(self._peer, self.query)(context, token)
@@ -166,8 +172,8 @@ class InfinigramLatency(TimedAnalysis):
             return [[*call.tokens.tolist(), *call.counts.tolist()]]
         if isinstance(call, NgramProbability):
             return [[call.count]]
-        if isinstance(call, Scores):
-            return [[count] for count in call.counts.tolist()]
+        if isinstance(call, list):
+            return [[count] for text in call for count in text.counts.tolist()]
         if isinstance(call, int | np.ndarray):
             return [[count] for count in np.atleast_1d(call).tolist()]
         found = call.found

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RequestError
+from harness.generate import Constraints
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
 from methods.aggressive import nar_training
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.nar import NarDrafter
+from methods.decoding.decoder import Batch
 from methods.decoding.engines import engine_of
 from methods.decoding.greedy import Greedy
 
@@ -134,7 +136,8 @@ def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
     method = opened(Gad(block=5, layers=1), model, folder)
     engine = engine_of(method._drafting)
     with torch.inference_mode():
-        drafter = NarDrafter(engine, engine.encode(SOURCES), 5, model.vocabulary_size, model.start_id, 32, [20] * 4)
+        encoded = engine.encode(SOURCES)
+        drafter = NarDrafter(engine, encoded, 5, Batch(model, encoded, [], [20] * 4, Constraints()))
         written = [[7, 8], [], [9], [4, 5, 6]]
         for number, ids in enumerate(written):
             drafter.accept(number, ids, 0)
@@ -163,6 +166,31 @@ def test_the_drafter_alone_stops_at_an_end_token_and_at_the_limit(tiny, folder):
         assert decoded.ids == ids[:stop]
         assert sum(decoded.trace.accepted) == len(decoded.ids)
         assert decoded.trace.iterations == len(decoded.trace.accepted)
+
+
+@pytest.mark.parametrize(
+    "demands",
+    [
+        {"suppress_tokens": list(range(3, 20))},
+        {"no_repeat_ngram_size": 1, "forced_eos_token_id": 0},
+        {"forced_bos_token_id": 9, "begin_suppress_tokens": [7], "min_new_tokens": 6},
+    ],
+)
+def test_the_drafter_writes_what_the_generation_configuration_allows(tiny, folder, demands):
+    model = tiny.make("marian", 4)
+    for name, value in demands.items():
+        setattr(model.module.generation_config, name, value)
+    constraints = Constraints.of(model.module, model.eos_ids)
+    gad = decode(opened(Gad(block=4), model, folder), model, SOURCES, 9)
+    assert [one.ids for one in gad] == [one.ids for one in decode(Greedy(), model, SOURCES, 9)]
+    free = decode(opened(Nar(block=4), tiny.make("marian", 4), folder), tiny.make("marian", 4), SOURCES, 9)
+    found = decode(opened(Nar(block=4), model, folder), model, SOURCES, 9)
+    assert [one.ids for one in found] != [one.ids for one in free]
+    for written in [one.ids for one in found] + [draft for one in gad for draft in one.trace.drafts[:1] if draft]:
+        for place, token in enumerate(written):
+            scores = torch.zeros(1, model.vocabulary_size)
+            constraints.restrict(scores, [([model.start_id], written[:place], 9)])
+            assert scores[0, token] == 0
 
 
 @pytest.mark.parametrize("own_encoder", [True, False])

@@ -21,7 +21,8 @@ QUIET = Progress(quiet=True)
 REFERENCE, EVALUATION = text(1, 400, 300, 2), text(1, 700, 530)
 INSTALLED = {"infini-gram": "infini_gram", "tokengrams": "tokengrams"}
 QUERIES = [
-    "count", "count_many", "ngram_prob", "ngram_distribution", "infinigram_prob", "infinigram_distribution", "score",
+    "count", "count_many", "ngram_prob", "ngram_distribution",
+    "infinigram_prob", "infinigram_distribution", "score_many",
 ]  # fmt: skip
 
 
@@ -92,4 +93,4 @@ def test_texts_that_are_too_short_are_refused(model, tmp_path, monkeypatch):
     monkeypatch.setitem(peers.PEERS, "scan", Scan)
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=text(3, 60))
     with pytest.raises(RequestError, match="has 512 tokens"):
-        InfinigramLatency(peer="scan", query="score").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
+        InfinigramLatency(peer="scan", query="score_many").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
