@@ -24,7 +24,7 @@ from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
 from harness.plan.registry import Registry, construct
 from tasks.models.pretrained.language import CausalLM
-from tests.benchmarks.test_ralmspec_benchmarks import SENTENCE, Model, model, word  # noqa: F401 - a fixture
+from tests.benchmarks.test_ralmspec_benchmarks import SENTENCE, model, word  # noqa: F401 - a fixture
 from tests.benchmarks.test_softmax_benchmarks import structured
 from tests.methods.knnlm.conftest import save_gpt2
 
