@@ -126,7 +126,8 @@ class Engine:
         return int(found)
 
     def count_many(self, ngrams: Sequence[Ngram] | NDArray[np.integer]) -> NDArray[np.int64]:
-        """Occurrences int64 [Q] of n-grams, or of the rows [Q, n] of an array; shared out over the cores."""
+        """Occurrences int64 [Q] of n-grams, or of the rows [Q, n] of an array; shared out over the cores. On two cores
+        Python's lists take as long to read as to count: 16,384 5-grams 0.7 us each as lists, 0.4 us as an array."""
         table, (flat, offsets) = self._rows(), joined(ngrams)
         totals = np.empty(len(offsets) - 1, np.int64)
 
