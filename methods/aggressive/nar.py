@@ -40,7 +40,8 @@ class NarDrafter(Drafter):
         hidden = torch.cat([states[end - n : end] for end, n in zip(ends, masks, strict=True)])
         logits = self.session.logits(hidden)[:, : model.vocabulary_size]
         if self.batch.constraints.by_position:
-            blocks = [self._one_by_one(o, rows) for o, rows in zip(outputs, logits.split(masks), strict=True)]
+            rows = zip(outputs, logits.split(masks), most, strict=True)
+            blocks = [self._one_by_one(output, those[:count]) for output, those, count in rows]
         else:
             self.batch.constraints.restrict(logits, ())
             best = iter(logits.argmax(-1).tolist())

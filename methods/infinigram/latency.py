@@ -49,10 +49,11 @@ class _OfPeer:
 @dataclass(kw_only=True)
 class InfinigramLatency(TimedAnalysis):
     """The same queries, from the evaluation text, asked of a peer (`baseline`) and of the engine. An item is the place
-    of a query in this text.
+    of a query in this text, or the seed by which the places of a batch are drawn: batches may share some.
 
-    query: its kind. `count_many` counts a batch of `together` n-grams and `score_many` gives the probabilities of all
-    tokens of `texts` texts of 512 tokens in one call, for both of which the peer is asked one by one. n: tokens of an
+    query: its kind. `count_many` counts a batch of `together` n-grams (Python's lists) and `score_many` gives the
+    probabilities of all tokens of `texts` texts of 512 tokens in one call, for both of which the peer is asked one by
+    one. n: tokens of an
     n-gram, the last of them the one asked for; the ∞-gram LM's contexts have 511 where there are as many. queries:
     calls of one timed pass, where each is one query.
     """
@@ -74,6 +75,10 @@ class InfinigramLatency(TimedAnalysis):
     def asked(self) -> int:
         """Queries of one call."""
         return {"count_many": self.together, "score_many": self.texts * _TEXT}.get(self.query, 1)
+
+    @property
+    def _batched(self) -> bool:
+        return self.query.endswith("many")
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
@@ -104,7 +109,7 @@ class InfinigramLatency(TimedAnalysis):
         self._engine.preload()  # both peers map or read all of their indexes when they open them
         self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
-        step = _TEXT if self.query == "score_many" else 1  # texts that share tokens would not be different items
+        step = _TEXT if self.query == "score_many" else 1  # no two texts share tokens
         self._places = [
             (number, end)
             for number, stream in enumerate(self._streams)
@@ -119,11 +124,11 @@ class InfinigramLatency(TimedAnalysis):
         return 2 if self.query.startswith("infinigram") else self.n
 
     def items(self) -> tuple[int, int]:
-        calls = self.queries if self.asked == 1 else 4
+        calls = 4 if self._batched else self.queries
         return len(self._places), min(calls, max(len(self._places) // 50, 1))
 
     def inputs(self, items: NDArray[np.int64]) -> list[Given]:
-        if self.query.endswith("many"):
+        if self._batched:
             size, each = (self.together, self.n) if self.query == "count_many" else (self.texts, _TEXT)
             drawn = [np.random.default_rng(item).integers(len(self._places), size=size) for item in items]
             return [[self._ngram(place, each) for place in row.tolist()] for row in drawn]
@@ -140,7 +145,7 @@ class InfinigramLatency(TimedAnalysis):
         return ids
 
     def method(self, given: Any) -> Any:
-        if self.query.endswith("many"):
+        if self._batched:
             return getattr(self._engine, self.query)(given)
         context, token = given
         if self.query == "count":
@@ -180,4 +185,4 @@ class InfinigramLatency(TimedAnalysis):
         if self.query.endswith("distribution"):
             following = self._peer.following(found)
             return [[*sorted(following), *(following[token] for token in sorted(following))]]
-        return [[self._peer.counted(one)] for one in (found if self.asked > 1 else [found])]
+        return [[self._peer.counted(one)] for one in (found if self._batched else [found])]

@@ -126,7 +126,8 @@ def test_building_takes_no_more_memory_than_it_says(benchmark, text, tmp_path):
 
 
 # query, of how many tokens, least ratio with infini-gram and with tokengrams (None: no target). For count_many the
-# project wants 50 and 10; measured were 45 to 56 and 5.5 to 8, because its reads from memory bound it (`_count_group`).
+# project wants 50 and 10; measured were 45 to 56 and 5.5 to 8: reads from memory bound it (`_count_group`), and making
+# an array of the lists, as the packages take them, counts.
 TARGETS = {
     "count": (5, 5.0, 1.0),
     "count_many": (5, 40.0, 4.0),

@@ -169,8 +169,10 @@ def test_small_and_paper_take_ten_processes_and_three_pairs_and_mini_one_process
     for (name, scale), found in CELLS.items():
         shapes = {(cell.timing.processes, cell.timing.pairs) for cell in found}
         assert shapes == {(1, 3) if scale == "mini" else (10, 3)}, name
-        if scale == "mini" and name not in ("iad-table12", "infinigram-table1") and not name.startswith("l2s"):
-            assert {cell.timing.threads for cell in found} == {1}
+        if scale == "mini" and name != "iad-table12" and not name.startswith("l2s"):
+            for cell in found:
+                batched = name == "infinigram-table1" and cell.method.params["query"].endswith("many")
+                assert cell.timing.threads == (2 if batched else 1), (name, cell.name)
         if name.startswith("l2s") and scale != "mini" and any(cell.timed for cell in found) and name != "l2s-table6":
             assert {cell.timing.fits for cell in found} == {3}
 

@@ -64,15 +64,15 @@ def _split(tokens):
     return tokens[tokens != peers.SEPARATOR], ends[1:] - np.arange(1, len(ends))
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize(("query", "together"), [*((query, 5) for query in QUERIES), ("count_many", 1)])
 @pytest.mark.parametrize("peer", ["scan", *INSTALLED])
-def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query):
+def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query, together):
     if peer in INSTALLED:
         pytest.importorskip(INSTALLED[peer])
     monkeypatch.setitem(peers.PEERS, "scan", Scan)
     monkeypatch.setattr(latency, "_TEXT", 40)  # a scan for each token of 512 takes minutes
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=EVALUATION)
-    run = InfinigramLatency(peer=peer, query=query, n=3, together=5)
+    run = InfinigramLatency(peer=peer, query=query, n=3, together=together)
     run.fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
     pool, sample = run.items()
     assert 0 < sample <= pool
