@@ -162,7 +162,7 @@ SIDES = [
     ("softmax-screening", ("exact", {}), "svd-softmax", {}, 0.3),
     ("sequence-decoding", ("greedy", {}), "greedy", {}, 0.5),
     ("sequence-decoding", ("greedy", {}), "beam", {}, 0.1),
-    ("sequence-decoding", ("greedy", {}), "iad", {}, 1.0),
+    ("sequence-decoding", ("greedy", {}), "iad", {}, 0.7),
     ("retrieval-generation", ("ralmseq", PASSAGES), "ralmseq", PASSAGES, 0.5),
     ("retrieval-generation", ("ralmseq", PASSAGES), "ralmspec", {**PASSAGES, "prefetch": 20, "scheduler": "os3"}, 0.5),
 ]  # fmt: skip
