@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import HarnessError, RequestError, unknown
+from harness.errors import HarnessError, RequestError, StoppedError, unknown
 from harness.plan.registry import Kind, Registry, refusal
 
 PROGRAM: dict[str, Any] = {
@@ -331,7 +331,12 @@ def regressions(
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
+    try:
+        found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
+    except KeyboardInterrupt:
+        raise StoppedError(
+            "interrupted: regressions keeps nothing; start it again, fewer --rounds are quicker"
+        ) from None
     print(checks.as_json(found, threshold) if as_json else "\n".join(checks.lines(found, threshold)))
     raise typer.Exit(int(any(one.slower(threshold) or one.worse or one.unknown for one in found)))
 

@@ -39,6 +39,12 @@ class MachineError(HarnessError):
     exit_code = 3
 
 
+class StoppedError(HarnessError):
+    """A command that keeps nothing was interrupted."""
+
+    exit_code = 130
+
+
 def reason(error: BaseException) -> str:
     """The first line of an error's text, at most 200 characters, or the name of its class where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -41,13 +41,15 @@ class Trace:
 
     iterations: of the model. accepted: tokens accepted per iteration. drafts: tokens (ids) drafted per iteration, of
     which the accepted ones are a prefix as far as the model agrees; none for an ordinary step. Empty for a method that
-    does not draft. counters: deterministic totals. timing_counters: those that depend on timing by design (they never
+    does not draft. others: places in the output of drafted tokens that were accepted though another one was the model's
+    first choice. counters: deterministic totals. timing_counters: those that depend on timing by design (they never
     gate). series: figures along the steps.
     """
 
     iterations: int = 0
     accepted: list[int] = field(default_factory=list)
     drafts: list[list[int]] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
     timing_counters: dict[str, float] = field(default_factory=dict)
     series: dict[str, list[float]] = field(default_factory=dict)

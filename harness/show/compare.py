@@ -72,7 +72,9 @@ def stored(place: Path) -> dict[tuple[str, str, str], Row]:
     files = [place] if place.is_file() else sorted(place.rglob("rows.jsonl"))
     rows = [row for file in files for row in RowStore(file).rows()]
     if not rows:
-        raise RequestError(f"{place} holds no rows; give a run's folder, or its rows.jsonl")
+        raise RequestError(
+            f"{place} holds no rows; give the folder of a run, which `harness reproduce` makes, or its rows.jsonl"
+        )
     rows.sort(key=lambda row: row["started"] or "")
     found: dict[tuple[str, str, str], Row] = {}
     for recipe, scale in dict.fromkeys((row["recipe"], row["scale"]) for row in rows):

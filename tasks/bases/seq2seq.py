@@ -212,8 +212,8 @@ class Seq2SeqTask(Task):
         return {name: Measure(**measure) for name, measure in found.items()}
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
-        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not, and drafted
-        ones that were rejected are shown where `steps` asks for it."""
+        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not; where `steps`
+        asks for it, drafted ones that were rejected are shown, and those accepted against the first choice marked."""
         outputs = self.outputs(answers)
         return [
             {
@@ -236,15 +236,20 @@ class Seq2SeqTask(Task):
 def marked_blocks(generator: TextGenerator, answer: Decoded, drafts: bool = False) -> str:
     """The output, with brackets around the tokens that were accepted together, and how many iterations it took.
 
-    drafts: show also what was drafted and rejected, as ✗{...} behind the token that took its place.
+    drafts: show also what was drafted and rejected, as ✗{...} behind the token that took its place, and ° behind
+    drafted tokens that were accepted though they were not the model's first choice.
     """
     text, done, parts = "", 0, []
+    others = set(answer.trace.others) if drafts else set()
 
     def add(tokens: int) -> None:
         nonlocal text, done
+        piece = ""
+        for place in range(done, done + tokens):
+            if place in others or place == done + tokens - 1:
+                whole = generator.decode(answer.ids[: place + 1])
+                piece, text = piece + whole[len(text) :] + "°" * (place in others), whole
         done += tokens
-        whole = generator.decode(answer.ids[:done])
-        piece, text = whole[len(text) :], whole
         if tokens > 1 and piece.strip():
             parts.append(f"{' ' if piece[0] == ' ' else ''}[{piece.strip()}]")
         else:

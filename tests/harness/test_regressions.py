@@ -83,6 +83,22 @@ def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():
         regressions.pairs(["l2ss:ptb-next-word"], Registry())
 
 
+def test_an_interrupt_says_that_nothing_is_kept(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def worktrees():
+        return subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    before = worktrees()
+    monkeypatch.setattr(regressions, "_measure", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["regressions", "--against", "HEAD", "--pair", "exact:lm-output-layer"])
+    assert ended.value.code == 130
+    assert "keeps nothing" in capsys.readouterr().err
+    assert worktrees() == before
+
+
 def test_an_unknown_revision_and_too_few_rounds_are_one_line(capsys):
     for wrong in (["--against", "no-such-revision"], ["--against", "HEAD", "--rounds", "3"]):
         with pytest.raises(SystemExit) as ended:

@@ -8,6 +8,7 @@ greedy decoding stops - at an end token, also inside an accepted block, or at th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 FIRST_LOOK = 8  # positions whose logits are computed at first: those behind an early difference are never needed
 
+
+@dataclass(slots=True)
+class Verdict:
+    """What becomes of a draft: the accepted block (never empty in the end), its near-ties, and the places in it of
+    drafted tokens that were not the model's first choice."""
+
+    block: list[int] = field(default_factory=list)
+    near_ties: int = 0
+    others: list[int] = field(default_factory=list)
+
+
 Accepts = Callable[[int, Sequence[int], Sequence[float]], bool]
 
 
@@ -39,8 +51,8 @@ def draft_and_verify(
 
     accepts(drafted token, ids, logits) says whether a drafted token is accepted, given the `depth` best tokens (ids and
     logits, best first); otherwise the best one takes its place and ends the block. The trace gets, per iteration, the
-    tokens drafted (none: an ordinary step) and how many tokens were accepted; counter `near_ties`: the accepted tokens
-    whose two top logits are within 1e-4.
+    tokens drafted (none: an ordinary step) and how many tokens were accepted, and the places of those that were not the
+    model's first choice; counter `near_ties`: the accepted tokens whose two top logits are within 1e-4.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
     for decoded in outputs:
@@ -61,15 +73,15 @@ def draft_and_verify(
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
             blocks = _verdicts(session, states, list(spans), drafts, written, batch.constraints, accepts, depth)
             finished = []
-            for row, (output, (block, near_ties)) in enumerate(zip(active, blocks, strict=True)):
-                fed = len(tokens[row]) - len(drafts[row])
+            for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
+                fed, block = len(tokens[row]) - len(drafts[row]), verdict.block
                 session.lengths[row] = lengths[row] + fed + len(block) - 1  # the last accepted token is fed next
-                _record(outputs[output], block, drafts[row], near_ties)
+                _record(outputs[output], verdict, drafts[row])
                 if block[-1] in ends or len(outputs[output].ids) == limits[output]:
                     finished.append(row)
                 else:
                     drafter.accept(output, block, len(drafts[row]))
-            pending = [block[-1:] for block, _ in blocks]
+            pending = [verdict.block[-1:] for verdict in blocks]
             if finished:
                 kept = without(finished, len(active))
                 active, pending = [active[row] for row in kept], [pending[row] for row in kept]
@@ -97,8 +109,8 @@ def _verdicts(
     constraints: Constraints,
     accepts: Accepts,
     depth: int,
-) -> list[tuple[list[int], int]]:
-    """Per row, the accepted block (never empty) and its near-ties. Row r's states are the len(drafts[r]) + 1 that end
+) -> list[Verdict]:
+    """What becomes of each row's draft. Row r's states are the len(drafts[r]) + 1 that end
     before spans[r]; written: per row its prompt, its output so far, and its limit. Logits are computed a few positions
     at a time, so that a long draft that fails early costs little and memory does not grow with it. What the constraints
     forbid behind a draft is exact: a position counts only when all that is drafted before it was accepted."""
@@ -106,7 +118,7 @@ def _verdicts(
 
     ends = set(constraints.ends)
 
-    results: list[tuple[list[int], int]] = [([], 0) for _ in drafts]
+    results = [Verdict() for _ in drafts]
     unsettled = list(range(len(drafts)))
     look, begin = FIRST_LOOK, 0
     while unsettled:
@@ -127,22 +139,22 @@ def _verdicts(
         best_at = best_of_rows(logits, min(depth, logits.shape[1]))
         open_rows, at = [], 0
         for row, piece in zip(unsettled, pieces, strict=True):
-            block, near_ties = results[row]
-            settled = False
+            verdict, draft, settled = results[row], drafts[row], False
+            block = verdict.block
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
                 if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
-                    near_ties += 1
+                    verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie falls as it does for greedy search
                         first = int(logits[place].argmax())
                         ids = [first, *(token for token in ids if token != first)][: len(ids)]
-                draft = drafts[row]
                 accepted = len(block) < len(draft) and accepts(draft[len(block)], ids, values)
+                if accepted and draft[len(block)] != ids[0]:
+                    verdict.others.append(len(block))
                 block.append(draft[len(block)] if accepted else ids[0])
                 if not accepted or block[-1] in ends:
                     settled = True
                     break
-            results[row] = block, near_ties
             at += len(piece)
             if not settled:
                 open_rows.append(row)
@@ -150,11 +162,12 @@ def _verdicts(
     return results
 
 
-def _record(output: Decoded, block: Sequence[int], draft: Sequence[int], near_ties: int) -> None:
+def _record(output: Decoded, verdict: Verdict, draft: Sequence[int]) -> None:
     """Add one iteration to an output and its trace."""
-    output.ids.extend(block)
     trace = output.trace
+    trace.others.extend(len(output.ids) + place for place in verdict.others)
+    output.ids.extend(verdict.block)
     trace.iterations += 1
-    trace.accepted.append(len(block))
+    trace.accepted.append(len(verdict.block))
     trace.drafts.append(list(draft))
-    trace.counters["near_ties"] += near_ties
+    trace.counters["near_ties"] += verdict.near_ties

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class Distillation:
 
     def teacher(self) -> Path:
         """Folder of the model trained on the pairs as they are."""
-        return self._trained(self.pairs("train"))
+        return self._trained(self.pairs("train"), self.size)
 
     def distilled(self) -> Pairs:
         """Ids of the training sources that the teacher has positions for and of what it writes for them."""
@@ -80,13 +81,17 @@ class Distillation:
         return _kept(folder.name, teacher, sources, self.limit, self.cache, self.progress)
 
     def student(self) -> Path:
-        """Folder of the model trained on the distilled pairs."""
-        return self._trained(self.distilled())
+        """Folder of the model trained on the distilled pairs, from the teacher's weights where its size says so."""
+        steps = self.size.student_steps
+        if not steps:
+            return self._trained(self.distilled(), self.size)
+        size = replace(self.size, steps=steps, warmup=max(1, steps // 10))
+        return self._trained(self.distilled(), size, start=self.teacher())
 
-    def _trained(self, training: Pairs) -> Path:
+    def _trained(self, training: Pairs, size: Size, start: Path | None = None) -> Path:
         return trained_seq2seq(
-            self.size, training, self.pairs("validation"), self.tokenizer(), self.cache,
-            device=self.device, seed=self.seed, progress=self.progress,
+            size, training, self.pairs("validation"), self.tokenizer(), self.cache,
+            start=start, device=self.device, seed=self.seed, progress=self.progress,
         )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model and its training with AdamW: linear warm-up over `warmup` steps, then half a cosine down to 5%.
+    """A model and its training: linear warm-up over `warmup` steps, then half a cosine down to 5%.
 
     vocabulary: entries of the shared subword vocabulary. encoder_layers: 0 makes a causal model, which reads the source
     as a prompt. width: of the model; feed_forward: of the inner layers.
@@ -18,7 +19,9 @@ class Size:
     edit_weight: what a target id counts in the loss where repeating the source would be wrong (Junczys-Dowmunt et al.,
     2018, section 4). versions: how often a clean text is corrupted, each time with other errors. last_steps: with which
     a corrector's training ends, on real corrections. copies: an encoder-decoder begins as a copier of its source, else
-    with random weights.
+    with random weights. optimizer: AdamW, or Muon for the matrices (`harness.training.muon`). student_steps: of a model
+    that learns from another's outputs and begins with that one's weights; 0: it begins as that one did and takes as
+    many steps.
     """
 
     vocabulary: int
@@ -39,6 +42,8 @@ class Size:
     versions: int = 1
     last_steps: int = 0
     copies: bool = True
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    student_steps: int = 0
 
     @property
     def shape(self) -> str:

@@ -75,8 +75,9 @@ def test_gad_is_greedy_for_random_models_and_sources(tiny, tmp_path_factory, kin
 
 
 def naive(module, source, start, ends, limit, draft, beta, tau):
-    """GAD++ without a cache: every token by a forward pass over all before it."""
-    output = []
+    """GAD++ without a cache: every token by a forward pass over all before it. Returns the output, and the places of
+    accepted tokens that were not the first choice."""
+    output, others = [], []
     while len(output) < limit and not (output and output[-1] in ends):
         proposed, place = draft(output), 0
         while len(output) < limit:
@@ -86,11 +87,24 @@ def naive(module, source, start, ends, limit, draft, beta, tau):
             best = chances.topk(beta)
             token = proposed[place] if place < len(proposed) and len(output) < limit - 1 else None
             taken = token in best.indices.tolist() and float(best.values[0] - chances[token]) <= tau
+            if taken and token != int(best.indices[0]):
+                others.append(len(output))
             output.append(token if taken else int(best.indices[0]))
             place += 1
             if not taken or output[-1] in ends:
                 break
-    return output
+    return output, others
+
+
+@pytest.mark.parametrize("method", [Gad(block=4), Gad(block=4, beta=3, tau=2.0), Nar(block=4)])
+def test_empty_sources_alone_in_a_batch_and_no_sources_at_all(tiny, folder, method):
+    model = tiny.make("marian", 2)
+    opened(method, model, folder)
+    sources = [[], [5, 6, 7], [], [9]]
+    alone = [decode(method, model, [source], 8)[0].ids for source in sources]
+    assert [decoded.ids for decoded in decode(method, model, sources, 8)] == alone
+    assert [decoded.ids for decoded in decode(method, model, [[], []], 8)] == [alone[0]] * 2  # padding alone
+    assert decode(method, model, [], 8) == []
 
 
 @pytest.mark.parametrize(("beta", "tau"), [(3, 0.5), (3, 2.0), (5, 5.0), (40, 100.0)])
@@ -106,9 +120,9 @@ def test_gad_plus_plus_accepts_what_its_equations_say(tiny, folder, beta, tau):
                 return by_module(drafter, source, [model.start_id, *output], 4)
 
             with torch.inference_mode():
-                expected = naive(model.module, source, model.start_id, model.eos_ids, 12, draft, beta, tau)
+                expected, others = naive(model.module, source, model.start_id, model.eos_ids, 12, draft, beta, tau)
             [found] = decode(method, model, [source], 12)
-            assert found.ids == expected
+            assert (found.ids, found.trace.others) == (expected, others)
             differing += expected != decode(Greedy(), model, [source], 12)[0].ids
     assert differing  # else this would be GAD
 

@@ -62,6 +62,19 @@ def test_a_student_learns_from_what_its_teacher_writes(context, tiny_size):
     assert plainly.generator.hash == teacher.hash != task.generator.hash
 
 
+def test_a_student_may_go_on_from_its_teacher(context, tiny_size):
+    size = replace(tiny_size, copies=False, student_steps=2, optimizer="muon")
+    cache = Cache(context.cache)
+    distillation = Distillation(InventedLanguage(), size, 24, cache, progress=QUIET)
+    teacher, student = distillation.teacher(), distillation.student()
+    made = json.loads((student / "training.json").read_text())
+    assert made["initial_weights"] == f"the model {teacher.name}" and made["size"]["steps"] == 2
+    before, after = (TextGenerator.load(str(folder)).module.state_dict() for folder in (teacher, student))
+    name = "model.decoder.layers.0.fc1.weight"
+    change = (after[name] - before[name]).norm() / before[name].norm()
+    assert 0 < change < 0.5  # new weights would be 1.4 away
+
+
 def test_translations_are_scored_against_the_reference(context):
     task = translation(shown=2)
     setting = task.prepare(context, QUIET)

@@ -250,6 +250,15 @@ def test_rejected_drafts_stand_behind_what_took_their_place(copier_folder):
     assert "✗" not in marked_blocks(model, Decoded(ids, trace))
 
 
+def test_tokens_accepted_against_the_first_choice_are_marked(copier_folder):
+    model = TextGenerator.load(str(copier_folder))
+    [ids] = model.encode(["The old house ."])
+    end_of_the = len(model.encode(["The"])[0]) - 2
+    answer = Decoded(ids, Trace(1, [len(ids)], [ids], others=[end_of_the]))
+    assert marked_blocks(model, answer, drafts=True) == f"[The° old house .] ({len(ids)} tokens in 1 iteration)"
+    assert "°" not in marked_blocks(model, answer)
+
+
 def test_examples_are_spread_over_edit_ratios(copier_folder, context):
     task = ConllGec(source="generated", model=str(copier_folder), evaluation=30, shown=3)
     setting = task.prepare(context, QUIET)
