@@ -4,6 +4,10 @@ A cell is one Ray task that has its node to itself (as many cores as the smalles
 runs there as it would here, in isolated processes, with that node's cache. What is measured is a ratio inside one
 process, so it does not matter which node it was; a row says which machine it is of. A node that is lost takes its
 cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra `cluster`).
+
+Where all nodes have one cache folder (HARNESS_CACHE on a shared disk), what the cells need is built before the first of
+them is measured: datastores and indexes in parts, a core of some node each (`harness.parts`). Builds hold a core each
+as well, and one core is left to parts, so that they never wait for each other.
 """
 
 from __future__ import annotations
@@ -12,22 +16,23 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from harness import parts
 from harness.contracts.rows import Row
 from harness.display import Display
 from harness.errors import HarnessError, MachineError, RequestError
+from harness.files import default_cache
 from harness.measure.runner import Result, RowSink, Runner, only_run_in
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
-
-RETRIES = 3  # of a cell whose node was lost
-CARRIED = ("HARNESS_DATA", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # variables that nodes need
 
 
 class ClusterRunner:
@@ -57,9 +62,12 @@ class ClusterRunner:
         ray = connected(self.address)
         with only_run_in(self.folder):
             known = self.store.rows()
-            task = ray.remote(num_gpus=int(self.device.startswith("cuda")), max_retries=RETRIES, num_cpus=_cores(ray))(
-                measured
-            ).options(scheduling_strategy="SPREAD")
+            if (cores := _all_cores(ray)) > 1 and _one_cache(ray):
+                self._build(ray, cells, cores - 1)
+            gpus = int(self.device.startswith("cuda"))
+            task = ray.remote(num_gpus=gpus, max_retries=parts.RETRIES, num_cpus=_cores(ray))(measured).options(
+                scheduling_strategy="SPREAD"
+            )
             waiting: dict[Any, tuple[int, Cell]] = {}
             for number, cell in enumerate(cells, 1):
                 earlier = [] if self.fresh else [json.dumps(row) for row in known if row["cell"] == cell.name]
@@ -70,6 +78,22 @@ class ClusterRunner:
                 for reference in waiting:
                     ray.cancel(reference, force=True)
                 raise
+
+    def _build(self, ray: Any, cells: Sequence[Cell], together: int) -> None:
+        """Build what the cells need, so many at a time. A build that fails is left to its cell, whose row says why."""
+        self.display.step("building what the cells need")
+        task = ray.remote(num_cpus=1, max_retries=parts.RETRIES)(built).options(scheduling_strategy="SPREAD")
+        address = ray.get_runtime_context().gcs_address
+        wanted = iter({(cell.method.name, repr(cell.method.params), repr(cell.task)): cell for cell in cells}.values())
+        running: list[Any] = []
+        try:
+            while starting := [*running, *islice(wanted, together - len(running))]:
+                running = [task.remote(one, self.device, address) if isinstance(one, Cell) else one for one in starting]
+                _, running = ray.wait(running, num_returns=1)
+        except BaseException:
+            for one in running:
+                ray.cancel(one, force=True)
+            raise
 
     def _gather(self, ray: Any, waiting: dict[Any, tuple[int, Cell]], cells: int) -> Result:
         """Rows as their cells finish; in the result in the cells' order."""
@@ -83,7 +107,7 @@ class ClusterRunner:
                 answer = ray.get(ready)
             except ray.exceptions.RayError as error:
                 reason = " ".join(str(error).split())[:200]
-                raise MachineError(f"{cell.name}: its node was lost {RETRIES + 1} times ({reason})") from error
+                raise MachineError(f"{cell.name}: its node was lost {parts.RETRIES + 1} times ({reason})") from error
             if answer["error"]:
                 kind, text = answer["error"]
                 raise (MachineError if kind == MachineError.exit_code else RequestError)(f"{cell.name}: {text}")
@@ -100,6 +124,17 @@ class ClusterRunner:
             exit_code = max(exit_code, answer["exit_code"])
             self.display.advance()
         return Result([found[number] for number in sorted(found)], resumed, exit_code)
+
+
+def built(cell: Cell, device: str, address: str) -> None:
+    """A Ray task: build what a cell needs into the cache, with its parts on the whole cluster."""
+    os.environ[parts.CLUSTER] = address
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            display = Display(Console(file=io.StringIO()), cell.recipe, 1)
+            Runner(Path(folder), device, Registry(), display, _Nowhere()).build(cell)
+    finally:
+        del os.environ[parts.CLUSTER]  # the process may measure a cell next
 
 
 def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
@@ -135,15 +170,38 @@ def connected(address: str | None = None) -> Any:
     except ImportError:
         raise MachineError("--executor ray needs Ray: pip install 'shortcut-harness[cluster]'") from None
     if not ray.is_initialized():
-        carried = {name: os.environ[name] for name in CARRIED if name in os.environ}
         try:
-            ray.init(address=address or "auto", runtime_env={"env_vars": carried}, log_to_driver=False)
+            ray.init(address=address or "auto", runtime_env={"env_vars": parts.carried()}, log_to_driver=False)
         except (ConnectionError, RuntimeError) as error:
             raise MachineError(
                 f"no Ray cluster answers ({' '.join(str(error).split())[:120]}): start one with `ray start --head`, "
                 "or give its address by RAY_ADDRESS"
             ) from error
     return ray
+
+
+def _one_cache(ray: Any) -> bool:
+    """Whether a file that is written to this process's cache folder is in every node's."""
+    probe = default_cache() / f"probe-{uuid.uuid4().hex}"
+    probe.parent.mkdir(parents=True, exist_ok=True)
+    probe.touch()
+    try:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        alive: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
+        look = ray.remote(num_cpus=0)(_has)
+        there = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in alive]
+        return all(ray.get([look.options(scheduling_strategy=one).remote(probe.name) for one in there]))
+    finally:
+        probe.unlink()
+
+
+def _has(name: str) -> bool:
+    return (default_cache() / name).exists()
+
+
+def _all_cores(ray: Any) -> int:
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _cores(ray: Any) -> float:

@@ -80,6 +80,11 @@ class Runner:
         with only_run_in(self.folder):
             return self._run(cells)
 
+    def build(self, cell: Cell) -> None:
+        """Build what a cell's methods need into the cache; measure nothing. What fails is left to the cell's run."""
+        if self._prepare(cell).status == "ok" and cell.kind != "analysis":
+            self._step("build", self._request(cell), f"{_slug(cell)}-build", cell)
+
     def _run(self, cells: Sequence[Cell]) -> Result:
         rows: list[Row] = []
         resumed = exit_code = 0

@@ -60,18 +60,27 @@ def _quality(cell: PreparedCell, method: Any, shared: SharedResults) -> Any:
     return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
 
 
-def fit(request: Request) -> Response:
-    cell = PreparedCell(request)
+def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
+    """Of each role, what fitting left for other processes, and the seconds that it takes."""
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
         artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
         started = time.perf_counter()
-        needs = cell.registry.entry("method", request[role]["name"]).needs
+        needs = cell.registry.entry("method", cell.request[role]["name"]).needs
         cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
+    return manifests, seconds
 
+
+def build(request: Request) -> Response:
+    return {"seconds": _fitted(PreparedCell(request))[1]}
+
+
+def fit(request: Request) -> Response:
+    cell = PreparedCell(request)
+    manifests, seconds = _fitted(cell)
     method = cell.opened("method", manifests["method"])
     shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
     cell.progress.update("quality pass", 0, None)
@@ -276,7 +285,7 @@ def compare(request: Request) -> Response:
 
 
 MODES: dict[str, Callable[[Request], Response]] = {
-    "prepare": prepare, "fit": fit, "time": timed, "analysis": analysis, "compare": compare,
+    "prepare": prepare, "build": build, "fit": fit, "time": timed, "analysis": analysis, "compare": compare,
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
 `PEAK` bytes a token of the shard, and a shard has fewer than 2^31 of them. Shards are built side by side, a core each,
-as far as the memory allows. The folder appears under its name when it is whole.
+as far as the memory allows; on a cluster (`harness.parts`) a core of some node each. The folder appears under its name
+when it is whole.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness import parts
 from harness.cores import usable_cores
 from harness.errors import MachineError, RequestError, reason
 from harness.progress import Progress
@@ -79,24 +82,22 @@ def build_index(
         offsets, lines = _spool(partial, documents, vocabulary_size, document_metadata, progress)
         dtype = token_type(vocabulary_size)
         cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
-        spooled = np.memmap(partial / "spool", dtype, "r")
         largest = PEAK[np.dtype(dtype).itemsize] * int(np.diff(offsets[cuts]).max())
         together = usable_cores() if memory_limit is None else max(1, memory_limit // max(largest, 1))
 
-        def shard(number: int) -> dict[str, Any]:
-            folder, first, last = partial / f"shard{number}", cuts[number], cuts[number + 1]
-            folder.mkdir()
-            if lines is not None:
-                text = "".join(f"{line}\n" for line in lines[first:last])
-                (folder / "metadata.jsonl").write_text(text, encoding="utf-8")
-            tokens = spooled[offsets[first] : offsets[last]]
-            return _shard(folder, tokens, offsets[first : last + 1] - offsets[first], vocabulary_size)
-
         total = int(offsets[-1])
         progress.update("sorting suffixes", 0, total, "tokens")
+        work = [
+            (str(partial), number, offsets[first : last + 1], None if lines is None else lines[first:last])
+            for number, (first, last) in enumerate(pairwise(cuts))
+        ]
         with ThreadPoolExecutor(min(together, usable_cores()), "infinigram-build") as pool:
             facts, done = [], 0
-            for found in pool.map(shard, range(len(cuts) - 1)):
+            made = (
+                parts.each(_built, work, vocabulary_size) if parts.side_by_side() > 1
+                else pool.map(lambda one: _built(vocabulary_size, *one), work)
+            )  # fmt: skip
+            for found in made:
                 facts.append(found)
                 done += found["tokens"] + found["documents"]
                 progress.update("sorting suffixes", done, total, "tokens")
@@ -221,6 +222,19 @@ def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
         nearest = int(np.searchsorted(offsets, target))
         cuts.append(min(max(nearest, cuts[-1] + 1), documents - left))
     return [*cuts, documents]
+
+
+def _built(
+    vocabulary_size: int, partial: str, number: int, offsets: NDArray[np.int64], lines: Sequence[str] | None
+) -> dict[str, Any]:
+    """Write a shard of what was spooled: the documents that begin at `offsets`, whose last element is the end. lines:
+    their metadata. Returns what the index's metadata say of it."""
+    folder = Path(partial) / f"shard{number}"
+    folder.mkdir(exist_ok=True)
+    if lines is not None:
+        (folder / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    spooled = np.memmap(Path(partial) / "spool", token_type(vocabulary_size), "r")
+    return _shard(folder, spooled[offsets[0] : offsets[-1]], offsets - offsets[0], vocabulary_size)
 
 
 def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 Memory does not grow with the text: blocks go to disk as the model yields them. At the end of a stream, at most once a
 second, a checkpoint records how much is safely in the files; an interrupted build continues behind it. The metadata
 appears last, so that a folder without it is never taken for a datastore.
+
+On a cluster (`harness.parts`) the text is cut between streams into parts of about equal length. Each becomes a
+datastore of its own, and these are written behind one another.
 """
 
 from __future__ import annotations
@@ -10,24 +13,29 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness import parts
 from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
 from harness.errors import RequestError
 from harness.progress import Progress
-from methods.knnlm.datastore import FILES, FORMAT, datastore_key
+from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHECKPOINT = "checkpoint.json"
+ROUNDED_UP = 1 + 1e-5  # the largest norm is a bound
+_ROWS = 1 << 16  # entries copied at once
 
 
 @dataclass(slots=True)
@@ -77,8 +85,12 @@ def build_datastore(
         "keys.npy": ((total, dimension), np.float16),
         "values.npy": ((total,), np.int32),
     }
-    done = _resume(folder, identity, shapes)
     progress = progress or Progress()
+    if (count := min(parts.side_by_side(), len(counts))) > 1:
+        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress)
+        _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
+        return
+    done = _resume(folder, identity, shapes)
     saved = time.monotonic()
     with open(folder / "keys.npy", "r+b") as keys, open(folder / "values.npy", "r+b") as values:
         keys.seek(0, os.SEEK_END)
@@ -100,6 +112,60 @@ def build_datastore(
             file.flush()
             os.fsync(file.fileno())
     _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
+
+
+def _in_parts(
+    folder: Path, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind, cuts: Sequence[int],
+    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress,
+) -> _Done:  # fmt: skip
+    """Write keys and values, part by part; cuts: where the parts begin, and the number of streams."""
+    done = _started(folder, shapes)
+    total = shapes["values.npy"][0][0]
+    work = [
+        (str(folder / f"part{number}"), [reference[stream] for stream in range(low, high)], key)
+        for number, (low, high) in enumerate(pairwise(cuts))
+    ]
+    with open(folder / "keys.npy", "ab") as keys, open(folder / "values.npy", "ab") as values:
+        for made in parts.each(_part, work, model):
+            store = Datastore.open(Path(made))
+            for start in range(0, store.entries, _ROWS):
+                rows = slice(start, start + _ROWS)
+                done.keys_crc = _copied(store.keys[rows], keys, done.keys_crc)
+                done.values_crc = _copied(store.values[rows], values, done.values_crc)
+            done.entries += store.entries
+            done.largest_square = max(done.largest_square, (store.largest_norm / ROUNDED_UP) ** 2)
+            progress.update("datastore", done.entries, total, "entries")
+            shutil.rmtree(made)
+        for file in (keys, values):
+            file.flush()
+            os.fsync(file.fileno())
+    return done
+
+
+def _part(model: LanguageModel, folder: str, streams: Sequence[NDArray[np.int64]], key: KeyKind) -> str:
+    """Build the datastore of some streams, unless an interrupted build left it; returns its folder."""
+    place = Path(folder)
+    try:
+        Datastore.open(place, datastore_key(model, streams, key))
+    except RequestError:
+        place.mkdir(parents=True, exist_ok=True)
+        build_datastore(place, model, streams, key)
+    return folder
+
+
+def _equal(counts: Sequence[int], parts: int) -> list[int]:
+    """Streams at which parts of about equal length begin, and the number of streams; every part has entries."""
+    ends = np.cumsum(counts)
+    wanted = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="right")
+    inner = [int(cut) for cut in np.unique(wanted) if cut and 0 < ends[cut - 1] < ends[-1]]
+    return [0, *inner, len(counts)]
+
+
+def _copied(rows: NDArray[Any], file: IO[bytes], crc: int) -> int:
+    """Write rows; returns the checksum with them."""
+    data = np.ascontiguousarray(rows).data.cast("B")
+    file.write(data)
+    return zlib.crc32(data, crc)
 
 
 def _append(block: EncodedBlock, keys: IO[bytes], values: IO[bytes], done: _Done, key: KeyKind) -> None:
@@ -146,15 +212,19 @@ def _resume(folder: Path, identity: Mapping[str, Any], shapes: Mapping[str, tupl
         sizes[name] = len(_header(shape, dtype)) + done.entries * row
     if any(not (folder / name).exists() or (folder / name).stat().st_size < size for name, size in sizes.items()):
         done = _Done()
-    for name, (shape, dtype) in shapes.items():
-        if done.entries:
-            os.truncate(folder / name, sizes[name])
-        else:
-            header = _header(shape, dtype)
-            (folder / name).write_bytes(header)
-            crc = zlib.crc32(header)
-            done.keys_crc, done.values_crc = (crc, done.values_crc) if name == "keys.npy" else (done.keys_crc, crc)
+    if not done.entries:
+        return _started(folder, shapes)
+    for name, size in sizes.items():
+        os.truncate(folder / name, size)
     return done
+
+
+def _started(folder: Path, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> _Done:
+    """Files that hold their headers alone."""
+    headers = {name: _header(*shape) for name, shape in shapes.items()}
+    for name, header in headers.items():
+        (folder / name).write_bytes(header)
+    return _Done(keys_crc=zlib.crc32(headers["keys.npy"]), values_crc=zlib.crc32(headers["values.npy"]))
 
 
 def _save(folder: Path, identity: Mapping[str, Any], done: _Done, *files: IO[bytes]) -> None:
@@ -187,7 +257,7 @@ def _finish(
         "dimension": dimension,
         "streams": len(offsets) - 1,
         "dtype": "float16",
-        "largest_norm": float(np.sqrt(done.largest_square) * (1 + 1e-5)),  # rounded up: it is a bound
+        "largest_norm": float(np.sqrt(done.largest_square) * ROUNDED_UP),
         "bytes": {name: (folder / name).stat().st_size for name in FILES},
         "crc32": {
             "keys.npy": done.keys_crc,

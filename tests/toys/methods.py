@@ -6,11 +6,11 @@ import hashlib
 import os
 import signal
 import time
-from collections import Counter
 from typing import Literal
 
 import numpy as np
 
+from harness import parts
 from harness.contracts import (
     Decoded,
     RetrievalGeneration,
@@ -64,9 +64,9 @@ class Unigram(TokenScoring):
 
         def build(folder):
             counts = np.ones(model.vocabulary_size)
-            for stream in reference:
-                for token, count in Counter(stream[1:].tolist()).items():
-                    counts[token] += count
+            for found, process in parts.each(_counted, [(stream,) for stream in reference], model.vocabulary_size):
+                counts += found
+                (folder / f"made-by-{process}").touch()
             np.save(folder / "log_probs.npy", np.log(counts / counts.sum()))
 
         text = hashlib.sha256(b"".join(len(s).to_bytes(8, "little") + s.tobytes() for s in reference))
@@ -84,6 +84,11 @@ class Unigram(TokenScoring):
         with phases("lookup"):
             time.sleep(self.pause)
             return [TokenScores(self.weight * self.log_probs[s[1:]], {"tokens": len(s) - 1}) for s in streams]
+
+
+def _counted(size, stream):
+    """A part of the counts, and the process that made it."""
+    return np.bincount(stream[1:], minlength=size), os.getpid()
 
 
 @method("toy-exact", contract="softmax-screening", summary="full product, full sort")

@@ -11,6 +11,7 @@ import time
 import pytest
 from rich.console import Console
 
+from harness import parts
 from harness.display import Display
 from harness.errors import MachineError, RequestError
 from harness.measure.cluster import ClusterRunner, connected
@@ -67,6 +68,35 @@ def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_aga
     assert len(RowStore(tmp_path / "there" / "rows.jsonl").rows()) == 3
     again = runner(tmp_path / "there", cluster).run(cells)
     assert again.resumed == 3 and [row["cell"] for row in again.rows] == [cell.name for cell in cells]
+
+
+def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cluster, cache_home, tmp_path):
+    cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
+    there = runner(tmp_path, cluster)
+    there._build(connected(cluster.address), cells, 1)
+    [folder] = (cache_home / "unigram").glob("*/log_probs.npy")
+    makers = {path.name for path in folder.parent.glob("made-by-*")}
+    built_at = folder.stat().st_mtime_ns
+    assert makers and f"made-by-{os.getpid()}" not in makers
+    assert [row["status"] for row in there.run(cells).rows] == ["ok"] * 3
+    assert folder.stat().st_mtime_ns == built_at  # the cells found it
+
+
+def test_parts_are_made_on_the_cluster_and_their_errors_are_raised_here(toys, cluster, monkeypatch):
+    connected(cluster.address)
+    monkeypatch.setenv(parts.CLUSTER, cluster.address)
+    found = list(parts.each(_where, [(1,), (2,), (3,)], "all"))
+    assert parts.side_by_side() == 2
+    assert [one[:2] for one in found] == [("all", 1), ("all", 2), ("all", 3)]
+    assert os.getpid() not in {process for *_, process in found}
+    with pytest.raises(RequestError, match="no 0"):
+        list(parts.each(_where, [(0,)], "all"))
+
+
+def _where(shared, number):
+    if not number:
+        raise RequestError("no 0")
+    return shared, number, os.getpid()
 
 
 def test_the_cells_of_a_lost_node_are_run_again(toys, cluster, tmp_path):

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from harness import parts
 from harness.errors import RequestError
 from harness.progress import PIPE, Progress
 from methods.infinigram.build import build_index
@@ -48,6 +49,23 @@ def test_shards_share_the_documents(place, shards):
     assert all(len(shard.documents) > 1 for *_, shard in engine.shards)
     assert sum(len(shard.documents) - 1 for *_, shard in engine.shards) == 7
     assert len(engine.shards) == shards
+
+
+def test_shards_that_nodes_build_are_the_same(place, monkeypatch):
+    documents = [[n % 4] * (n % 5) for n in range(20)]
+    one = built(place(), documents, shards=3, document_metadata=range(20))
+    asked = []
+
+    def each(make, work, shared):
+        asked.extend(part[1] for part in work)
+        return (make(shared, *part) for part in work)
+
+    monkeypatch.setattr(parts, "side_by_side", lambda: 4)
+    monkeypatch.setattr(parts, "each", each)
+    other = built(place(), documents, shards=3, document_metadata=range(20))
+    assert asked == [0, 1, 2]
+    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert [(other / name).read_bytes() for name in files] == [(one / name).read_bytes() for name in files]
 
 
 def test_a_memory_limit_makes_shards(place):

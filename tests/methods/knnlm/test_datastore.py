@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness import parts
 from harness.errors import MachineError, RequestError
 from harness.progress import Progress
 from methods.knnlm.builder import CHECKPOINT, build_datastore
@@ -90,6 +91,56 @@ def test_an_interrupted_build_continues_behind_the_last_complete_stream(model, t
     for name in FILES:
         assert (partial / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not (partial / CHECKPOINT).exists()
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=9).filter(lambda ls: max(ls) > 1), count=st.integers(2, 6)
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_datastore_built_in_parts_is_the_same(model, tmp_path_factory, lengths, count):
+    folder, streams = tmp_path_factory.mktemp("stores"), text(5, *lengths)
+    whole = build(folder / "whole", model, streams)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "side_by_side", lambda: count)
+        patch.setattr(parts, "each", lambda make, work, shared: (_alone(make, shared, *one) for one in work))
+        store = build(folder / "parts", model, streams)
+    store.verify()
+    assert {**store.metadata, "largest_norm": 0} == {**whole.metadata, "largest_norm": 0}
+    assert store.largest_norm == pytest.approx(whole.largest_norm, rel=1e-6)
+    for name in FILES:
+        assert (folder / "parts" / name).read_bytes() == (folder / "whole" / name).read_bytes()
+    assert not list((folder / "parts").glob("part*"))
+
+
+def _alone(make, shared, *part):
+    """A part as a node makes it, which has no parts of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "side_by_side", lambda: 1)
+        return make(shared, *part)
+
+
+def test_parts_that_an_interrupted_build_left_are_not_built_again(model, tmp_path):
+    streams, made = text(5, 30, 30, 30), []
+
+    def each(make, work, shared):
+        for part in work:
+            if len(made) == 2:
+                raise KeyboardInterrupt
+            made.append(part[0])
+            yield _alone(make, shared, *part)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "side_by_side", lambda: 3)
+        patch.setattr(parts, "each", each)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "store", model, streams)
+        (tmp_path / "store" / "part2").mkdir()
+        build_datastore(tmp_path / "store" / "part2", model, streams[2:], "last_ffn_input", progress=QUIET)
+        encoding = _Interrupted(model, 99)
+        patch.setattr(parts, "each", lambda make, work, shared: (_alone(make, shared, *one) for one in work))
+        store = build(tmp_path / "store", encoding, streams)
+    store.verify()
+    assert encoding.encoded == 2  # the third was there; the first two were copied and removed
 
 
 def test_a_checkpoint_of_another_text_starts_over(model, tmp_path):
