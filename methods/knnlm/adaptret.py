@@ -80,7 +80,7 @@ class AdaptRet(KnnLm):
         key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
                "temperature": artifacts.values["temperature"], "penalty": self.penalty, "seed": self.seed,
                **self.search_key()}  # fmt: skip
-        artifacts.build(ARTIFACT, key, lambda folder: self._learned(model, validation).save(folder))
+        artifacts.build(ARTIFACT, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
@@ -109,11 +109,11 @@ class AdaptRet(KnnLm):
             return -np.inf if self.foss == 0.0 else np.inf
         return float(np.quantile(self._expects.held_out, self.foss))
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
         datastore, (_, temperature) = self.ready()
         before = [self._ngrams.features(stream) for stream in validation]
         features, log_lm, agreeing = [], [], []
-        for number, block, near, ids in with_neighbours(model, validation, datastore, statistics=True):
+        for number, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
             features.append(_features(block, before[number]))
             log_lm.append(block.log_prob)
             agreeing.append(log_knn(near, datastore.hits(ids, block.targets), temperature))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,11 +13,9 @@ import numpy as np
 from harness.contracts import Artifacts, LanguageModel
 from harness.contracts.metrics import Metric
 from harness.errors import RequestError
-from harness.measure.phases import NoPhases
-from harness.progress import Progress
 from methods.knnlm.datastore import corpus_hash
-from methods.knnlm.positions import Positions, read
-from methods.knnlm.search import DatastoreOptions, DatastoreSearch, build_search, open_search
+from methods.knnlm.positions import Positions, read_shared, spans
+from methods.knnlm.search import ROWS, DatastoreOptions, DatastoreSearch, build_search, open_search
 from methods.knnlm.tuning import tune
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ class DatastoreMethod(DatastoreOptions):
             search = self._opened(model, artifacts)
 
             def search_and_tune(folder: Path) -> None:  # not by `self`, so that all methods share what it makes
-                (folder / "tuned.json").write_text(json.dumps(_tuned(model, validation, search)))
+                (folder / "tuned.json").write_text(json.dumps(_tuned(model, validation, search, artifacts)))
 
             folder = artifacts.build("knnlm-tuned", parts, search_and_tune)
             values = json.loads((folder / "tuned.json").read_text())
@@ -107,26 +105,49 @@ class DatastoreMethod(DatastoreOptions):
         return self.opened
 
 
+class Kept:
+    """Arrays that fits share, as artifacts: a `harness.contracts.Shared`. Of validation text these are the LM's
+    positions and their neighbours, 8 k bytes a token."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.artifacts = artifacts
+
+    def arrays(
+        self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays with this key, computed by the first fit and memory-mapped afterwards."""
+
+        def build(folder: Path) -> None:
+            for part, array in compute().items():
+                np.save(folder / f"{part}.npy", array)
+
+        folder = self.artifacts.build(f"validation-{name}", key, build)
+        return {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
+
+
 def with_neighbours(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, statistics: bool = False
-) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.int64]]]:
+    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts,
+    statistics: bool = False,
+) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:  # fmt: skip
     """The positions of validation streams, block by block, with the number of the stream, and their neighbours'
-    distances and ids [t, k]. Raises `RequestError` where there is no token."""
-    total = sum(max(len(stream) - 1, 0) for stream in validation)
-    if not total:
+    distances and ids [t, k], searched by the first fit that asks. Raises `RequestError` where there is no token."""
+    if not any(len(stream) > 1 for stream in validation):
         raise RequestError("no validation text to tune lambda and temperature on; give both as numbers")
-    progress, phases, done = Progress(), NoPhases(), 0
-    for number, stream in enumerate(validation):
-        for block in read(model, stream, search.options.key, phases, statistics):
-            yield number, block, *search.search(block.queries, phases)
-            done += len(block)
-            progress.update("neighbours of validation text", done, total, "tokens")
+    kept = Kept(artifacts)
+    texts = read_shared(model, validation, search.options.key, kept, statistics)
+    near, ids = search.search_shared(texts, corpus_hash(validation), kept)
+    for number, (text, (low, high)) in enumerate(zip(texts, spans(validation), strict=True)):
+        for start in range(low, high, ROWS):
+            part = slice(start, min(start + ROWS, high))
+            yield number, text[part.start - low : part.stop - low], near[part], ids[part]
 
 
-def _tuned(model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch) -> dict[str, float]:
+def _tuned(
+    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts
+) -> dict[str, float]:
     """The weights that suit the validation streams best, and the perplexities there."""
     log_lm, distances, hits, options = [], [], [], search.options
-    for _, block, near, ids in with_neighbours(model, validation, search):
+    for _, block, near, ids in with_neighbours(model, validation, search, artifacts):
         log_lm.append(block.log_prob)
         distances.append(near)
         hits.append(search.hits(ids, block.targets))

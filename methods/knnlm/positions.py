@@ -39,6 +39,13 @@ class Positions:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __getitem__(self, part: slice) -> Positions:
+        """Some of them, one behind the other."""
+        names = ("queries", "targets", "log_prob", "max_log_prob", "entropy")
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
+        cut = {name: None if array is None else array[part] for name, array in arrays.items()}
+        return Positions(self.start + part.indices(len(self))[0], **cut)
+
 
 def read(
     model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases, statistics: bool = False

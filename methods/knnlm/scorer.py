@@ -85,7 +85,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
             self.open_datastore(model, artifacts)
             key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
                    "temperature": artifacts.values["temperature"], "seed": self.seed, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learn(model, validation).save(folder))
+            artifacts.build(GATE, key, lambda folder: self._learn(model, validation, artifacts).save(folder))
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
@@ -146,11 +146,11 @@ class KnnLm(DatastoreMethod, TokenScoring):
         masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
         return lambda number, block: masks[number][block.start : block.start + len(block)]
 
-    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`."""
         datastore, (_, temperature) = self.ready()
         looks, log_lm, agreeing = [], [], []
-        for _, block, near, ids in with_neighbours(model, validation, datastore, statistics=True):
+        for _, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
             features = neighbour_features(near, datastore.store.values[ids], temperature)
             looks.append(np.concatenate([confidence(block), features], 1))
             log_lm.append(block.log_prob)

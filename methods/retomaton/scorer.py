@@ -17,7 +17,7 @@ from harness.errors import RequestError
 from harness.files import digest
 from harness.measure.phases import NoPhases
 from harness.plan.registry import method
-from methods.knnlm.base import DatastoreMethod
+from methods.knnlm.base import DatastoreMethod, Kept
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features
 from methods.knnlm.mixture import interpolate, log_knn
@@ -108,7 +108,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
                       "pointers": self.pointers, "seed": self.seed, **self.clustering_key(self.seed)}  # fmt: skip
             key = {"datastore": self.automaton.store.metadata["built_from"], "validation": corpus_hash(validation),
                    "temperature": artifacts.values["temperature"], **walked, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learned(model, validation).save(folder))
+            artifacts.build(GATE, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
@@ -209,9 +209,9 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         states = States.open(artifacts.path(ARTIFACT), store)
         self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]]) -> Gate:
+    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
-        walks = self.walked(model, validation, NoPhases())
+        walks = self.walked(model, validation, NoPhases(), Kept(artifacts))
         looks, log_lm, log_auto = (
             np.concatenate([getattr(walk, name) for walk in walks]) for name in ("looks", "log_lm", "log_auto")
         )

@@ -19,6 +19,7 @@ from methods.knnlm.gate import Gate, learned, neighbour_features
 from methods.knnlm.lm import Lm
 from methods.knnlm.ngrams import ARTIFACT, NgramStatistics, ngram_statistics
 from methods.knnlm.scorer import KnnLm
+from methods.knnlm.search import DatastoreSearch
 from methods.retomaton.scorer import RetoMaton
 
 from .conftest import text
@@ -182,6 +183,25 @@ def test_a_learned_lambda_is_better_than_one_for_all(model, cache, kind):
     other.open(model, artifacts)
     for one, two in zip(score(again, model), score(other, model), strict=True):
         np.testing.assert_array_equal(one.log_probs, two.log_probs)
+
+
+def test_fits_search_the_validation_text_once(model, tmp_path, monkeypatch):
+    asked = []
+
+    def counting(self, queries, phases, search=DatastoreSearch.search):
+        asked.append(len(queries))
+        return search(self, queries, phases)
+
+    monkeypatch.setattr(DatastoreSearch, "search", counting)
+    cache, free = Cache(tmp_path), {"lambda_": "tuned", "temperature": "tuned"}
+    fitted(KnnLm, model, cache, **free)
+    assert sum(asked) == 2499
+    fitted(KnnLm, model, cache, **{**free, "lambda_": "dynamic"})
+    for seed in (0, 1):
+        fitted(AdaptRet, model, cache, **free, seed=seed)
+    for tau in ("inf", 1):
+        fitted(RetoMaton, model, cache, **{**free, "lambda_": "dynamic"}, tau=tau, clusters=20)
+    assert sum(asked) == 2499
 
 
 def test_adaptret_with_a_learned_lambda_is_refused():
