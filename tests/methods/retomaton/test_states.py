@@ -106,8 +106,22 @@ def test_each_member_is_drawn_equally_often():
     assert np.abs(counts / 3000 - 0.3).max() < 0.04
 
 
+def test_of_many_members_single_ones_are_drawn_equally_often_and_never_twice():
+    states = States.of(np.arange(400) % 8)
+    reached, pointed = np.array([1, 3, 4, 7], np.int32), np.array([12, 3, 399], np.int64)  # of states 4, 3 and 7
+    counts = np.zeros(400)
+    for seed in range(2000):
+        found = draw(reached, states.members, states.offsets, pointed, 20, np.uint64(mixed(seed, 3)))
+        assert found[:3].tolist() == [12, 3, 399] and len(set(found.tolist())) == 20
+        counts[found[3:]] += 1
+    inside = np.isin(np.arange(400) % 8, reached)
+    inside[pointed] = False
+    assert not counts[~inside].any()
+    assert np.abs(counts[inside] / 2000 - 17 / 197).max() < 0.03
+
+
 def test_members_that_have_a_value():
-    values = np.array([5, 6, 5, 5, 6, 6, 6, 5, 6, 5], np.int32)
+    values = np.array([5, 6, 5, 5, 6, 6, 6, 5, 6, 5], np.int32)[STATES.members]
     assert having(np.array([0, 2], np.int32), STATES.members, STATES.offsets, values, 5).tolist() == [0, 2, 9, 3]
 
 
