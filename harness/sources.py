@@ -38,6 +38,7 @@ FRAME = frozenset(
         "files",
         "measure.artifacts",
         "measure.phases",
+        "parts",
         "plan.registry",
         "progress",
         "sources",

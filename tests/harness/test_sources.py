@@ -234,7 +234,7 @@ TRAINED = {
     "tasks.models.lstm.model": {"tasks.models.folder", "tasks.models.lstm.recurrence"},
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
     "tasks.models.seq2seq.training": {
-        "harness.sequences", "harness.training.pairs", "tasks.models.pretrained.checkpoints",
+        "harness.sequences", "harness.training.muon", "harness.training.pairs", "tasks.models.pretrained.checkpoints",
         "tasks.models.seq2seq.causal", "tasks.models.seq2seq.copier",
     },
 }  # fmt: skip
