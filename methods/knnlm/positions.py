@@ -43,7 +43,7 @@ class Positions:
         """Some of them, one behind the other."""
         names = ("queries", "targets", "log_prob", "max_log_prob", "entropy")
         arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
-        cut = {name: None if array is None else array[part] for name, array in arrays.items()}
+        cut: dict[str, Any] = {name: None if array is None else array[part] for name, array in arrays.items()}
         return Positions(self.start + part.indices(len(self))[0], **cut)
 
 

@@ -13,7 +13,7 @@ others.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numba import njit
@@ -53,7 +53,9 @@ class Automaton:
         if self.alone:
             return _NONE
         largest = int(self.store.values.max(initial=0))
-        return self.store.values.astype(np.uint16 if largest < 1 << 16 else np.int32)[self.states.members]
+        narrow: Any = np.uint16 if largest < 1 << 16 else np.int32
+        ordered: NDArray[np.integer] = self.store.values.astype(narrow)[self.states.members]
+        return ordered
 
     @property
     def alone(self) -> bool:
@@ -194,8 +196,8 @@ def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-unt
         while count < most:
             draws += np.uint64(0x9E3779B97F4A7C15)
             place = np.int64(scrambled(draws) % np.uint64(total))
-            number = np.searchsorted(ends, place, side="right")
-            member = np.int64(members[offsets[states[number] + 1] - (ends[number] - place)])
+            which = np.searchsorted(ends, place, side="right")
+            member = np.int64(members[offsets[states[which] + 1] - (ends[which] - place)])
             if member not in known:
                 known.add(member)
                 chosen[count] = member

@@ -129,7 +129,8 @@ def test_a_dry_run_shows_what_was_set(toys, tmp_path, capsys):
     given = ["--set", "method.lambda=0.9", "--set", "timing.pairs=3", "--dry-run"]
     assert call("run", "toy-unigram", "toy-text", "--results", str(tmp_path), *given) == 0
     assert "3 pairs (method.lambda=0.9)" in capsys.readouterr().out
-    assert call("reproduce", "iad-table1", "--results", str(tmp_path), "--set", "method.block=8", "--dry-run") == 0
+    given = ["--scale", "small", "--set", "method.block=8", "--dry-run"]
+    assert call("reproduce", "iad-table1", "--results", str(tmp_path), *given) == 0
     told = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
     (pinned,) = (line for name, line in told.items() if "at most 16 tokens" in name)
     assert "method.block" not in pinned, "the recipe states it"
