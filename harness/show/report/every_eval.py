@@ -1,4 +1,4 @@
-"""Rows and published numbers as records of Every Eval Ever, a schema in which evaluations are shared (version 0.2.1).
+"""Rows and published numbers as records of Every Eval Ever, a schema in which evaluations are shared (version 0.3.0).
 
 Measured rows are `evaluation_run`, published numbers `documentation`. The schema has no place for latency: a speedup is
 a metric like any other here, its baseline in the details.
@@ -20,9 +20,9 @@ from harness.plan.recipe import Recipe
 from harness.show.report.published import Number
 from harness.show.report.selection import interval_of
 
-SCHEMA = "0.2.1"
+SCHEMA = "0.3.0"
 ORGANISATION = "shortcut-harness"
-SHARES = ("precision_at_", "accuracy_at_", "exact_match", "agreement")  # metrics from 0 to 1
+SHARES = ("precision_at_", "accuracy_at_", "exact_match", "agreement")  # metrics from 0 to 1, or to 100 %
 
 
 def records(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> list[dict[str, Any]]:
@@ -50,7 +50,10 @@ def _measured(row: Row) -> dict[str, Any]:
         },
         "model_info": {
             "name": model, "id": model, "inference_engine": {"name": row["method"]},
-            "additional_details": _texts({**row["params"]["method"], "model_hash": row["hashes"].get("model")}),
+            "additional_details": {
+                **_texts({**row["params"]["method"], "model_hash": row["hashes"].get("model")}),
+                "deployment_type": "self_deployed", "model_availability": "unknown",
+            },
         },
         "evaluation_results": [
             {**one, "generation_config": {"additional_details": _texts({"machine": describe(environment)})}}
@@ -89,7 +92,10 @@ def _published(recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, 
         yield {
             **_head(f"{recipe.paper}/{table}/{row}", "0", "documentation", "third_party"),
             "eval_library": {"name": "unknown", "version": "unknown"},
-            "model_info": {"name": row, "id": row},
+            "model_info": {
+                "name": row, "id": row,
+                "additional_details": {"deployment_type": "unknown", "model_availability": "unknown"},
+            },
             "evaluation_results": [
                 {
                     "evaluation_name": f"{number.column}: {number.metric}",
@@ -107,7 +113,8 @@ def _published(recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, 
 def of_published(number: Number) -> Metric:
     """What is known of a published metric: time, size and perplexity are better when lower."""
     low = ("latency", "time", "perplexity", "bytes", "error", "memory")
-    return Metric(number.metric, better="lower" if any(word in number.metric for word in low) else "higher")
+    is_low = any(word in number.metric for word in low)
+    return Metric(number.metric, unit=number.unit, better="lower" if is_low else "higher")
 
 
 def _head(name: str, started: str, kind: str, relationship: str) -> dict[str, Any]:
@@ -120,11 +127,11 @@ def _head(name: str, started: str, kind: str, relationship: str) -> dict[str, An
 
 
 def _config(metric: Metric) -> dict[str, Any]:
-    bounded = metric.name.startswith(SHARES)
+    bounded, whole = metric.name.startswith(SHARES), 100.0 if metric.unit == "%" else 1.0
     return {
         "lower_is_better": metric.better == "lower", "score_type": "continuous",
         "min_score": 0.0 if bounded or metric.kind != "quality" else -sys.float_info.max,
-        "max_score": 1.0 if bounded else sys.float_info.max,  # the schema has no word for "no bound"
+        "max_score": whole if bounded else sys.float_info.max,  # the schema has no word for "no bound"
     }  # fmt: skip
 
 

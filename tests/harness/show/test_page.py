@@ -142,6 +142,7 @@ def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, ca
             "schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library",
             "evaluation_results",
         } <= record.keys()  # fmt: skip
+        assert {"deployment_type", "model_availability"} <= record["model_info"]["additional_details"].keys()
         assert {"name", "id"} <= record["model_info"].keys() and {"name", "version"} <= record["eval_library"].keys()
         for one in record["evaluation_results"]:
             assert {"evaluation_name", "source_data", "metric_config", "score_details"} <= one.keys()
