@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -23,7 +24,7 @@ from methods.retomaton.states import ARTIFACT, StateOptions, States, build_state
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CONTEXT = 2  # tokens before an entry by which a state is named
+_CONTEXT = 3  # tokens before an entry by which a state is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Transition:
 @dataclass(kw_only=True)
 class AutomatonSample(StateOptions):
     """shown: states of the sample. branches: transitions followed from each, those of most entries. least: entries of
-    the state that it begins with, which `seed` draws. key: see `KnnLm`. The others: see `StateOptions`."""
+    the state that it begins with. begin: which of those states, in an order that `seed` gives. key: see `KnnLm`. The
+    others: see `StateOptions`."""
 
     measures = (
         Metric("states", "states of the automaton", kind="counter"),
@@ -51,14 +53,15 @@ class AutomatonSample(StateOptions):
     shown: Annotated[int, Field(ge=1)] = 10
     branches: Annotated[int, Field(ge=1)] = 2
     least: Annotated[int, Field(ge=1)] = 20
+    begin: Annotated[int, Field(ge=0)] = 0
     key: KeyKind = "last_ffn_input"
     seed: Annotated[int, Field(ge=0)] = 0
 
     _examples: list[dict[str, str]] = field(default_factory=list, init=False, repr=False)
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """Raises `RequestError` where the task cannot say what ids mean, and `CellFailedError` where no state has
-        `least` entries that something follows."""
+        """Raises `RequestError` where the task cannot say what ids mean, and `CellFailedError` where no more than
+        `begin` states have `least` entries that others follow."""
         if setting.text is None:
             raise RequestError("automaton-sample names states by words, and this task's setting has no text for ids")
         folder = datastore_artifact(artifacts, setting.model, setting.reference, self.key, progress)
@@ -67,10 +70,12 @@ class AutomatonSample(StateOptions):
         states = States.open(artifacts.path(ARTIFACT), store)
         sizes = np.diff(states.offsets)
         large = np.random.default_rng(self.seed).permutation(np.flatnonzero(sizes >= self.least)).tolist()
-        begin = next((state for state in large if transitions(store, states, state)), None)
-        if begin is None:
-            raise CellFailedError(f"no state has {self.least} entries that others follow; give a smaller `least`")
-        found = sample(store, states, begin, self.shown, self.branches)
+        begins = islice((state for state in large if transitions(store, states, state)), self.begin, None)
+        first = next(begins, None)
+        if first is None:
+            few = f"no more than {self.begin} states have" if self.begin else "no state has"
+            raise CellFailedError(f"{few} {self.least} entries that others follow; give a smaller `least`")
+        found = sample(store, states, first, self.shown, self.branches)
         self._examples = worded(found, store, states, setting.text)
         different = [len(transitions(store, states, state)) for state in found]
         return {

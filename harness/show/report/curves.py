@@ -234,7 +234,8 @@ def _scale(axis: Any, values: Sequence[float], metric: Metric) -> None:
     if not values or min(values) <= 0 or max(values) / min(values) < decades:
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    ticks = sorted(set(values)) if len(set(values)) <= SERIES else [t for t in _ROUND if t * 2 >= min(values)]
+    few = axis.axis_name == "x" and len(set(values)) <= SERIES  # the values that a sweep gives
+    ticks = sorted(set(values)) if few else [t for t in _ROUND if t * 2 >= min(values)]
     ticks = [tick for tick in ticks if tick <= 2 * max(values)]
     axis.set_ticks(ticks, [_short(tick) for tick in ticks], minor=False)
     axis.set_ticks([], minor=True)
@@ -244,7 +245,7 @@ def _short(value: float) -> str:
     """`40k`, `2.5M`; numbers below 10,000 as they are."""
     if value >= 1e6:
         return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:g}"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:.4g}"
 
 
 _ROUND = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]

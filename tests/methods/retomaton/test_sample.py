@@ -60,7 +60,7 @@ def test_the_analysis_names_states_by_what_stands_before_them(model, tmp_path):
     pairs = {pair for stream in reference for pair in pairwise(stream.tolist())}
     for name in names:
         words = [int(word[1:]) for word in name.split("…")[1].split(" (")[0].split()]
-        assert len(words) < 2 or tuple(words) in pairs  # they stand in the text one behind the other
+        assert set(pairwise(words)) <= pairs  # they stand in the text one behind the other
 
 
 def test_what_cannot_be_drawn_is_refused(model, tmp_path):
@@ -70,3 +70,5 @@ def test_what_cannot_be_drawn_is_refused(model, tmp_path):
     setting.text = str
     with pytest.raises(CellFailedError, match="no state has 1000 entries"):
         AutomatonSample(clusters=4, least=1000)(setting, CellArtifacts(Cache(tmp_path)), QUIET)
+    with pytest.raises(CellFailedError, match="no more than 4 states have 1 entries"):
+        AutomatonSample(clusters=4, least=1, begin=4)(setting, CellArtifacts(Cache(tmp_path)), QUIET)
