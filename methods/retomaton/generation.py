@@ -87,7 +87,7 @@ class RetoMatonProcessor(LogitsProcessor):
         for row, found in self._known.items():
             if not len(found.ids):
                 continue
-            values = datastore.store.values[found.ids][None]
+            values = found.values[None]
             auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1])[0]
             weight = lambda_
             if method.gate is not None:
@@ -112,7 +112,7 @@ class RetoMatonProcessor(LogitsProcessor):
             raise RequestError("rows changed places: RetoMaton generates by greedy search or sampling, not by beams")
         for row, (walk, token) in enumerate(zip(self._walks, input_ids[:, -1].tolist(), strict=True)):
             if not self._ended[row]:
-                walk.advance(token, self._known[row], row in self._searched)
+                walk.advance(token, self._known[row])
                 self._ended[row] = token in self.ends
 
 

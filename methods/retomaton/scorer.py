@@ -157,6 +157,8 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         confident = self.lambda_ == "dynamic"
         if shared is None:
             datastore.index.load()
+            if datastore.index.bytes + datastore.store.keys.nbytes <= self.memory_gb * 2**30:
+                self.automaton.load()
             texts: list[Iterator[Positions]] = [read(model, stream, self.key, phases, confident) for stream in streams]
         else:
             whole = read_shared(model, streams, self.key, shared, confident)
@@ -195,13 +197,12 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
 
     def _step(self, walk: Walked, neighbours: Neighbours | None, phases: Phases) -> None:
         """One token of a stream. neighbours: what a search found, None without one."""
-        datastore, (_, temperature) = self.ready()
+        temperature = self.ready()[1][1]
         query, token = walk.read()
         with phases("walk"):
             candidates = walk.walk.candidates(query, neighbours)
-            values = datastore.store.values[candidates.ids]
-            walk.record(candidates, values, token, temperature, neighbours is not None)
-            walk.walk.advance(token, candidates, neighbours is not None)
+            walk.record(candidates, token, temperature)
+            walk.walk.advance(token, candidates)
 
     def _open_automaton(self, model: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(model, artifacts)
@@ -253,15 +254,13 @@ class Walked:
         at = self.done - self.block.start
         return self.block.queries[at], int(self.block.targets[at])
 
-    def record(
-        self, candidates: Candidates, values: NDArray[np.integer], token: int, temperature: float, searched: bool
-    ) -> None:
-        """What came of the position read last. values: of the candidates."""
-        distances = candidates.distances[None]
-        self.log_auto[self.done] = log_knn(distances, (values == token)[None], temperature)[0]
+    def record(self, candidates: Candidates, token: int, temperature: float) -> None:
+        """What came of the position read last."""
+        distances, values = candidates.distances[None], candidates.values[None]
+        self.log_auto[self.done] = log_knn(distances, values == token, temperature)[0]
         if self.confident:
-            self.looks[self.done, 2:] = neighbour_features(distances, values[None], temperature)[0]
-        self.searched[self.done] = searched
+            self.looks[self.done, 2:] = neighbour_features(distances, values, temperature)[0]
+        self.searched[self.done] = candidates.searched
         self.candidates += len(candidates.ids)
         self.done += 1
 

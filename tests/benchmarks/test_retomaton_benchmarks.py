@@ -66,9 +66,8 @@ def test_a_step_of_the_walk_takes_a_small_part_of_the_search_that_it_saves(bench
     def step() -> int:
         walk = Walk(automaton, 7, pointed, reached)
         candidates = walk.candidates(query, None)
-        values = store.values[candidates.ids]
-        log_knn(candidates.distances[None], (values == 5)[None], 10.0)
-        walk.advance(5, candidates, False)
+        log_knn(candidates.distances[None], (candidates.values == 5)[None], 10.0)
+        walk.advance(5, candidates)
         return len(candidates.ids)
 
     assert step() == K

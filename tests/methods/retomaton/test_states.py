@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from methods.nearest.distances import exact_distances
 from methods.retomaton import states
 from methods.retomaton.states import StateOptions, States
-from methods.retomaton.walk import draw, having, mixed
+from methods.retomaton.walk import draw, followers, having, mixed
 from tests.methods.knnlm.conftest import store_of
 
 
@@ -123,6 +123,23 @@ def test_of_many_members_single_ones_are_drawn_equally_often_and_never_twice():
 def test_members_that_have_a_value():
     values = np.array([5, 6, 5, 5, 6, 6, 6, 5, 6, 5], np.int32)[STATES.members]
     assert having(np.array([0, 2], np.int32), STATES.members, STATES.offsets, values, 5).tolist() == [0, 2, 9, 3]
+
+
+@given(
+    nearest=st.lists(st.integers(0, 29), max_size=12),
+    others=st.lists(st.integers(0, 29), unique=True, max_size=20),
+    stretch=st.sampled_from([1, 4096]),  # ids with equal lowest bits as well
+    last=st.sets(st.integers(0, 29)),
+)
+def test_followers_come_once_in_order_and_not_beyond_a_stream(nearest, others, stretch, last):
+    ends = np.zeros(30 * stretch, np.bool_)
+    ends[[entry * stretch for entry in last]] = True
+    found = followers(
+        np.array(nearest, np.int64) * stretch,
+        np.array(others, np.int64) * stretch,
+        np.packbits(ends, bitorder="little"),
+    )
+    assert found.tolist() == [entry * stretch + 1 for entry in dict.fromkeys([*nearest, *others]) if entry not in last]
 
 
 def test_distances_are_those_of_search(tmp_path):
