@@ -36,6 +36,13 @@ GATE = "retomaton-gate"
 RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # lengths by which runs are counted; the last one counts all longer ones
 
 
+def _lengths(shortest: int) -> str:
+    """`4 to 7 tokens`: the lengths that are counted under the shortest of them."""
+    if shortest == RUNS[-1]:
+        return f"{shortest} tokens or more"
+    return {1: "1 token", 2: "2 or 3 tokens"}.get(shortest, f"{shortest} to {2 * shortest - 1} tokens")
+
+
 @method(
     "retomaton",
     contract="token-scoring",
@@ -61,7 +68,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         Metric("states", "states of the automaton", kind="counter"),
         Metric("states_bytes", "states of the automaton", "bytes", "lower", "memory"),
         Metric("candidates", "candidates of all tokens", kind="counter"),
-        Metric("runs_of_*", "search-free runs of * tokens or more, fewer than twice as many", kind="counter"),
+        *(Metric(f"runs_of_{n}", f"search-free runs of {_lengths(n)}", kind="counter") for n in RUNS),
         Metric("saved_time", "saved time / baseline's time", "", "higher", "speed", equal=0.0),
         Metric("timed_foss", "FoSS of the timed tokens", better="higher"),
         Metric("lost_share", "(FoSS × time of search - saved time) / baseline's time", "", "lower", "speed", equal=0.0),

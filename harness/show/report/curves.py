@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^Dv<>P"
 SERIES = 8  # curves drawn; the table has all
-DECADES = 100  # an axis over so large a ratio is logarithmic; that of a speedup over a tenth of it
+DECADES = 100  # an axis over so large a ratio is logarithmic; that of a speedup or a perplexity over a tenth of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +229,9 @@ def _draw(
 
 
 def _scale(axis: Any, values: Sequence[float], metric: Metric) -> None:
-    """Logarithmic where the values go over decades; a speedup's sooner, as it is a ratio."""
-    decades = DECADES / 10 if metric.kind == "speed" else DECADES
+    """Logarithmic where the values go over decades; sooner where ratios count, as of speedups and perplexities."""
+    ratios = metric.kind == "speed" or metric.name.endswith("perplexity")
+    decades = DECADES / 10 if ratios else DECADES
     if not values or min(values) <= 0 or max(values) / min(values) < decades:
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
