@@ -35,7 +35,8 @@ class DatastoreOptions(IndexOptions):
     k: neighbours. key: the representation that is stored and searched. distance: `exact` measures what an approximate
     index found again, to the stored keys (Khandelwal et al., 2020); `approximate` takes the index's own distances (He
     et al., 2021; Alon et al., 2022). lambda, temperature: of the mixture, a number, or `tuned` on the validation text.
-    device: of the search; `model` is the model's own. memory_gb: bound of the keys that exact search holds in memory.
+    device: of the search; `model` is the model's own. memory_gb: bound of the keys that exact search holds in memory
+    and, in a copy of its own, RetoMaton's walk.
     index to seed: see `IndexOptions`.
     """
 

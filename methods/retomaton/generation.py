@@ -50,6 +50,7 @@ class RetoMatonProcessor(LogitsProcessor):
         self._known: dict[int, Candidates] = {}
         self._before: torch.Tensor | None = None
         self._keys: list[torch.Tensor] | None = None
+        method.automaton.load(method.memory_gb)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -79,7 +80,6 @@ class RetoMatonProcessor(LogitsProcessor):
         if asking:
             near, ids = datastore.search(queries[asking], NoPhases())
             answers = {row: (near[at], ids[at]) for at, row in enumerate(asking)}
-        self._searched = set(asking)
         self._known = {row: self._walks[row].candidates(queries[row], answers.get(row)) for row in going}
         self.searches, self.tokens = self.searches + len(asking), self.tokens + len(going)
         forbidden = torch.isneginf(scores)  # by processors before this one

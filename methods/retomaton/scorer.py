@@ -164,8 +164,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         confident = self.lambda_ == "dynamic"
         if shared is None:
             datastore.index.load()
-            if datastore.index.bytes + datastore.store.keys.nbytes <= self.memory_gb * 2**30:
-                self.automaton.load()
+            self.automaton.load(self.memory_gb)
             texts: list[Iterator[Positions]] = [read(model, stream, self.key, phases, confident) for stream in streams]
         else:
             whole = read_shared(model, streams, self.key, shared, confident)

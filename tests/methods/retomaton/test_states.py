@@ -125,6 +125,21 @@ def test_members_that_have_a_value():
     assert having(np.array([0, 2], np.int32), STATES.members, STATES.offsets, values, 5).tolist() == [0, 2, 9, 3]
 
 
+def test_keys_copied_into_memory_give_the_distances_of_mapped_ones(tmp_path):
+    from methods.retomaton.walk import Automaton, Walk
+
+    rng = np.random.default_rng(0)
+    store = store_of(tmp_path / "store", rng.normal(size=(20, 8)))
+    automaton = Automaton(store, States.of(np.arange(20)))
+    query, ids = rng.normal(size=8).astype(np.float32), np.array([3, 3, 19, 0])
+    mapped = Walk(automaton, 0)._distances(query, ids)
+    automaton.load(0.0)
+    assert np.shares_memory(automaton.bits, store.keys)
+    automaton.load(1.0)
+    assert not np.shares_memory(automaton.bits, store.keys)
+    assert np.array_equal(Walk(automaton, 0)._distances(query, ids), mapped)
+
+
 @given(
     nearest=st.lists(st.integers(0, 29), max_size=12),
     others=st.lists(st.integers(0, 29), unique=True, max_size=20),
