@@ -95,7 +95,8 @@ SIZES: Mapping[str, Size] = {
     ),
     "small-translator": Size(
         vocabulary=8192, encoder_layers=3, decoder_layers=3, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=2200, warmup=400, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False,
+        steps=1500, warmup=150, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False, optimizer="muon",
+        student_steps=500,
     ),
     "mini-big-translator": Size(
         vocabulary=1024, encoder_layers=3, decoder_layers=3, width=192, feed_forward=768, heads=4, batch_ids=1024,
