@@ -21,6 +21,8 @@ import torch
 
 from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.phases import NoPhases
+from methods.aggressive import nar_training
+from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
 from methods.decoding.beam import Beam
 from methods.decoding.ctranslate import CTranslate2
@@ -194,6 +196,32 @@ def test_iad_with_a_budget_loses_little_where_the_order_is_another(benchmark, sh
     assert ratio(benchmark, shuffler, Greedy(), Iad(adaptive=True), batches) >= bound(0.8, 0.6)
 
 
+@pytest.fixture(scope="module")
+def repeater(models):
+    """Writes its source as it is."""
+    return model(models, replaced=0)
+
+
+@pytest.fixture(scope="module")
+def drafter(models, tmp_path_factory):
+    """Of the repeater: writes at a mask what that one writes a place earlier."""
+    folder = tmp_path_factory.mktemp("drafter")
+    model(models, replaced=0, vocabulary=VOCABULARY + 1, order=[0, *range(63)]).module.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("baseline, stated, loose", [(Beam, 3, 1.5), (Greedy, 1.5, 1)])
+def test_gad_is_ahead_where_drafts_are_right(benchmark, repeater, drafter, two_threads, baseline, stated, loose):
+    """What drafts and their verification cost when every token is accepted: the recipe `gad-table5` measures a trained
+    drafter on real sentences."""
+    method, [batch, *_] = Gad(block=8, trained_block=8), one_by_one()
+    method.open(repeater, CellArtifacts(Cache(drafter.parent), {nar_training.ARTIFACT: str(drafter)}))
+    [decoded], [wanted] = (one.decode(repeater, batch, 60, NoPhases()) for one in (method, Greedy()))
+    assert decoded.ids == wanted.ids and decoded.trace.iterations == -(-len(wanted.ids) // 9)
+    benchmark.extra_info["iterations"] = decoded.trace.iterations
+    assert ratio(benchmark, repeater, baseline(), method, one_by_one()) >= bound(stated, loose)
+
+
 def test_iad_takes_no_more_memory_than_greedy():
     """Resident memory of a process of its own that decodes a batch of long sources: its peak, and how it grew."""
     peaks = {name: _peak(name) for name in ("Greedy", "Iad")}
@@ -207,6 +235,8 @@ def _peak(name):
     code = f"""
 import resource, runpy, torch
 from harness.measure.phases import NoPhases
+from methods.aggressive import nar_training
+from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 torch.set_num_threads(1)
