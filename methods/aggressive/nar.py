@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from methods.decoding.decoder import Batch
@@ -35,10 +34,7 @@ class NarDrafter(Drafter):
         known = [[model.start_id, *self.written[output]] for output in outputs]
         masks = [max(min(self.block, model.window - len(row)), 0) for row in known]
         filled = [[*row, *[model.vocabulary_size] * n] for row, n in zip(known, masks, strict=True)]
-        states = self.session.bidirectional(filled)
-        ends = np.cumsum([len(row) for row in filled]).tolist()
-        hidden = torch.cat([states[end - n : end] for end, n in zip(ends, masks, strict=True)])
-        logits = self.session.logits(hidden)[:, : model.vocabulary_size]
+        logits = self.session.logits(self.session.bidirectional(filled, masks))[:, : model.vocabulary_size]
         if self.batch.constraints.by_position:
             rows = zip(outputs, logits.split(masks), most, strict=True)
             blocks = [self._one_by_one(output, those[:count]) for output, those, count in rows]

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from harness.errors import RequestError
 from methods.decoding.ragged import Ragged, move
-from methods.decoding.session import Encoded, Engine, Session
+from methods.decoding.session import Encoded, Engine, Session, last_of
 
 
 @dataclass
@@ -181,14 +181,15 @@ class GenericSession(Session):
         packed = rows.pack(logits)
         return rows.last(packed) if last else packed
 
-    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
         engine = self.engine
         rows, ids = _padded(tokens, engine.device)
         mask = rows.mask(engine.module.dtype)
         if mask is None:  # no mask at all would be a causal one
             mask = torch.zeros(len(tokens), 1, 1, rows.longest, dtype=engine.module.dtype, device=engine.device)
         name = "decoder_attention_mask" if engine.encoder_decoder else "attention_mask"
-        return rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
+        states = rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
+        return states[last_of(tokens, last)]
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return states

@@ -178,24 +178,26 @@ def attend_to_source(query, source, layer, row, count, result):  # type: ignore[
 
 
 @njit(**FAST)
-def step(x, row_of, place_of, sees, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
-    """States [n, d] of embedded tokens x [n, d], which come at place_of[i] of row row_of[i] and attend to its first
-    sees[i] positions; their keys and values go to the cache. counts: tokens of each source; owners: the source of each
-    row."""
-    tokens, width = x.shape
-    mixed = np.empty((tokens, width), np.float32)
+def step(x, row_of, place_of, sees, wanted, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
+    """States [m, d] of those of the embedded tokens x [n, d] that are wanted, int64 [m] in ascending order. Token i
+    comes at place_of[i] of row row_of[i] and attends to its first sees[i] positions; keys and values of all go to the
+    cache. counts: tokens of each source; owners: the source of each row."""
+    width = x.shape[1]
     for layer in range(len(weights.at)):
         at = weights.at[layer]
         qkv = _dense(weights, at[0], _read(weights, layer, 0, x), threads)
-        for i in range(tokens):
+        for i in range(len(x)):
             held = cache[layer, row_of[i], place_of[i]].reshape(-1)
             for column in range(2 * width):
                 held[column] = qkv[i, width + column]
-        for i in range(tokens):
+        if layer == len(weights.at) - 1 and len(wanted) < len(x):  # of the others nothing is read any more
+            x, qkv, row_of, sees = x[wanted], qkv[wanted], row_of[wanted], sees[wanted]
+        mixed = np.empty((len(x), width), np.float32)
+        for i in range(len(x)):
             attend_to_cache(qkv[i], cache, layer, row_of[i], sees[i], mixed[i])
         x = _add(weights, layer, 0, x, _dense(weights, at[1], mixed, threads))
         query = _dense(weights, at[2], _read(weights, layer, 1, x), threads)
-        for i in range(tokens):
+        for i in range(len(x)):
             owner = owners[row_of[i]]
             attend_to_source(query[i], source, layer, owner, counts[owner], mixed[i])
         x = _add(weights, layer, 1, x, _dense(weights, at[3], mixed, threads))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
-        """States [N, s] of whole rows (`tokens[r]`, at least one, from position 0 on) without causal mask: each token
-        attends to all tokens of its row. The cache is neither read nor changed. A non-autoregressive drafter fills
-        masked tokens this way (Ge et al., 2022, section 3.2.1)."""
+    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
+        """States [sum(last), s] of the last `last[r]` tokens of rows `tokens[r]` (at least one, from position 0 on)
+        without causal mask: each token attends to all tokens of its row. The cache is neither read nor changed. A
+        non-autoregressive drafter fills masked tokens this way (Ge et al., 2022, section 3.2.1)."""
 
     @abstractmethod
     def logits(self, states: torch.Tensor) -> torch.Tensor:
@@ -84,6 +85,12 @@ class Engine(ABC):
     def start(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Session:
         """A session on sources that this engine encodes."""
         return self.open(self.encode(sources), limits)
+
+
+def last_of(tokens: Sequence[Sequence[int]], last: Sequence[int]) -> list[int]:
+    """Where the last `last[r]` tokens of each row are when the rows lie one behind the other."""
+    ends = accumulate(map(len, tokens))
+    return [place for end, count in zip(ends, last, strict=True) for place in range(end - count, end)]
 
 
 def without(finished: Sequence[int], rows: int) -> list[int]:

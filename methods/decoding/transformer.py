@@ -11,7 +11,6 @@ threads: 2 layers of width 128, 30 tokens 1.2 and 0.7; 6 layers of width 256, 10
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from methods.decoding.dense import FEW, Dense
 from methods.decoding.kernels import Weights, ready, step
 from methods.decoding.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional, norm_of
 from methods.decoding.ragged import Ragged, move
-from methods.decoding.session import Encoded, Engine, Session
+from methods.decoding.session import Encoded, Engine, Session, last_of
 
 PLACES = 64  # tokens a row that the cache has room for at first
 NARROW, MANY = 256, 20  # up to this width, steps of so many tokens are compiled, beyond it of `FEW`
@@ -172,24 +171,24 @@ class TransformerSession(Session):
                 self._cache[:, :rows, self._clean : total] = 0
             self._clean = total
         places = [length + slot for length, row in zip(self.lengths, tokens, strict=True) for slot in range(len(row))]
-        states = self._compiled_step(weights, tokens, places, [place + 1 for place in places], self._cache)
+        wanted = [1] * rows if last else [len(row) for row in tokens]
+        sees = [place + 1 for place in places]
+        states = self._compiled_step(weights, tokens, wanted, places, sees, self._cache)
         self.lengths = [length + len(row) for length, row in zip(self.lengths, tokens, strict=True)]
-        if not last or len(tokens) == len(places):
-            return states
-        return states[torch.tensor([end - 1 for end in accumulate(map(len, tokens))])]
+        return states
 
     def _compiled_step(
-        self, weights: Weights, tokens: Sequence[Sequence[int]], places: Sequence[int], sees: Sequence[int],
-        cache: torch.Tensor,
+        self, weights: Weights, tokens: Sequence[Sequence[int]], last: Sequence[int], places: Sequence[int],
+        sees: Sequence[int], cache: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """States of the rows' tokens at these places of their rows, of which they see so many."""
+        """States of each row's `last` tokens. The tokens are at these places of their rows and see so many of them."""
         engine = self.engine
         ids = torch.tensor([token for row in tokens for token in row])
         x = step(
             engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
             np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), np.array(sees),
-            weights, cache.numpy(), self._all_sources.numpy(), np.array(self._counts), np.array(self._owners),
-            torch.get_num_threads(),
+            np.array(last_of(tokens, last), np.int64), weights, cache.numpy(), self._all_sources.numpy(),
+            np.array(self._counts), np.array(self._owners), torch.get_num_threads(),
         )  # fmt: skip
         states = torch.from_numpy(x)
         return states if engine.norm is None else engine.norm(states)
@@ -203,21 +202,22 @@ class TransformerSession(Session):
             grown[:, :, :held] = self._cache
             self._cache = grown
 
-    def bidirectional(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
         engine = self.engine
         if engine.compiled is not None and sum(map(len, tokens)) <= engine.few:
             places = [slot for row in tokens for slot in range(len(row))]
             layers, _, _, *rest = self._cache.shape
             scratch = self._cache.new_empty(layers, len(tokens), max(map(len, tokens)), *rest)
             sees = [len(row) for row in tokens for _ in row]
-            return self._compiled_step(engine.compiled, tokens, places, sees, scratch)
+            return self._compiled_step(engine.compiled, tokens, last, places, sees, scratch)
         rows, ids = Ragged.packed(tokens, engine.device)
         mask = rows.mask(self._cache.dtype)
         if engine.bias is not None:
             mask = _sum(engine.bias(torch.arange(rows.longest, device=engine.device), rows.longest), mask)
-        return self._through_layers(
+        states = self._through_layers(
             engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask, engine.scale)
         )
+        return states[last_of(tokens, last)]
 
     def _through_layers(
         self, x: torch.Tensor, rows: Ragged, attend: Callable[[int, torch.Tensor], torch.Tensor]

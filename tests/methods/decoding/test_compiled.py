@@ -53,8 +53,11 @@ def steps(session, seed):
             session.select([0, 0, 2])
         if turn == 5:
             session.select([2, 1])
-    whole = session.bidirectional([[5, 6, 7, 8], [9]])  # which leaves the cache as it was
-    return [*seen, whole, session.logits(session.advance([[10], [11]]))]
+    rows = [[5, 6, 7, 8], [9]]
+    whole = session.bidirectional(rows, [4, 1])  # which leaves the cache as it was
+    part = session.bidirectional(rows, [2, 1])
+    torch.testing.assert_close(part, whole[2:], atol=1e-5, rtol=1e-5)
+    return [*seen, whole, part, session.bidirectional(rows, [0, 0]), session.logits(session.advance([[10], [11]]))]
 
 
 @pytest.mark.parametrize("kind", KINDS)

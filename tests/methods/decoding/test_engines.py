@@ -33,12 +33,12 @@ def test_a_bidirectional_pass_is_the_modules_without_a_causal_mask(tiny, kind, r
     rows = ROWS if ragged else [row[:2] for row in ROWS]
     with torch.inference_mode():
         session = engine_of(model).start(SOURCES, [0] * 3)
-        ours = session.logits(session.bidirectional(rows))
+        ours = session.logits(session.bidirectional(rows, list(map(len, rows))))
         wanted = [unmasked(model, source, row) for source, row in zip(SOURCES, rows, strict=True)]
         torch.testing.assert_close(ours, torch.cat(wanted), atol=1e-10, rtol=0)
         session.select([2, 0])
-        again = session.logits(session.bidirectional([rows[2], rows[0]]))
-        torch.testing.assert_close(again, torch.cat([wanted[2], wanted[0]]), atol=1e-10, rtol=0)
+        again = session.logits(session.bidirectional([rows[2], rows[0]], [1, 2]))
+        torch.testing.assert_close(again, torch.cat([wanted[2][-1:], wanted[0][-2:]]), atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +46,7 @@ def test_what_comes_later_changes_a_bidirectional_pass_and_no_other(tiny, kind):
     model = tiny.make(kind, 6)
     with torch.inference_mode():
         session = engine_of(model).start([[5, 6, 7]], [8])
-        one, other = (session.bidirectional([[11, 12, last]])[0] for last in (13, 14))
+        one, other = (session.bidirectional([[11, 12, last]], [3])[0] for last in (13, 14))
         assert (one - other).abs().max() > 1e-3
         one, other = (engine_of(model).start([[5, 6, 7]], [8]).advance([[11, 12, last]])[0] for last in (13, 14))
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
@@ -63,7 +63,7 @@ def test_a_bidirectional_pass_leaves_the_cache_as_it_was(tiny, kind):
             session.advance([[11, 12], [13, 14]])
             held = list(session.lengths)
             if between:
-                session.bidirectional([[20, 21, 22, 23, 24, 25], [26, 27]])
+                session.bidirectional([[20, 21, 22, 23, 24, 25], [26, 27]], [6, 2])
             assert session.lengths == held
             steps.append(session.logits(session.advance([[15], [16]])))
     assert torch.equal(*steps)
@@ -77,14 +77,14 @@ def test_a_second_decoder_reads_what_another_models_encoder_made(tiny, encoder, 
     with torch.inference_mode():
         encoded = engine_of(one).encode(SOURCES)
         session = engine_of(two).open(encoded, [8] * 3)
-        ours = session.logits(session.bidirectional(ROWS))
+        ours = session.logits(session.bidirectional(ROWS, list(map(len, ROWS))))
         wanted = []
         for source, row in zip(SOURCES, ROWS, strict=True):
             states = one.module.get_encoder()(input_ids=torch.tensor([source])).last_hidden_state
             wanted.append(unmasked(two, source, row, states))
         torch.testing.assert_close(ours, torch.cat(wanted), atol=1e-10, rtol=0)
         other = engine_of(two).start(SOURCES, [8] * 3)
-        assert (ours - other.logits(other.bidirectional(ROWS))).abs().max() > 1e-3
+        assert (ours - other.logits(other.bidirectional(ROWS, list(map(len, ROWS))))).abs().max() > 1e-3
         causal = session.logits(session.advance([[11, 12]] * 3))
         given = {"encoder_outputs": BaseModelOutput(last_hidden_state=states)}
         last = two.module(**given, decoder_input_ids=torch.tensor([[11, 12]])).logits[0]
@@ -144,9 +144,9 @@ def test_rows_advance_and_are_cropped_independently(tiny, kind):
     torch.testing.assert_close(ragged, torch.cat(alone), atol=1e-10, rtol=0)
 
 
-def one_sees_all(self, weights, tokens, places, sees, cache, step=TransformerSession._compiled_step):
+def one_sees_all(self, weights, tokens, last, places, sees, cache, step=TransformerSession._compiled_step):
     """A compiled step whose tokens see all others of the step."""
-    return step(self, weights, tokens, places, [max(sees)] * len(sees), cache)
+    return step(self, weights, tokens, last, places, [max(sees)] * len(sees), cache)
 
 
 @pytest.mark.parametrize(
