@@ -235,8 +235,6 @@ def _peak(name):
     code = f"""
 import resource, runpy, torch
 from harness.measure.phases import NoPhases
-from methods.aggressive import nar_training
-from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 torch.set_num_threads(1)
