@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a clean clone to a table: installs into .venv (first time), then runs.
 #
-#   ./reproduce.sh                        the headline recipes at scale mini
+#   ./reproduce.sh                        each paper's headline recipe at scale mini
 #   ./reproduce.sh RECIPE... [options]    those recipes; the options are those of `harness reproduce`
 #   ./reproduce.sh test [pytest options]  ruff, mypy, the import contract, the tests
 #   ./reproduce.sh regressions --against REV   that revision and the working tree, interleaved: what got slower or worse

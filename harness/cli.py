@@ -57,7 +57,7 @@ TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_o
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
 RecipeNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE...", help="Recipes; none: the headline recipes.", autocompletion=_recipe_names),
+    typer.Argument(metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names),
 ]
 Scale = Annotated[
     str,
@@ -212,7 +212,7 @@ def reproduce(
 
     \b
     Examples:
-      harness reproduce                                      # the headline recipes
+      harness reproduce                                      # a headline recipe of each paper
       harness reproduce knnlm-wikitext --scale small
       harness reproduce l2s-table1 --set task.timed=100 --dry-run
       harness reproduce my-recipe.yaml --require claims

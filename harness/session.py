@@ -43,8 +43,8 @@ class Options:
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int:
-    """Run recipes (the headline ones when none is named) and return the exit code."""
-    wanted = [recipes.load(name, registry) for name in names or headlines(registry)]
+    """Run recipes (those of the first run when none is named) and return the exit code."""
+    wanted = [recipes.load(name, registry) for name in names or first_run(registry)]
     overrides = parse_overrides(options.overrides)
     scale = checked_scale(options.scale)
     planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
@@ -109,10 +109,10 @@ def dashboard(results: Path, tracking: str | None, port: int) -> None:
         signal.pause()
 
 
-def headlines(registry: Registry) -> list[str]:
-    """Names of the recipes that stand for their paper, the quickest first."""
+def first_run(registry: Registry) -> list[str]:
+    """Names of the recipes that run when none is named: one of each paper, the quickest first."""
     every = [recipes.load(name, registry) for name in sorted(recipes.files(registry))]
-    return [recipe.name for recipe in sorted(every, key=lambda one: one.headline) if recipe.headline]
+    return [recipe.name for recipe in sorted(every, key=lambda one: one.first_run) if recipe.first_run]
 
 
 def checked_scale(name: str) -> Scale:

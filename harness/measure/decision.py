@@ -115,8 +115,8 @@ def _decision(
         return "no claim", f"{summary.items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
     if _remembers(repeats):
         return "no claim", (
-            f"the method is {summary.repeat:.2f} times as fast on items that it has seen as on new ones "
-            f"(at most {REMEMBERS:g} is allowed): it may remember answers"
+            f"the method is {summary.repeat:.3f} times as fast on items that it has seen as on new ones "
+            f"(at most {REMEMBERS:.2f} is allowed): it may remember answers"
         )
     if interval is None:
         return "no claim", "no interval from these samples"

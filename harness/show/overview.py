@@ -36,7 +36,8 @@ class Mark:
     method with its variant and, where it is the same method, the other parameters in which it differs. declared:
     whether it is the exact method that this one declares. label, column: of the row that stands for it. lost: None
     where answers were not compared. published: the paper's speedup; published_lost: its quality, where that is known.
-    others: further rows of the same method, variant, task and baseline.
+    headline: whether the row is of a headline recipe. others: further rows of the same method, variant, task and
+    baseline.
     """
 
     contract: str
@@ -56,6 +57,7 @@ class Mark:
     published_lost: float | None = None
     others: int = 0
     variant: str = ""
+    headline: bool = False
 
     @property
     def name(self) -> str:
@@ -99,7 +101,8 @@ class Panel:
 
 def panels(marks: Sequence[Mark]) -> dict[str, Panel]:
     """Contract -> the task, baseline and reference of answers that most methods and variants share, at the largest
-    scale that any mark has; of equals the one whose baseline is declared and is the reference too, then the first.
+    scale that any mark has; of equals the one whose baseline is declared and is the reference too, then the one with
+    more rows of headline recipes, then the first.
 
     The reference itself is among the marks, with nothing lost.
     """
@@ -123,9 +126,9 @@ def panels(marks: Sequence[Mark]) -> dict[str, Panel]:
     return {contract: found[contract] for contract in sorted(found)}
 
 
-def _rank(panel: Panel) -> tuple[int, int]:
+def _rank(panel: Panel) -> tuple[int, int, int]:
     own = all(mark.declared and mark.comparable for mark in panel.marks)
-    return len(panel.marks), int(own)
+    return len(panel.marks), int(own), sum(mark.headline for mark in panel.marks)
 
 
 def lost(row: Row, registry: Registry) -> Lost | None:
@@ -179,4 +182,5 @@ def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | N
         published=published.value if published else None,
         published_lost=1 - precision.value if precision else 0.0 if exact else None,
         variant=", ".join(f"{name}={own[name]}" for name in entry.variants if name in own),
+        headline=one.recipe.headline,
     )  # fmt: skip

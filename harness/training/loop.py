@@ -132,15 +132,6 @@ def warmup_cosine(steps: int, warmup: int, floor: float = 0.1) -> Callable[[int]
     return factor
 
 
-def decayed(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters for an optimizer: matrices decay, biases and norms do not."""
-    trained = [p for p in module.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
-    ]
-
-
 def record(history: History, device: str, precision: torch.dtype | None) -> dict[str, Any]:
     """What every model's `training.json` says of its training, with about 200 losses of those reported."""
     return {

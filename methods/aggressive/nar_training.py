@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ from harness.contracts import Artifacts, GenerationModel
 from harness.errors import RequestError
 from harness.files import digest
 from harness.progress import Progress
-from harness.training.loop import Plan, decayed, record, train, warmup_cosine
-from harness.training.muon import muon
+from harness.training.loop import Plan, record, train, warmup_cosine
+from harness.training.optimizers import Name, optimizer
 from harness.training.pairs import Pair, Pairs, length_batches, padded
 from harness.training.precision import fast_precision
 
@@ -46,7 +46,8 @@ class DrafterOptions:
     """Training of the drafter: linear warm-up over a tenth of `steps`, then half a cosine; batch_ids: padded ids of the
     longer side, a step. It begins with the verifier's weights.
 
-    optimizer: AdamW, or Muon for the matrices (`harness.training.muon`). seed: of dropout, prefixes and what is shown.
+    optimizer: AdamW, or Muon for the matrices (`harness.training.optimizers`). seed: of dropout, prefixes and what is
+    shown.
     layers: of its decoder, the verifier's lowest; None: all. own_encoder: whether it has an encoder of its own, as in
     the paper; else it reads what the verifier's encoder made of the source. width: of a drafter of another width than
     the verifier's, which begins with random weights; its inner layers are wider or narrower by the same factor.
@@ -57,7 +58,7 @@ class DrafterOptions:
     steps: Annotated[int, Field(ge=1)] = 6000
     batch_ids: Annotated[int, Field(ge=16)] = 4096
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Name = "adamw"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     layers: Annotated[int, Field(ge=1)] | None = None
     own_encoder: bool = True
@@ -178,11 +179,6 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
         autocast=precision, seed=options.seed, tokens_per_step=options.batch_ids, stage="training the drafter",
         evaluate_every=max(1, options.steps // 20),
     )  # fmt: skip
-    optimizer: torch.optim.Optimizer
-    if options.optimizer == "muon":
-        optimizer = muon(module, options.learning_rate, 0.01)
-    else:
-        optimizer = torch.optim.AdamW(decayed(module, 0.01), lr=options.learning_rate, betas=(0.9, 0.98), fused=True)
     encoder = None if options.own_encoder else model.module.get_encoder()
     unseen = [pairs[number] for number in held_out if every[number].max() <= model.window]
 
@@ -199,7 +195,8 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
         return float(np.mean(losses)), float(np.mean(agreed))
 
     history = train(
-        module, lambda drafter, batch: glancing_loss(drafter, batch, mask, encoder), batches, optimizer, plan,
+        module, lambda drafter, batch: glancing_loss(drafter, batch, mask, encoder), batches,
+        optimizer(options.optimizer, module, options.learning_rate, 0.01, (0.9, 0.98)), plan,
         evaluate=(lambda drafter: judged(drafter, 0.0)[0]) if unseen else None,
         checkpoint=checkpoint, progress=Progress(),
     )  # fmt: skip

@@ -181,15 +181,15 @@ class GenericSession(Session):
         packed = rows.pack(logits)
         return rows.last(packed) if last else packed
 
-    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
+    def bidirectional(self, tokens: Sequence[Sequence[int]], wanted: Sequence[int]) -> torch.Tensor:
         engine = self.engine
         rows, ids = _padded(tokens, engine.device)
         mask = rows.mask(engine.module.dtype)
         if mask is None:  # no mask at all would be a causal one
             mask = torch.zeros(len(tokens), 1, 1, rows.longest, dtype=engine.module.dtype, device=engine.device)
         name = "decoder_attention_mask" if engine.encoder_decoder else "attention_mask"
-        states = rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
-        return states[last_of(tokens, last)]
+        logits = rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
+        return logits[last_of(tokens, wanted)]
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return states

@@ -48,8 +48,8 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
-        """States [sum(last), s] of the last `last[r]` tokens of rows `tokens[r]` (at least one, from position 0 on)
+    def bidirectional(self, tokens: Sequence[Sequence[int]], wanted: Sequence[int]) -> torch.Tensor:
+        """States [sum(wanted), s] of the last `wanted[r]` tokens of rows `tokens[r]` (at least one, from position 0 on)
         without causal mask: each token attends to all tokens of its row. The cache is neither read nor changed. A
         non-autoregressive drafter fills masked tokens this way (Ge et al., 2022, section 3.2.1)."""
 
@@ -87,10 +87,10 @@ class Engine(ABC):
         return self.open(self.encode(sources), limits)
 
 
-def last_of(tokens: Sequence[Sequence[int]], last: Sequence[int]) -> list[int]:
-    """Where the last `last[r]` tokens of each row are when the rows lie one behind the other."""
+def last_of(tokens: Sequence[Sequence[int]], wanted: Sequence[int]) -> list[int]:
+    """Where the last `wanted[r]` tokens of each row are when the rows lie one behind the other."""
     ends = accumulate(map(len, tokens))
-    return [place for end, count in zip(ends, last, strict=True) for place in range(end - count, end)]
+    return [place for end, count in zip(ends, wanted, strict=True) for place in range(end - count, end)]
 
 
 def without(finished: Sequence[int], rows: int) -> list[int]:

@@ -178,16 +178,17 @@ class TransformerSession(Session):
         return states
 
     def _compiled_step(
-        self, weights: Weights, tokens: Sequence[Sequence[int]], last: Sequence[int], places: Sequence[int],
+        self, weights: Weights, tokens: Sequence[Sequence[int]], wanted: Sequence[int], places: Sequence[int],
         sees: Sequence[int], cache: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """States of each row's `last` tokens. The tokens are at these places of their rows and see so many of them."""
+        """States [sum(wanted), d] of the last `wanted[r]` tokens of each row. The tokens are at these places of their
+        rows and see so many of them."""
         engine = self.engine
         ids = torch.tensor([token for row in tokens for token in row])
         x = step(
             engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
             np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), np.array(sees),
-            np.array(last_of(tokens, last), np.int64), weights, cache.numpy(), self._all_sources.numpy(),
+            np.array(last_of(tokens, wanted), np.int64), weights, cache.numpy(), self._all_sources.numpy(),
             np.array(self._counts), np.array(self._owners), torch.get_num_threads(),
         )  # fmt: skip
         states = torch.from_numpy(x)
@@ -202,14 +203,14 @@ class TransformerSession(Session):
             grown[:, :, :held] = self._cache
             self._cache = grown
 
-    def bidirectional(self, tokens: Sequence[Sequence[int]], last: Sequence[int]) -> torch.Tensor:
+    def bidirectional(self, tokens: Sequence[Sequence[int]], wanted: Sequence[int]) -> torch.Tensor:
         engine = self.engine
         if engine.compiled is not None and sum(map(len, tokens)) <= engine.few:
             places = [slot for row in tokens for slot in range(len(row))]
             layers, _, _, *rest = self._cache.shape
             scratch = self._cache.new_empty(layers, len(tokens), max(map(len, tokens)), *rest)
             sees = [len(row) for row in tokens for _ in row]
-            return self._compiled_step(engine.compiled, tokens, last, places, sees, scratch)
+            return self._compiled_step(engine.compiled, tokens, wanted, places, sees, scratch)
         rows, ids = Ragged.packed(tokens, engine.device)
         mask = rows.mask(self._cache.dtype)
         if engine.bias is not None:
@@ -217,7 +218,7 @@ class TransformerSession(Session):
         states = self._through_layers(
             engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask, engine.scale)
         )
-        return states[last_of(tokens, last)]
+        return states[last_of(tokens, wanted)]
 
     def _through_layers(
         self, x: torch.Tensor, rows: Ragged, attend: Callable[[int, torch.Tensor], torch.Tensor]

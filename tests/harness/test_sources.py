@@ -229,13 +229,13 @@ def test_the_harness_s_frame_is_there_and_does_not_count_for_artifacts(plugin):
 
 TRAINED = {
     "tasks.models.lm.training": {
-        "harness.text", "harness.training.loss", "harness.training.muon", "tasks.data.tokens", "tasks.models.bpe",
+        "harness.text", "harness.training.loss", "harness.training.optimizers", "tasks.data.tokens", "tasks.models.bpe",
     },
     "tasks.models.lstm.model": {"tasks.models.folder", "tasks.models.lstm.recurrence"},
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},
     "tasks.models.seq2seq.training": {
-        "harness.sequences", "harness.training.muon", "harness.training.pairs", "tasks.models.pretrained.checkpoints",
-        "tasks.models.seq2seq.causal", "tasks.models.seq2seq.copier",
+        "harness.sequences", "harness.training.optimizers", "harness.training.pairs",
+        "tasks.models.pretrained.checkpoints", "tasks.models.seq2seq.causal", "tasks.models.seq2seq.copier",
     },
 }  # fmt: skip
 

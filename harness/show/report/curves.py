@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MARKERS = "os^Dv<>P"
 SERIES = 8  # curves drawn; the table has all
-DECADES = 100  # an axis over so large a ratio is logarithmic; that of a speedup or a perplexity over a tenth of it
+DECADES = 50  # an axis over so large a ratio is logarithmic; that of a speedup over a fifth of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,23 @@ class Point:
 
 
 Curves = dict[str, list[Point]]  # row label -> points by x
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How curves are named. parts: those of column labels that tell curves apart; given: names that stand for x in row
+    labels (`k` in `GAD, k=5` over block sizes)."""
+
+    parts: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
+
+    def of(self, row: str, column: str) -> str:
+        """The row's label without what it says of x, and the parts of the column's."""
+        row = _SAYS.sub(lambda found: "" if found[1] in self.given else found[0], row)
+        return ", ".join([row, *(part for part in column.split(" / ") if part in self.parts)])
+
+
+_SAYS = re.compile(r"(?:, | \()(\w+)=(\d+(?:\.\d+)?)(?:\)|(?=,|$))")  # `GAD, k=5` and `GAD (k=5)` say 5 of k
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +97,27 @@ def figure(
         return None
     printed = {(number.row, number.column) for number in published.numbers}
     paired = {name: labels for name, labels in places(cells).items() if labels in printed}
-    theirs = _parts([column for _, column in paired.values()], x)
-    parts = _parts([row["column"] for row in rows], x)
+    names = _names(rows, x)
+    theirs = Names(_parts([column for _, column in paired.values()], x), names.given)
     measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one next to it
     for row in rows:
-        name = _name(row["row"], row["column"], parts)
+        name = names.of(row["row"], row["column"])
         if name in curves and row["cell"] in paired:
-            measured.setdefault(_name(*paired[row["cell"]], theirs), name)
+            measured.setdefault(theirs.of(*paired[row["cell"]]), name)
     axes = among(rows, x), among(rows, y)
     same_axes = comparable(axes[1], scale in recipe.data_of_paper)
     papers = published_curves(published, *axes, theirs)
     panels = [Panel(axes[1], curves, levels(rows, x, y))]
     if second:
         panels.append(Panel(among(rows, beside), second, levels(rows, x, beside)))
-    methods = {_name(row["row"], row["column"], parts): row["method"] for row in reversed(rows)}
-    names = list({name: None for panel in panels for name in panel.curves})
+    methods = {names.of(row["row"], row["column"]): row["method"] for row in reversed(rows)}
+    every = list({name: None for panel in panels for name in panel.curves})
     alone = {f"{name}, published": points for name, points in papers.items() if name not in measured}
     papers = {name: points for name, points in papers.items() if name in measured} | alone
-    names += list(alone)
-    style = _Style(names[:SERIES], assigned([methods.get(name, "") for name in names[:SERIES]]), measured)
+    every += list(alone)
+    style = _Style(every[:SERIES], assigned([methods.get(name, "") for name in every[:SERIES]]), measured)
     apart = bool(papers) and not same_axes
-    return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, names[SERIES:], rows))
+    return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, every[SERIES:], rows))
 
 
 def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[Row]) -> str:
@@ -111,13 +129,13 @@ def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[R
 def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
     """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
     metrics, counters or parameters of method or task."""
-    parts = _parts([row["column"] for row in rows], x)
+    names = _names(rows, x)
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)
         if row["status"] == "ok" and at is not None and value is not None:
             low, high = interval_of(row, y) or (None, None)
-            curves.setdefault(_name(row["row"], row["column"], parts), []).append(Point(at, value, low, high))
+            curves.setdefault(names.of(row["row"], row["column"]), []).append(Point(at, value, low, high))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
@@ -127,9 +145,10 @@ def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
     return {row["cell"]: value for row, value in found if value is not None}
 
 
-def published_curves(published: Published, x: Metric, y: Metric, parts: frozenset[str] = frozenset()) -> Curves:
+def published_curves(published: Published, x: Metric, y: Metric, names: Names) -> Curves:
     """The paper's points by row label and those of the column's parts that tell measured curves apart: numbers of y
-    whose column says `x=VALUE`, or for which x is published too."""
+    whose column says `x=VALUE`, or whose row says it by a name that stands for x in measured rows, or for which x is
+    published too."""
     curves: Curves = {}
     for number in published.numbers:
         value = number.as_measured(y)
@@ -137,11 +156,12 @@ def published_curves(published: Published, x: Metric, y: Metric, parts: frozense
             continue
         at = _in_label(number.column, x.name)
         if at is None:
+            at = next((value for name, value in _said(number.row).items() if name in names.given), None)
+        if at is None:
             printed_at = published.lookup(number.row, number.column, x)
             at = printed_at.as_measured(x) if printed_at else None
         if at is not None:
-            name = _name(number.row, number.column, parts)
-            curves.setdefault(name, []).append(Point(at, value))
+            curves.setdefault(names.of(number.row, number.column), []).append(Point(at, value))
     return {name: sorted(points, key=lambda p: (p.x, p.y)) for name, points in curves.items()}
 
 
@@ -155,9 +175,16 @@ def _parts(columns: Sequence[str], x: str) -> frozenset[str]:
     return frozenset(set[str]().union(*split) - set[str].intersection(*split)) if split else frozenset()
 
 
-def _name(row: str, column: str, parts: frozenset[str]) -> str:
-    """A curve's name."""
-    return ", ".join([row, *(part for part in column.split(" / ") if part in parts)])
+def _names(rows: Sequence[Row], x: str) -> Names:
+    found = [(at, _said(row["row"])) for row in rows if (at := _coordinate(row, x)) is not None]
+    several = len({at for at, _ in found}) > 1
+    given = {name for _, said in found for name in said if several and all(s.get(name) == at for at, s in found)}
+    return Names(_parts([row["column"] for row in rows], x), frozenset(given))
+
+
+def _said(row: str) -> dict[str, float]:
+    """`GAD++, k=5, top-3, tau=1` says 5 of k and 1 of tau."""
+    return {name: float(value) for name, value in _SAYS.findall(row)}
 
 
 def _coordinate(row: Row, name: str) -> float | None:
@@ -229,9 +256,8 @@ def _draw(
 
 
 def _scale(axis: Any, values: Sequence[float], metric: Metric) -> None:
-    """Logarithmic where the values go over decades; sooner where ratios count, as of speedups and perplexities."""
-    ratios = metric.kind == "speed" or metric.name.endswith("perplexity")
-    decades = DECADES / 10 if ratios else DECADES
+    """Logarithmic where the values go over decades; sooner where ratios count, as of speedups."""
+    decades = DECADES / 5 if metric.kind == "speed" else DECADES
     if not values or min(values) <= 0 or max(values) / min(values) < decades:
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")

@@ -16,7 +16,8 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, split_hash
-from harness.training.loop import Plan, decayed, record, train, warmup_cosine
+from harness.training.loop import Plan, record, train, warmup_cosine
+from harness.training.optimizers import adamw
 from harness.training.precision import fast_precision
 from tasks.models.lm.training import training_windows
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
@@ -82,7 +83,7 @@ def _train(
         autocast=fast_precision(device), seed=seed, tokens_per_step=how.batch * window,
         evaluate_every=max(1, how.steps // 10), stage="fine-tuning the language model",
     )  # fmt: skip
-    optimizer = torch.optim.AdamW(decayed(module, 0.1), lr=how.learning_rate, betas=(0.9, 0.95), fused=True)
+    optimizer = adamw(module, how.learning_rate, 0.1)
     checkpoint = folder / "training.pt"
     history = train(
         module, loss, lambda step: torch.from_numpy(windows(step)).to(device), optimizer, plan,

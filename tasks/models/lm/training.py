@@ -20,9 +20,9 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, split_hash
-from harness.training.loop import History, Plan, decayed, record, train, warmup_cosine
+from harness.training.loop import History, Plan, record, train, warmup_cosine
 from harness.training.loss import output_loss
-from harness.training.muon import muon
+from harness.training.optimizers import optimizer
 from harness.training.precision import fast_precision
 from tasks.data.tokens import token_ids
 from tasks.models.bpe import byte_level_bpe
@@ -113,11 +113,6 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = GPT2LMHeadModel(config).to(device)
-    optimizer: torch.optim.Optimizer
-    if size.optimizer == "muon":
-        optimizer = muon(module, size.learning_rate, 0.1)
-    else:
-        optimizer = torch.optim.AdamW(decayed(module, 0.1), lr=size.learning_rate, betas=(0.9, 0.95), fused=True)
     try:
         windows = training_windows(tokens, size.window, size.batch, seed)
     except ValueError as error:
@@ -146,7 +141,10 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
         autocast=fast_precision(device), seed=seed, tokens_per_step=size.batch * size.window,
         evaluate_every=max(1, size.steps // 10), stage=f"training the {name} language model",
     )  # fmt: skip
-    history = train(module, loss, batches, optimizer, plan, evaluate=evaluate, checkpoint=checkpoint, progress=progress)
+    history = train(
+        module, loss, batches, optimizer(size.optimizer, module, size.learning_rate, 0.1), plan,
+        evaluate=evaluate, checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
     module.save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps(_record(size, source, tokens, history, plan, device), indent=1))
     checkpoint.unlink(missing_ok=True)

@@ -24,8 +24,8 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.sequences import edits
-from harness.training.loop import Plan, decayed, record, train, warmup_cosine
-from harness.training.muon import muon
+from harness.training.loop import Plan, record, train, warmup_cosine
+from harness.training.optimizers import optimizer
 from harness.training.pairs import Pair, Pairs, length_batches, padded
 from harness.training.precision import fast_precision
 from tasks.models.pretrained.checkpoints import tokenizer_hash
@@ -161,13 +161,8 @@ def _train(
         tokens_per_step=size.batch_ids, evaluate_every=max(1, size.steps // 20),
         stage=f"training a {size.shape} model",
     )  # fmt: skip
-    optimizer: torch.optim.Optimizer
-    if size.optimizer == "muon":
-        optimizer = muon(module, size.learning_rate, 0.01)
-    else:
-        optimizer = torch.optim.AdamW(decayed(module, 0.01), lr=size.learning_rate, betas=(0.9, 0.98), fused=True)
     history = train(
-        module, loss, batches, optimizer, plan,
+        module, loss, batches, optimizer(size.optimizer, module, size.learning_rate, 0.01, (0.9, 0.98)), plan,
         evaluate=evaluate, checkpoint=checkpoint, progress=progress,
     )  # fmt: skip
     module.save_pretrained(folder)

@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 
+from harness import session
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES
 from harness.measure.drivers import DRIVERS
@@ -72,6 +73,13 @@ def test_the_text_of_a_claim_stands_alone(name, condition):
     assert re.search(names, text), "no method is named"
     if isinstance(condition.than, float) and condition.metric == "speedup" and condition.than not in (0.0, 1.0):
         assert re.search(rf"{condition.than:g}", text), "the number is missing"
+
+
+def test_the_first_run_is_a_headline_recipe_of_each_paper():
+    first = [RECIPES[name] for name in session.first_run(REGISTRY)]
+    assert sorted(one.paper for one in first) == sorted({one.paper for one in RECIPES.values()})
+    assert all(one.headline for one in first)
+    assert [one.first_run for one in first] == list(range(1, len(first) + 1))
 
 
 def test_no_claim_is_stated_twice():

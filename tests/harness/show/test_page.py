@@ -338,6 +338,9 @@ def test_a_panel_has_the_baseline_and_the_reference_that_most_methods_share():
     ], "another variant of the reference is no reference"  # fmt: skip
     (panel,) = overview.panels(marks[:2]).values()
     assert panel.baseline == exact, "of equals the one whose baseline is the reference"
+    other = replace(marks[0], task="u", method="spec", headline=True)
+    (panel,) = overview.panels([marks[0], other]).values()
+    assert panel.task == "u", "and of these the headline recipe's"
 
 
 def test_committed_rows_are_those_of_recipes_that_are_still_there():

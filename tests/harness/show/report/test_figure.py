@@ -69,6 +69,22 @@ def test_columns_that_differ_in_x_alone_are_one_curve():
     ]
 
 
+def test_a_row_label_that_says_x_by_another_name_is_one_curve_with_the_papers():
+    def gad(block, tau=1):
+        found = row(f"GAD++, k={block}, tau={tau}", "dev", block, speedup=1 / block)
+        return {**found, "params": {"method": {"block": block, "tau": tau}, "task": {}}}
+
+    rows = [gad(2), gad(1), row("Beam search", "dev", None)]
+    found = curves.measured_curves(rows, "block", "speedup")
+    assert {name: [p.x for p in points] for name, points in found.items()} == {"GAD++, tau=1": [1, 2]}
+    assert list(curves.measured_curves([gad(1)], "block", "speedup")) == ["GAD++, k=1, tau=1"]  # it may be either
+    assert len(curves.measured_curves([gad(1), gad(2, tau=3)], "block", "speedup")) == 2
+    number = Number("f.csv", "Table 6", "GAD++ (k=25)", "WMT14 EN-DE dev", "speedup", "3.79", 3.79, "x", "")
+    names = curves.Names(given=frozenset({"k"}))
+    found = curves.published_curves(Published([number]), own("block"), own("speedup"), names)
+    assert found == {"GAD++": [curves.Point(25, 3.79)]}
+
+
 def told(label, *examples):
     """A row with these worked examples."""
     return {**row(label, "", states=3), "examples": list(examples)}
@@ -142,7 +158,7 @@ def test_a_second_metric_has_a_panel_of_its_own(tmp_path):
 
 def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
-    found = curves.published_curves(numbers, own("k"), own("speedup"), frozenset({"EDR", "ADR"}))
+    found = curves.published_curves(numbers, own("k"), own("speedup"), curves.Names(frozenset({"EDR", "ADR"})))
     assert found == {"OS3, ADR": [curves.Point(1.0, 2.45)], "OS3, EDR": [curves.Point(1.0, 7.59)]}
     svg = figure.draw(
         parse(RECIPE, "demo.yaml"), "small", of_two_retrievers(), numbers, tmp_path, cells=planned(of_two_retrievers())

@@ -352,8 +352,9 @@ def test_curves_take_measured_points_with_intervals_and_published_ones_by_label(
         published(), published(column="at the best"), published("L2S", "PTB", "speedup", "10.6"),
         published("L2S", "PTB", "precision_at_1", "0.998"),
     ])  # fmt: skip
-    assert curves.published_curves(numbers, own("foss"), own("perplexity")) == {"kNN-LM": [curves.Point(0.0, 16.65)]}
-    found = curves.published_curves(numbers, own("speedup"), own("precision_at_1"))
+    found = curves.published_curves(numbers, own("foss"), own("perplexity"), curves.Names())
+    assert found == {"kNN-LM": [curves.Point(0.0, 16.65)]}
+    found = curves.published_curves(numbers, own("speedup"), own("precision_at_1"), curves.Names())
     assert found == {"L2S": [curves.Point(10.6, 0.998)]}
 
 

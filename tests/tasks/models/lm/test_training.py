@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from harness.errors import RequestError
 from harness.measure.artifacts import Cache
 from harness.progress import Progress
 from harness.text import Source, Split
+from harness.training.optimizers import Name
 from tasks.models.lm import training
 from tasks.models.lm.sizes import SIZES, Size
 from tasks.models.lm.training import trained_model, trained_tokenizer, training_windows
@@ -61,7 +61,7 @@ def test_a_trained_model_is_cached_by_text_size_and_seed_and_predicts(tmp_path: 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_an_interrupted_training_resumes_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Literal["adamw", "muon"]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Name
 ) -> None:
     plan, size = training.Plan, replace(TINY, optimizer=optimizer)
     monkeypatch.setattr(training, "Plan", lambda **keywords: plan(**keywords, checkpoint_seconds=0.0))

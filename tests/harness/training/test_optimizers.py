@@ -8,7 +8,7 @@ from torch import nn
 
 from harness.progress import Progress
 from harness.training.loop import Plan, train, warmup_cosine
-from harness.training.muon import muon
+from harness.training.optimizers import muon
 
 
 class Tied(nn.Module):

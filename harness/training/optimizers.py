@@ -1,12 +1,14 @@
-"""Muon for the matrices of a Transformer, AdamW for the rest: as one optimizer."""
+"""The optimizers of training: AdamW, or Muon for the matrices of a Transformer with AdamW for the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
+
+Name = Literal["adamw", "muon"]
 
 
 class Together(torch.optim.Optimizer):
@@ -50,3 +52,24 @@ def muon(module: nn.Module, learning_rate: float, weight_decay: float) -> Togeth
             ),
         ]
     )  # fmt: skip
+
+
+def adamw(
+    module: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)
+) -> torch.optim.AdamW:
+    """AdamW (Loshchilov and Hutter, 2019) of all trained parameters: matrices decay, biases and norms do not."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
+
+
+def optimizer(
+    name: Name, module: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)
+) -> torch.optim.Optimizer:
+    """The optimizer of this name; betas are AdamW's where it trains everything."""
+    if name == "muon":
+        return muon(module, learning_rate, weight_decay)
+    return adamw(module, learning_rate, weight_decay, betas)
