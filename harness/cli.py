@@ -57,7 +57,9 @@ TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_o
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
 RecipeNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names),
+    typer.Argument(
+        metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names
+    ),
 ]
 Scale = Annotated[
     str,

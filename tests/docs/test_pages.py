@@ -150,6 +150,23 @@ def named_paths() -> list[str]:
     return paths
 
 
+def links() -> list[tuple[str, Path]]:
+    """(page, file) of each link to a file of this repository."""
+    found = []
+    for name, text in PAGES.items():
+        folder = ROOT if name == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" not in target and not target.startswith("#"):
+                found.append((name, (folder / target.partition("#")[0]).resolve()))
+    return found
+
+
+def test_every_link_leads_to_a_file_and_every_page_is_linked_from_another():
+    assert [(page, str(file)) for page, file in links() if not file.exists()] == []
+    linked = {file.name for page, file in links() if file.suffix == ".md" and file.name != page}
+    assert set(PAGES) - linked <= {"README.md"}
+
+
 def test_every_path_of_the_annotated_tree_exists_and_every_line_says_something():
     assert [path for path in named_paths() if not (ROOT / path).exists()] == []
     assert [line for line in TREE if len(line.split()) < 2] == []
