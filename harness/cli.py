@@ -352,7 +352,7 @@ def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):
         raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
-    print(f"{send_unsent(results / 'runs', tracker)} rows sent to {tracker.uri}")
+    print(f"{send_unsent(results / 'runs', tracker.answering())} rows sent to {tracker.uri}")
 
 
 @app.command()

@@ -11,11 +11,14 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from harness.progress import summary
 
@@ -36,7 +39,7 @@ class Display:
     def __enter__(self) -> Display:
         if self.console.is_terminal:
             self._bars = Progress(
-                TextColumn("[bold]{task.description}"),
+                _Name("[bold]{task.description}", table_column=Column(no_wrap=False)),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -89,3 +92,12 @@ class Display:
         """A cell is finished."""
         if self._bars is not None:
             self._bars.advance(self._overall)
+
+
+class _Name(TextColumn):
+    """What a bar is called: the one column that gives way where the terminal is narrow, cut and never broken."""
+
+    def render(self, task: Task) -> Text:
+        name = super().render(task)
+        name.no_wrap, name.overflow = True, "ellipsis"
+        return name

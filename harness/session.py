@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -22,6 +22,10 @@ from harness.plan.cell import Cell
 from harness.plan.parameters import parse_overrides
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+
+if TYPE_CHECKING:
+    from harness.show.report.claims import Verdicts
+    from harness.show.tracking import Tracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def dashboard(results: Path, tracking: str | None, port: int) -> None:
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):
         raise RequestError("there is nothing to show: give a tracking URI instead of none")
-    found = pages.comparisons(tracker.client)
+    found = pages.comparisons(tracker.answering().client)
     if tracker.uri.startswith("http"):
         print("\n".join(pages.lines(found, tracker.uri.rstrip("/"))))
         return
@@ -123,6 +127,9 @@ def checked_scale(name: str) -> Scale:
 
 
 def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
+    from harness.show.report import render
+    from harness.show.tracking import open_tracker
+
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
         _show_plan(planned, options)
@@ -131,15 +138,21 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
     if options.executor not in EXECUTORS:
         raise unknown("executor", options.executor, EXECUTORS, "--executor")
     console = _console(stderr=options.as_json)  # with --json, standard output is for the rows alone
+    tracker = open_tracker(options.tracking, options.results / "runs")
     code = 0
     rows: list[Any] = []
+    judged: list[tuple[str, Verdicts]] = []
     with Display(console, "", sum(len(cells) for _, cells in planned)) as display:
         for place, (recipe, cells) in enumerate(planned, 1):
             of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
             display.begin(f"{of_all}{recipe.name} ({cells[0].scale})")
-            recipe_rows, recipe_code = _one(recipe, cells, options, registry, console, display)
+            recipe_rows, verdicts, recipe_code = _one(recipe, cells, options, registry, tracker, console, display)
             rows += recipe_rows
+            judged.append((recipe.name, verdicts))
             code = max(code, recipe_code)
+    if len(judged) > 1:
+        console.print()
+        render.show_summary(judged, console)
     if options.as_json:
         finite = json.loads(json.dumps(rows), parse_constant=lambda name: None)  # JSON has no NaN or Infinity
         print(json.dumps(finite, indent=1))
@@ -151,21 +164,25 @@ def _console(stderr: bool = False) -> Console:
 
 
 def _one(
-    recipe: Recipe, cells: list[Cell], options: Options, registry: Registry, console: Console, display: Display
-) -> tuple[list[Any], int]:
+    recipe: Recipe,
+    cells: list[Cell],
+    options: Options,
+    registry: Registry,
+    tracker: Tracker,
+    console: Console,
+    display: Display,
+) -> tuple[list[Any], Verdicts, int]:
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
     from harness.measure import environment
     from harness.show import stored
     from harness.show.report import claims, figure, published, render, tables
     from harness.show.report.selection import machine_of
-    from harness.show.tracking import open_tracker
 
     scale = cells[0].scale
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     numbers = published.of(recipe)
-    tracker = open_tracker(options.tracking, options.results / "runs")
     machine = environment.machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
@@ -182,8 +199,8 @@ def _one(
     console.print()
     render.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
-    unmet = options.require_claims and any(not verdict.holds for verdict in verdicts.claims)
-    return list(result.rows), result.exit_code or int(unmet)
+    unmet = options.require_claims and not verdicts.met
+    return list(result.rows), verdicts, result.exit_code or int(unmet)
 
 
 def _runner(options: Options, folder: Path, registry: Registry, display: Display, sink: Any) -> Any:

@@ -58,7 +58,7 @@ def of(row: Row, name: str) -> Metric:
         if (found := metric.called(name)) is not None:
             return found
     counted = name in row["counters"] and name not in row["metrics"]
-    return Metric(name, label=name, kind="counter" if counted else "quality")
+    return Metric(name, label=name.replace("_", " "), kind="counter" if counted else "quality")
 
 
 def among(rows: Iterable[Row], name: str) -> Metric:

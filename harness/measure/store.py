@@ -61,6 +61,28 @@ class RowStore:
         Raises `RequestError` naming file and line for a line that is not a row, a schema newer than this version's, or
         a row whose speedup or decision does not follow from its samples.
         """
+        return [self._row(line, where) for line, where in self._lines()]
+
+    def legible_rows(self) -> list[Row]:
+        """As `rows`, for showing them: a line that `rows` refuses is left out with a warning that names it.
+
+        Raises `RequestError` where no line is left.
+        """
+        found: list[Row] = []
+        refused: list[RequestError] = []
+        for line, where in self._lines():
+            try:
+                found.append(self._row(line, where))
+            except RequestError as error:
+                refused.append(error)
+        if refused and not found:
+            raise refused[0]
+        for reason in refused:
+            warnings.warn(f"left out: {reason}", stacklevel=2)
+        return found
+
+    def _lines(self) -> list[tuple[bytes, str]]:
+        """Every whole line of the file, and what to call it."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -69,11 +91,9 @@ class RowStore:
             raise RequestError(f"cannot read {self.path}: {error.strerror or error}") from error
         sound = content[: _sound_length(content)]
         if len(sound) < len(content):
-            warnings.warn(f"{self.path}: the last row was cut off while it was written; ignored", stacklevel=2)
+            warnings.warn(f"{self.path}: the last row was cut off while it was written; ignored", stacklevel=3)
         return [
-            self._row(line, f"{self.path} line {number}")
-            for number, line in enumerate(sound.splitlines(), 1)
-            if line.strip()
+            (line, f"{self.path} line {number}") for number, line in enumerate(sound.splitlines(), 1) if line.strip()
         ]
 
     def _row(self, line: bytes, where: str) -> Row:

@@ -1,6 +1,6 @@
-"""Numbers in the documentation, filled in from committed rows.
+"""Numbers in the documentation, filled in from committed rows; and the rows' own tables and figures.
 
-    python -m harness.show.blocks README.md docs/results.md      writes what is between the marks
+    python -m harness.show.blocks README.md docs/results.md      writes what is between the marks, tables, figures
     python -m harness.show.blocks --check README.md              exit code 1 where something is stale
 
     <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
@@ -9,9 +9,10 @@
     <!-- overview rows="l2s / *|iad* / conll-gec / *" --> ... <!-- end -->
 
 `rows` is a pattern of cells (several: separated by `|`), in the overview of "method / task / baseline"; `columns` are
-heads of the leading table or of the details, without arrows; the paper's column comes along with the one that it stands
-next to. A row that has not been measured is left out. `digits` of a value: significant ones, without its interval.
-`docs/overview.svg` is drawn from the same rows.
+heads of the leading table or of the details, without arrows and without the baseline; the paper's column comes along
+with the one that it stands next to. A row that has not been measured is left out. `digits` of a value: significant
+ones, without its interval. `docs/overview.svg` is drawn from the same rows, and `table.md`, `table.csv` and the figure
+next to committed rows are made anew: a clearer table is one for all that was ever measured.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.contracts.tasks import SCALES
 from harness.errors import HarnessError, RequestError, unknown
@@ -30,11 +32,16 @@ from harness.files import write_atomically
 from harness.plan.registry import Registry
 from harness.show import overview, page, scatter, stored
 from harness.show.report import render
+from harness.show.report.claims import told
+from harness.show.report.figure import as_bytes, drawing
 from harness.show.report.formats import number, with_interval
 from harness.show.report.selection import interval_of, value_of
 from harness.show.report.tables import EARLIER, Grid, Section
 from harness.show.stored import Stored
 from harness.sources import ROOT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _START = r"<!-- (table|value|verdicts|overview)( [^>]*?)? -->"
 BLOCK = re.compile(rf"({_START})((?:(?!<!-- (?:table|value|verdicts|overview)\b).)*?)(<!-- end -->)", re.DOTALL)
@@ -68,6 +75,26 @@ def figure(results: Path) -> str:
     """The overview figure of the committed rows, as SVG."""
     registry = Registry()
     return scatter.draw(overview.marks(stored.stored(results, registry, ("measured",)), registry)).decode()
+
+
+def tables(results: Path) -> Iterator[tuple[Path, str]]:
+    """Path and text of every committed `table.md` and `table.csv`."""
+    for one in stored.stored(results, Registry(), (stored.MEASURED,)):
+        folder, table = _folder(one, results), one.table()
+        yield folder / "table.md", render.markdown(table)
+        yield folder / "table.csv", render.as_csv(table)
+
+
+def figures(results: Path) -> Iterator[tuple[Path, Figure]]:
+    """Path, without its ending, and figure of every committed recipe that has one."""
+    for one in stored.stored(results, Registry(), (stored.MEASURED,)):
+        drawn = drawing(one.recipe, one.scale, one.rows, one.numbers, cells=one.cells, machine=one.machine)
+        if drawn is not None:
+            yield _folder(one, results) / "figure", drawn
+
+
+def _folder(one: Stored, results: Path) -> Path:
+    return results / stored.MEASURED / one.recipe.name / one.scale
 
 
 _KINDS = "table, value, verdicts and overview"
@@ -129,9 +156,9 @@ def _ours(grid: Grid) -> list[Section]:
 def _place(grids: Sequence[Grid], name: str) -> tuple[int, int]:
     """Which grid has this column, and where."""
     for number_, grid in enumerate(grids):
-        heads = [_plain(head) for head in grid.header]
-        if _plain(name) in heads:
-            return number_, heads.index(_plain(name))
+        for place, head in enumerate(map(_plain, grid.header)):
+            if _plain(name) in (head, head.partition(" vs ")[0]):
+                return number_, place
     raise unknown("column", name, [head for grid in grids for head in grid.header])
 
 
@@ -166,7 +193,7 @@ def _verdicts(source: _Source, names: Sequence[str], options: Options) -> str:
     judged = source.of(*names).verdicts()
     groups = {"claims": judged.claims, "targets": judged.targets}
     wanted = [options["of"]] if "of" in options else list(groups)
-    return "\n".join(f"- **{v.outcome}**: {v.sentence}" for name in wanted for v in groups[name])
+    return "\n".join(f"- **{v.outcome}**: {v.sentence}" for name in wanted for v in told(groups[name])[0])
 
 
 def _overview(source: _Source, names: Sequence[str], options: Options) -> str:
@@ -197,20 +224,34 @@ def _parsed(arguments: str) -> tuple[list[str], dict[str, str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Fill files, or with `--check` only say which are stale. Returns the exit code."""
-    stale = []
+    check = "--check" in arguments
     results = ROOT / "results"
-    for path in (FIGURE, *(Path(argument) for argument in arguments if argument != "--check")):
-        if path != FIGURE and not path.exists():
-            raise RequestError(f"there is no file {path}")
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        after = figure(results) if path == FIGURE else filled(before, results, str(path))
-        if after != before:
-            stale.append(str(path))
-            if "--check" not in arguments:
+    stale = []
+    for path, after in _made([Path(argument) for argument in arguments if argument != "--check"], results):
+        if not path.exists() or path.read_text(encoding="utf-8") != after:
+            stale.append(path)
+            if not check:
                 write_atomically(path, after)
+    for path, drawn in figures(results):
+        after_bytes, svg = as_bytes(drawn, "svg"), path.with_suffix(".svg")
+        if not svg.exists() or svg.read_bytes() != after_bytes:
+            stale.append(svg)
+            if not check:
+                write_atomically(svg, after_bytes)
+                write_atomically(path.with_suffix(".png"), as_bytes(drawn, "png"))
     if stale:
-        print(f"{'stale' if '--check' in arguments else 'filled'}: {', '.join(stale)}")
-    return int(bool(stale) and "--check" in arguments)
+        print(f"{'stale' if check else 'filled'}: {', '.join(map(str, stale))}")
+    return int(bool(stale) and check)
+
+
+def _made(pages: Sequence[Path], results: Path) -> Iterator[tuple[Path, str]]:
+    """Path and text of everything that is text: the overview figure, pages, tables."""
+    yield FIGURE, figure(results)
+    for path in pages:
+        if not path.exists():
+            raise RequestError(f"there is no file {path}")
+        yield path, filled(path.read_text(encoding="utf-8"), results, str(path))
+    yield from tables(results)
 
 
 if __name__ == "__main__":

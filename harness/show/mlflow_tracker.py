@@ -1,7 +1,8 @@
 """Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
 
-When the tracking server goes away in the middle, the rows it missed are listed in `unsent.jsonl` next to `rows.jsonl`
-and the run goes on; `send_unsent` sends them later. MLflow is imported when a tracker opens.
+A run never ends because of tracking: when the server does not answer, from the start or from the middle on, one
+warning says so, and the rows it missed are listed in `unsent.jsonl` next to `rows.jsonl`; `send_unsent` sends them
+later. MLflow is imported when a tracker opens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,16 @@ _STATUS = {"ok": "FINISHED", "skipped": "KILLED", "failed": "FAILED", "timeout":
 
 
 class MlflowTracker:
-    """A tracking store that answered when it was opened."""
+    """A tracking store. broken: it has failed once; nothing more is sent to it."""
 
     def __init__(self, uri: str, artifacts: Path | None = None) -> None:
-        """artifacts: folder for artifacts of new experiments; None leaves the place to the tracking server."""
+        """artifacts: folder for artifacts of new experiments; None leaves the place to the tracking server.
+
+        Raises `RequestError` for a URI that no store can be made of, and for a database that cannot be opened.
+        """
         self.uri = shown_uri(uri)
         self.store = uri  # with its password, where it has one
+        self.broken = False
         self._artifacts = artifacts
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
@@ -50,12 +55,36 @@ class MlflowTracker:
             from mlflow.tracking import MlflowClient
 
             self.client: Any = MlflowClient(tracking_uri=uri)
-            self.client.search_experiments(max_results=1)
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...: no common base
-            raise RequestError(
-                f"the tracking store {self.uri} does not answer ({_one_line(error)}): "
-                "start it, give another with --tracking URI, or use --tracking none"
-            ) from error
+            raise self._refused("cannot be opened", error) from error
+
+    def answering(self) -> MlflowTracker:
+        """This tracker, once its store has answered. Raises `RequestError` when it does not."""
+        try:
+            self.client.search_experiments(max_results=1)
+        except Exception as error:
+            raise self._refused("does not answer", error) from error
+        return self
+
+    def _refused(self, what: str, error: Exception) -> RequestError:
+        return RequestError(
+            f"the tracking store {self.uri} {what} ({_one_line(error)}): "
+            "start it, give another with --tracking URI, or use --tracking none"
+        )
+
+    @contextmanager
+    def survive(self, unsent: Path) -> Iterator[None]:
+        """Tracking never ends a run: the first failure warns, and from then on rows are only remembered in `unsent`."""
+        try:
+            yield
+        except Exception as error:  # whatever a database, a server or the network may raise
+            self.broken = True
+            print(
+                f"warning: tracking to {self.uri} stopped ({_one_line(error)}); rows are kept on disk and listed in "
+                f"{unsent}, `harness sync` sends them",
+                file=sys.stderr,
+                flush=True,
+            )
 
     @contextmanager
     def invocation(self, recipe: Recipe, scale: Scale, device: str, folder: Path) -> Iterator[MlflowInvocation]:
@@ -82,13 +111,14 @@ class MlflowInvocation:
     """A parent run, and the nested runs of its cells."""
 
     def __init__(self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str, folder: Path) -> None:
+        self._tracker = tracker
         self._client = tracker.client
-        self._uri = tracker.uri
         self._unsent = RowStore(folder / UNSENT)
         self._models: dict[str, str] = {}  # hash -> id of the logged model
-        self._broken = False
         self._failed_cells = False
         self._experiment = self._parent = ""
+        if self._broken:
+            return
         with self._survive():
             self._experiment = tracker.experiment(recipe, title)
             name = f"{scale} {device} {datetime.now(UTC):%Y-%m-%d %H:%M}"
@@ -144,23 +174,11 @@ class MlflowInvocation:
                 )
 
     @property
-    def broken(self) -> bool:
-        """Whether the tracking store failed in the course of this invocation."""
-        return self._broken
+    def _broken(self) -> bool:
+        return self._tracker.broken
 
-    @contextmanager
-    def _survive(self) -> Iterator[None]:
-        """Tracking never ends a run: the first failure warns, and from then on rows are only remembered."""
-        try:
-            yield
-        except Exception as error:  # whatever a database, a server or the network may raise
-            self._broken = True
-            print(
-                f"warning: tracking to {self._uri} stopped ({_one_line(error)}); rows are kept on disk and listed in "
-                f"{self._unsent.path}, `harness sync` sends them",
-                file=sys.stderr,
-                flush=True,
-            )
+    def _survive(self) -> AbstractContextManager[None]:
+        return self._tracker.survive(self._unsent.path)
 
     def _remember(self, row: Row) -> None:
         try:
@@ -229,7 +247,7 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
             invocation.row(row)
         invocation.end("FINISHED")
         waiting.unlink()
-        if invocation.broken:
+        if tracker.broken:
             raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
         sent += len(rows)
     return sent

@@ -17,6 +17,7 @@ from harness.progress import Progress
 from harness.show import scatter
 from harness.show.overview import Mark, marks, panels
 from harness.show.report import figure, render
+from harness.show.report.claims import told
 from harness.show.report.formats import number, with_interval
 from harness.show.report.tables import Table
 from harness.show.stored import Stored, stored
@@ -72,7 +73,7 @@ def as_html(found: Sequence[Mark], sections: Sequence[Section]) -> str:
     page: str = environment.get_template("page.html.jinja").render(
         title=TITLE, recipes=sections, matrices=[_matrix(name, found) for name in _contracts(found)],
         overview_figure=_address(scatter.draw(found), "svg+xml") if drawn else "", words=render.WORDS,
-        published_header=render.PUBLISHED_HEADER, shade=_shade,
+        published_header=render.PUBLISHED_HEADER, shade=_shade, told=told,
     )  # fmt: skip
     return page
 

@@ -80,13 +80,13 @@ class Stored:
 def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> list[Stored]:
     """All recipes that have rows under `results`, by name, larger scales first.
 
-    A file that cannot be read, or of a recipe that is no longer there, is left out with one warning.
+    A row or a file that cannot be read, and a recipe that is no longer there, are left out with one warning each.
     """
     found: dict[tuple[str, str], Kinds] = {}
     for kind in kinds:
         for path in _files(results, kind):
             name, scale = path.parts[-3:-1]
-            if rows := _tried(lambda path=path: RowStore(path).rows()):  # type: ignore[misc]
+            if rows := _tried(lambda path=path: RowStore(path).legible_rows()):  # type: ignore[misc]
                 found.setdefault((name, scale), {}).setdefault(kind, []).extend(rows)
     order = sorted(found, key=lambda key: (key[0], -SCALES.index(key[1])))
     every = (
@@ -97,8 +97,8 @@ def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> l
 
 
 def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> Stored:
-    """One recipe, by its name or its file's path, at one scale. Raises `RequestError` when it has no rows, or for rows
-    that cannot be read."""
+    """One recipe, by its name or its file's path, at one scale. Raises `RequestError` when it has no rows, or
+    none that can be read."""
     recipe = recipes.load(name, registry) if name.endswith((".yaml", ".yml")) else None
     folder = recipe.name if recipe else name
     rows = {kind: rows_of(folder, scale, results, (kind,)) for kind in kinds}
@@ -111,9 +111,10 @@ def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequen
 
 
 def rows_of(name: str, scale: Scale, results: Path, kinds: Sequence[str] = KINDS) -> list[Row]:
-    """All rows of one recipe at one scale, by kind. Raises `RequestError` for rows that cannot be read."""
+    """All rows of one recipe at one scale, by kind; those that cannot be read are left out with a warning. Raises
+    `RequestError` for a file of which no row can be read."""
     paths = (path for kind in kinds for path in _files(results, kind) if path.parts[-3:-1] == (name, scale))
-    return [row for path in paths for row in RowStore(path).rows()]
+    return [row for path in paths for row in RowStore(path).legible_rows()]
 
 
 def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:

@@ -54,8 +54,8 @@ def open_tracker(uri: str | None, root: Path) -> Tracker:
     """The tracker for a URI; `none` records nothing and needs no MLflow.
 
     uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` next to it).
-    Raises `RequestError` when MLflow is not installed or the store does not answer, `MachineError` when `root` cannot
-    be written.
+    A server need not answer yet (`MlflowTracker.answering`). Raises `RequestError` when MLflow is not installed or the
+    store cannot be opened, `MachineError` when `root` cannot be written.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or None
     if uri == NONE:

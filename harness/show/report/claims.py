@@ -44,6 +44,11 @@ class Verdict:
         return self.outcome == "holds"
 
     @property
+    def is_here(self) -> bool:
+        """Whether the claim stands at this scale at all."""
+        return self.scale in self.claim.scales
+
+    @property
     def sentence(self) -> str:
         """Claim, source and reason in one line."""
         return f"{self.claim.text} ({self.claim.source}): {self.detail}"
@@ -55,6 +60,23 @@ class Verdicts:
 
     claims: list[Verdict] = field(default_factory=list)
     targets: list[Verdict] = field(default_factory=list)
+
+    @property
+    def met(self) -> bool:
+        """Whether the paper's claims that stand at this scale hold, and there are any."""
+        here = [verdict for verdict in self.claims if verdict.is_here]
+        return bool(here) and all(verdict.holds for verdict in here)
+
+
+def told(group: Sequence[Verdict]) -> tuple[list[Verdict], str]:
+    """What a reader is told of claims or targets: the verdicts on those that stand at this scale, and in one sentence
+    how many stand at others alone (empty where none does)."""
+    here = [verdict for verdict in group if verdict.is_here]
+    others = {scale for verdict in group if not verdict.is_here for scale in verdict.claim.scales}
+    if not others:
+        return here, ""
+    scales = ", ".join(scale for scale in SCALES if scale in others)
+    return here, f"Not tested at this scale: {len(group) - len(here)} (of scales {scales})."
 
 
 def verdicts(

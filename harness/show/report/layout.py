@@ -51,7 +51,7 @@ class Layout:
             self.cells.setdefault(
                 (row["method"], repr(row["params"]["method"]), repr(row["params"]["task"])), []
             ).append(row)
-        baselines = {self.baseline(row) for row in good if row["speed_baseline"]}
+        baselines = {self.baseline_shown(row) for row in good if row["speed_baseline"]}
         self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
         self.compared = bool(self.one_baseline or baselines)
         self.has = {name: any(row["metrics"].get(name) is not None for row in good) for name in COLUMNS}
@@ -72,10 +72,10 @@ class Layout:
         self.detail = self._detailed(others, timed)
 
     def _leading(self, names: Sequence[str], timed: bool) -> list[Column]:
-        columns = [column for name in names for column in self._measured(name)]
+        columns = [column for name in names if self._is_filled(name) for column in self._measured(name)]
         if self.compared:
             columns += self._measured(SPEEDUP, f"speedup vs {self.one_baseline}" if self.one_baseline else "speedup")
-            columns += [] if self.one_baseline else [Column("vs", lambda row: self.baseline(row) or NOTHING)]
+            columns += [] if self.one_baseline else [Column("vs", lambda row: self.baseline_shown(row) or NOTHING)]
             columns += [Column("decision", lambda row: (row["timing"] or {}).get("decision") or NOTHING)]
             names = [*names, SPEEDUP]
         if timed and not self.compared:  # then the time is what it was measured for
@@ -87,13 +87,18 @@ class Layout:
 
     def _detailed(self, names: Sequence[str], timed: bool) -> list[Column]:
         """Empty where there is nothing more to say."""
-        columns = [column for name in names for column in self._measured(name)]
+        columns = [column for name in names if self._is_filled(name) for column in self._measured(name)]
         if timed and self.compared:
             columns += self._measured(LATENCY)
             columns += [c for name in (BASELINE_LATENCY, HOT) if self.has[name] for c in self._measured(name)]
         columns += self._measured(FIT) if self.has[FIT] else []
         columns += self._setting([*names, *([LATENCY] if self.compared else [])])
         return [*_labels(), *columns] if columns else []
+
+    def _is_filled(self, name: str) -> bool:
+        """Whether any row has the metric; of an empty table all columns stay."""
+        good = [row for rows in self.cells.values() for row in rows]
+        return bool(_parameter(name)) or not good or any(value_of(row, name) is not None for row in good)
 
     def _measured(self, name: str, head: str = "") -> list[Column]:
         """A metric or parameter, and the paper's number where one stands next to it."""
@@ -125,6 +130,11 @@ class Layout:
         # of several cells with that method, which differ in their timing alone, the one in this row's own column
         same = sorted(self.cells.get(key, ()), key=lambda other: other["column"] != row["column"])
         return same[0]["cell"] if same else baseline_name(row, baseline)
+
+    def baseline_shown(self, row: Row) -> str:
+        """The speed baseline in a line of the table: its row alone where it stands in the line's own column."""
+        name = self.baseline(row)
+        return name.removesuffix(f" / {row['column']}") if row["column"] else name
 
     def _paper(self, row: Row, name: str) -> str:
         """The published number next to a measured one, with the ratio where it means something."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.files import write_atomically
-from harness.show.report.claims import Outcome, Verdicts
+from harness.show.report.claims import Outcome, Verdict, Verdicts, told
 from harness.show.report.layout import SETTING
 from harness.show.report.tables import Grid, Table
 
@@ -60,11 +61,32 @@ def show_verdicts(verdicts: Verdicts, console: Console) -> None:
         grid = RichTable(box=None, show_header=False, pad_edge=False)
         grid.add_column(no_wrap=True)
         grid.add_column()
-        for verdict in group:
+        here, elsewhere = told(group)
+        for verdict in here:
             grid.add_row(Text(verdict.outcome, COLOURS[verdict.outcome]), Text(verdict.sentence))
         console.print(grid)
+        if elsewhere:
+            console.print(Text(elsewhere, "bright_black"))
     for command in dict.fromkeys(v.command for v in (*verdicts.claims, *verdicts.targets) if v.command):
         console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
+
+
+def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> None:
+    """One line for each recipe of a run: how many of its claims and targets hold, do not hold, stay open."""
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in ("verdicts", CLAIMS, TARGETS):
+        grid.add_column(head)
+    for name, verdicts in judged:
+        grid.add_row(name, *(_counted(group) for group in (verdicts.claims, verdicts.targets)))
+    console.print(grid)
+
+
+def _counted(group: Sequence[Verdict]) -> Text:
+    """`holds: 2, does not hold: 1`, of those that stand at this scale."""
+    here, elsewhere = told(group)
+    counts = Counter(verdict.outcome for verdict in here)
+    parts = [Text(f"{outcome}: {counts[outcome]}", colour) for outcome, colour in COLOURS.items() if counts[outcome]]
+    return Text(", ").join(parts) if parts else Text("none at this scale" if elsewhere else "none", "bright_black")
 
 
 def markdown(table: Table) -> str:
@@ -74,8 +96,10 @@ def markdown(table: Table) -> str:
     judged = table.verdicts
     for heading, word, group in ((CLAIMS, "claim", judged.claims), (TARGETS, "target", judged.targets)):
         if group:
-            lines = [[v.outcome, v.sentence] for v in group]
-            parts += [f"## {heading}", markdown_table(["verdict", word], lines)]
+            here, elsewhere = told(group)
+            lines = [[v.outcome, v.sentence] for v in here]
+            parts.append(f"## {heading}")
+            parts += [markdown_table(["verdict", word], lines)] * bool(lines) + [elsewhere] * bool(elsewhere)
     commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
     parts += [f"To settle: `{command}`" for command in commands]
     if table.notes:

@@ -25,7 +25,10 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "mini": Size(vocabulary=4096, layers=2, width=128, window=128, batch=8, steps=1500, learning_rate=4e-3),
+    # AdamW takes 1,500 steps and two thirds more time for the same loss on held-out text
+    "mini": Size(
+        vocabulary=4096, layers=2, width=128, window=128, batch=8, steps=900, learning_rate=1.2e-2, optimizer="muon"
+    ),
     "small": Size(vocabulary=8192, layers=3, width=256, window=256, batch=8, steps=3000, learning_rate=2e-3),
     # with more text than WikiText-2 (`training_text`), most of it seen once: an hour and a quarter on two cores
     "medium": Size(

@@ -49,7 +49,7 @@ def test_a_row_says_what_its_metrics_are_and_an_undeclared_one_is_plain():
     assert own_metrics.of(row, "waiting") == Metric("waiting", "waiting", "ms", kind="time")
     assert own_metrics.of(row, "cells_mb").kind == "memory"
     for name, kind in (("score", "quality"), ("pages_s", "quality"), ("steps", "counter"), ("absent", "quality")):
-        assert own_metrics.of(row, name) == Metric(name, name, kind=kind)
+        assert own_metrics.of(row, name) == Metric(name, name.replace("_", " "), kind=kind)
     other = new_row(row="b", metrics={"waiting": 1.0}, described=described(Metric("waiting", "idle")))
     assert own_metrics.among([other, row], "waiting").label == "idle"
     assert own_metrics.among([new_row(row="c"), row], "waiting").unit == "ms"
@@ -70,7 +70,7 @@ def test_rows_of_older_schemas_describe_nothing():
     old = {**new_row(row="a", metrics={"generation_s": 1.0}), "schema": 2}
     del old["described"]
     row = migrate(old, "rows.jsonl line 1")
-    assert row["described"] == {} and own_metrics.of(row, "generation_s").heading == "generation_s"
+    assert row["described"] == {} and own_metrics.of(row, "generation_s").heading == "generation s"
 
 
 # ------------------------------------------------------------ figures that follow from timing samples
@@ -310,7 +310,7 @@ def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit
 
 def test_an_undeclared_plug_in_metric_is_shown_plainly_and_counts_as_quality(plugged):
     (row,), table = plugged("plain-text", TOLD.replace("told", "toy-unigram"))
-    assert row["described"] == {} and table.lead.header[2:5] == ["perplexity", "odd_s", "reference_streams"]
+    assert row["described"] == {} and table.lead.header[2:5] == ["perplexity", "odd s", "reference streams"]
     assert table.lead.sections[0].lines[0][3] == "0.25"
     assert "no quality" not in row["timing"]["reason"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from harness.errors import RequestError
 from harness.show import blocks
+from harness.show.report.figure import as_bytes
 from harness.sources import ROOT
 
 RESULTS = ROOT / "results"
@@ -20,6 +21,14 @@ def test_no_number_in_the_documentation_is_stale():
         assert blocks.BLOCK.search(text), name
         assert blocks.filled(text, RESULTS, name) == text, f"run `python -m harness.show.blocks {' '.join(PAGES)}`"
     assert blocks.FIGURE.read_text(encoding="utf-8") == blocks.figure(RESULTS)
+
+
+def test_no_committed_table_or_figure_is_stale():
+    told = f"run `python -m harness.show.blocks {' '.join(PAGES)}`"
+    for path, text in blocks.tables(RESULTS):
+        assert path.read_text(encoding="utf-8") == text, f"{path}: {told}"
+    for path, drawn in blocks.figures(RESULTS):
+        assert path.with_suffix(".svg").read_bytes() == as_bytes(drawn, "svg"), f"{path}.svg: {told}"
 
 
 def test_every_committed_recipe_is_linked_from_the_results():
@@ -71,12 +80,14 @@ def test_what_is_not_there_is_refused_by_file_and_line(block, told):
 
 
 def test_check_names_stale_files_and_writes_nothing(tmp_path: Path, capsys, monkeypatch):
-    page, drawn = tmp_path / "page.md", tmp_path / "overview.svg"
+    page, drawn, table = tmp_path / "page.md", tmp_path / "overview.svg", tmp_path / "table.md"
     drawn.write_text("a figure")
     monkeypatch.setattr(blocks, "FIGURE", drawn)
     monkeypatch.setattr(blocks, "figure", lambda results: "a figure")  # all rows: drawn and compared above
+    monkeypatch.setattr(blocks, "tables", lambda results: iter([(table, "a table")]))
+    monkeypatch.setattr(blocks, "figures", lambda results: iter(()))
     page.write_text("<!-- verdicts knnlm-wikitext small of=claims -->\n<!-- end -->")
-    assert blocks.main(["--check", str(page)]) == 1 and "holds" not in page.read_text()
-    assert f"stale: {page}" in capsys.readouterr().out
+    assert blocks.main(["--check", str(page)]) == 1 and "holds" not in page.read_text() and not table.exists()
+    assert f"stale: {page}, {table}" in capsys.readouterr().out
     assert blocks.main([str(page)]) == 0 and page.read_text().count("- **holds**") == 3
-    assert blocks.main(["--check", str(page)]) == 0
+    assert table.read_text() == "a table" and blocks.main(["--check", str(page)]) == 0

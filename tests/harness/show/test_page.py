@@ -96,20 +96,24 @@ def test_without_rows_the_report_says_what_to_run(tmp_path):
     assert "No rows are stored yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_broken_file_of_rows_is_left_out_with_a_warning_and_the_others_are_shown(results, tmp_path):
+def test_a_broken_row_is_left_out_with_a_warning_and_the_others_are_shown(results, tmp_path):
     shutil.copytree(results, tmp_path, dirs_exist_ok=True)
-    broken = tmp_path / "measured" / RECIPES[0] / "small" / "rows.jsonl"
+    broken, unreadable = (tmp_path / "measured" / name / "small" / "rows.jsonl" for name in RECIPES)
     broken.write_text("not a row\n" + broken.read_text())
+    unreadable.write_text("not a row\n")
     (tmp_path / "runs" / "no-such-recipe" / "mini").mkdir(parents=True)
-    shutil.copy(
-        results / "measured" / RECIPES[1] / "small" / "rows.jsonl",
-        tmp_path / "runs" / "no-such-recipe" / "mini" / "rows.jsonl",
-    )
+    shutil.copy(broken, tmp_path / "runs" / "no-such-recipe" / "mini" / "rows.jsonl")
     with pytest.warns(UserWarning) as warned:
-        found = stored.stored(tmp_path, Registry())
-    assert [one.recipe.name for one in found] == [RECIPES[1]]
-    assert {str(w.message).split(":")[0] for w in warned} == {"left out"}
-    assert any("line 1" in str(w.message) for w in warned) and any("no-such-recipe" in str(w.message) for w in warned)
+        (found,) = stored.stored(tmp_path, Registry())
+    assert found.recipe.name == RECIPES[0]
+    assert len(found.rows) == len((results / "measured" / RECIPES[0] / "small" / "rows.jsonl").read_text().splitlines())
+    said = [str(w.message) for w in warned]
+    assert {words.split(":")[0] for words in said} == {"left out"}
+    for words in (f"{broken} line 1", f"{unreadable} line 1", "no-such-recipe"):
+        assert any(words in line for line in said)
+    with pytest.warns(UserWarning, match="line 1"):
+        assert call("table", RECIPES[0], "--scale", "small", "--results", tmp_path) == 0
+    assert call("table", RECIPES[1], "--scale", "small", "--results", tmp_path) == 2
 
 
 def test_a_row_of_a_newer_schema_is_refused_by_name(results, tmp_path):

@@ -1,7 +1,6 @@
 """Every row reaches MLflow or the list of rows that it missed, and a run never ends because of tracking."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -256,8 +255,45 @@ def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
     assert "--tracking none" in subprocess.check_output([sys.executable, "-c", code], text=True)
 
 
-def test_a_store_that_does_not_answer_is_refused_at_once_without_its_password(tmp_path, monkeypatch):
-    monkeypatch.setitem(os.environ, "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+GONE = "http://user:secret@127.0.0.1:9/"  # port 9: nobody listens there
+
+
+def test_a_run_goes_on_when_the_server_is_away_from_the_start_and_sync_sends_its_rows_later(
+    tracker, root, toys, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    files = []
+    for name in ("away-one", "away-two"):
+        cells = "cells: [{row: uniform, method: toy-uniform, timed: false}]"
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(f"name: {name}\ntitle: t\npaper: none\nsource: s\ntask: {{name: toy-text}}\n{cells}\n")
+    results = ["--results", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", *map(str, files), *results, "--tracking", GONE])
+    assert ended.value.code == 0
+    said = capsys.readouterr().err
+    assert said.count("warning: tracking to") == 1 and "secret" not in said and "harness sync" in said
+    for name in ("away-one", "away-two"):
+        folder = tmp_path / "runs" / name / "mini"
+        for rows in ("rows.jsonl", "unsent.jsonl"):
+            assert [one["row"] for one in RowStore(folder / rows).rows()] == ["uniform"]
+
+    with pytest.raises(SystemExit) as ended:
+        main(["sync", *results, "--tracking", GONE])
+    assert ended.value.code == 2 and (folder / "unsent.jsonl").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["sync", *results, "--tracking", tracker.store])
+    assert ended.value.code == 0 and "2 rows sent" in capsys.readouterr().out
+    assert not (folder / "unsent.jsonl").exists()
+
+
+def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RequestError, match="does not answer") as caught:
-        open_tracker("http://user:secret@127.0.0.1:9/", tmp_path)
+        open_tracker(GONE, tmp_path).answering()
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_uri_that_no_store_can_be_made_of_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(RequestError, match="no-such-store://host cannot be opened"):
+        open_tracker("no-such-store://host", tmp_path)

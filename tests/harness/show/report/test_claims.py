@@ -12,7 +12,7 @@ from harness.errors import RequestError
 from harness.plan import matching
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import CellOf, Timing, parse
-from harness.show.report.claims import verdicts
+from harness.show.report.claims import Verdicts, told, verdicts
 
 LM, KNN = ("LM", ""), ("kNN-LM", "FoSS=0")
 
@@ -366,3 +366,12 @@ def test_targets_of_the_bench_are_judged_apart_from_the_claims_of_the_paper():
     judged = verdicts(recipe(BELOW_LM, target), "small", CELLS, perplexities(80.0, 81.0))
     assert [v.outcome for v in judged.claims] == ["holds"]
     assert [(v.outcome, v.claim.source) for v in judged.targets] == [("does not hold", "set by the bench")]
+
+
+def test_claims_of_other_scales_are_counted_and_bind_no_one_here():
+    claims = [judge(BELOW_LM + other, perplexities(80.0, 89.9)) for other in ("", ", scales: [mini, paper]")]
+    here, elsewhere = told(claims)
+    assert here == claims[:1] and elsewhere == "Not tested at this scale: 1 (of scales mini, paper)."
+    assert told(claims[:1]) == (claims[:1], "") and told(claims[1:]) == ([], elsewhere)
+    assert Verdicts(claims).met and not Verdicts(claims[1:]).met and not Verdicts().met
+    assert not Verdicts([judge(BELOW_LM, perplexities(85.0, 95.0))]).met

@@ -371,14 +371,16 @@ def test_without_points_there_is_no_figure(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_of_baselines_that_differ_in_their_timing_the_one_in_the_same_column_is_named():
+def test_a_baseline_in_the_same_column_is_named_by_its_row_alone():
     threads = ["1 thread", "2 threads"]
     rows = [row(("LM", column), 20.0) for column in threads]
     rows += [row(("kNN-LM", column), 17.0, speedup=2.0) for column in threads]
     table = build(rows)
+    assert "speedup vs LM" in table.lead.header and "vs" not in table.lead.header
+    assert [r["baseline"] for r in table.records if r["row"] == "kNN-LM"] == [f"LM / {column}" for column in threads]
+    table = build([rows[0], *rows[2:]])  # the other column has no baseline of its own
     vs = table.lead.header.index("vs")
-    named = [line[vs] for section in table.lead.sections for line in section.lines if line[0] == "kNN-LM"]
-    assert named == [f"LM / {column}" for column in threads]
+    assert [line[vs] for line in lines_of(table) if line[0] == "kNN-LM"] == ["LM", "LM / 1 thread"]
 
 
 # ------------------------------------------------------------ what a table says of its numbers and times
@@ -409,7 +411,7 @@ def test_seconds_are_times_by_their_unit_and_not_by_their_name():
     plain = [row(CELLS[0], 92.0, metrics={"pages_s": 0.012})]
     recipe = parse(RECIPE.replace("[perplexity, foss]", "[pages_s]"), "demo.yaml")
     table = tables.build(recipe, "small", plain, Published([]))
-    assert table.lead.header[2] == "pages_s" and lines_of(table)[0][2] == "0.012"  # pages, for all the table knows
+    assert table.lead.header[2] == "pages s" and lines_of(table)[0][2] == "0.012"  # pages, for all the table knows
 
 
 def test_items_that_were_timed_twice_are_counted_apart():
