@@ -49,6 +49,7 @@ OWN = (
     Metric("blocks_of_*", "iterations accepting * tokens or more, not twice as many", kind="counter"),
     Metric("multiply_adds", better="lower", kind="counter"),
 )
+DISTANCES = ("perplexity_difference", "improvement_pct", "perplexity_ratio")  # from the fidelity baseline of the row
 
 
 def of(row: Row, name: str) -> Metric:

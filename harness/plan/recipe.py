@@ -197,7 +197,7 @@ class Recipe(_Strict):
     source: str
     published: list[str] = []
     published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
-    published_where: dict[str, str] = {}  # facts a row must have for a published number to stand next to it
+    published_where: dict[str, list[str]] = {}  # fact -> values, of which a row beside a published number has one
     data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be compared with its numbers
     headline: bool = False  # a paper's main table: in the overview its rows stand for their methods before others do
     first_run: int = Field(default=0, ge=0)  # its place among those that run when none is named; 0: it is none of them

@@ -25,5 +25,5 @@ def accuracy(answers: Sequence[TopK], targets: NDArray[np.int64], k: int) -> dic
     measures = {}
     for depth in sorted({1, k}):
         found = hits[:, :depth].any(axis=1).astype(float)
-        measures[f"accuracy_at_{depth}"] = Measure.of(found.mean(), statistics.mean_interval(found))
+        measures[f"accuracy_at_{depth}"] = Measure.of(found.mean(), statistics.share_interval(found))
     return measures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts.metrics import Metric
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.measure.own_metrics import among
+from harness.measure.own_metrics import DISTANCES, among
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.show.report import labels
@@ -91,8 +92,8 @@ def figure(
     """The figure of a recipe whose `figure` names x and y; None when no row has both."""
     assert recipe.figure is not None
     x, y, beside = recipe.figure.x, recipe.figure.y, recipe.figure.beside
-    curves = measured_curves(rows, x, y)
-    second = measured_curves(rows, x, beside) if beside else {}
+    curves = measured_curves(_against_one(rows, y), x, y)
+    second = measured_curves(_against_one(rows, beside), x, beside) if beside else {}
     if not curves and not second:
         return None
     printed = {(number.row, number.column) for number in published.numbers}
@@ -120,6 +121,15 @@ def figure(
     return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, every[SERIES:], rows))
 
 
+def _against_one(rows: Sequence[Row], y: str) -> Sequence[Row]:
+    """The rows; where y says how far answers are from a baseline's, those with the baseline that most have."""
+    if y not in DISTANCES:
+        return rows
+    having = [row for row in rows if value_of(row, y) is not None]
+    against = Counter(repr(row["fidelity_baseline"]) for row in having).most_common(1)
+    return [row for row in having if repr(row["fidelity_baseline"]) == against[0][0]]
+
+
 def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[Row]) -> str:
     bounded = any(p.low is not None for panel in panels for points in panel.curves.values() for p in points)
     parts = ["bars: 95% intervals"] * bounded + [f"in the table alone: {', '.join(left_out)}"] * bool(left_out)
@@ -140,7 +150,10 @@ def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
 
 
 def levels(rows: Sequence[Row], x: str, y: str) -> dict[str, float]:
-    """y of the finished rows to which x does not apply (the LM alone has no FoSS), by cell: drawn as level lines."""
+    """y of the finished rows to which x does not apply (the LM alone has no FoSS), by cell: drawn as level lines. None
+    of a counter or of a distance from a baseline."""
+    if among(rows, y).kind == "counter" or y in DISTANCES:  # of other work, or from another baseline
+        return {}
     found = ((row, _coordinate(row, y)) for row in rows if row["status"] == "ok" and _coordinate(row, x) is None)
     return {row["cell"]: value for row, value in found if value is not None}
 
@@ -228,7 +241,8 @@ def _draw(
     named: list[list[labels.Label]] = [[] for _ in panels]
     for panel, drawn, names in zip(panels, ours, named, strict=False):
         panel.set_ylabel(drawn.metric.axis)
-        panel.set_title(f"measured, scale {scale}" + "; hollow: published" * bool(papers and not apart))
+        hollow = bool(papers) and not apart and panel is panels[0]
+        panel.set_title(f"measured, scale {scale}" + "; hollow: published" * hollow)
         names += [_level(panel, name, value) for name, value in drawn.levels.items()]
         names += [_measured(panel, name, points, style) for name, points in drawn.curves.items() if style.of(name)]
         _scale(panel.yaxis, [point.y for points in drawn.curves.values() for point in points], drawn.metric)

@@ -60,7 +60,7 @@ class Layout:
             (row["cell"], name): found
             for row in good
             if row["cell"] in labels
-            if all(row["facts"].get(fact) == value for fact, value in recipe.published_where.items())
+            if all(row["facts"].get(fact) in values for fact, values in recipe.published_where.items())
             for name in numbers
             if value_of(row, name) is not None and (found := published.lookup(*labels[row["cell"]], self.metrics[name]))
         }

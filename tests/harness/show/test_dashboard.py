@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,10 @@ from harness.measure import environment
 from harness.plan.recipe import parse
 from harness.show import dashboard
 from harness.show.tracking import open_tracker
+from tests.harness.browser import browser, needs_browser
 from tests.harness.rows import with_samples
 
 ENVIRONMENT = environment.capture()
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 RECIPE = "name: demo\ntitle: a demo\npaper: none\nsource: here\ntask: {name: toy}\ncells: [{row: LM, method: lm}]\n"
 
 
@@ -84,19 +82,13 @@ def test_a_port_in_use_is_refused_by_its_number(store):
             pass
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
-@pytest.mark.skipif(find_spec("playwright") is None, reason="Playwright is not installed: pip install playwright")
+@needs_browser
 def test_a_person_sees_the_runs_and_compares_two_methods(store, client, tmp_path):
-    from playwright.sync_api import sync_playwright
-
     (found,) = dashboard.comparisons(client)
     port = free_port()
     uri = f"sqlite:///{store.resolve() / 'mlflow.db'}"
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with dashboard.server(uri, None, port, tmp_path / "log") as base, sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=flags)
-        page = browser.new_page(viewport={"width": 1400, "height": 1600})
+    with dashboard.server(uri, None, port, tmp_path / "log") as base, browser() as opened:
+        page = opened.new_page(viewport={"width": 1400, "height": 1600})
         page.goto(found.charts(base))
         page.get_by_text("Fast", exact=True).first.wait_for(timeout=60_000)
         listed = page.locator("body").inner_text()
@@ -104,7 +96,6 @@ def test_a_person_sees_the_runs_and_compares_two_methods(store, client, tmp_path
         page.goto(found.url(base))
         page.get_by_text("precision_at_1", exact=True).first.wait_for(timeout=60_000)
         text = page.locator("body").inner_text()
-        browser.close()
     assert listed.index("Fast") < listed.index("Middle") < listed.index("Slow") and "Old" not in listed
     for words in ("Fast", "Middle", "Slow", "speedup", "3.5", "0.998"):
         assert words in text

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,9 @@ from harness.plan.recipe import Timing
 from harness.plan.registry import Registry
 from harness.results import frame
 from harness.show import overview, page, scatter, stored
-from harness.show.report import latex
+from harness.show.report import every_eval, latex
 from harness.sources import ROOT
+from tests.harness.browser import browser, needs_browser
 from tests.harness.rows import with_samples
 
 MEASURED = ROOT / "results" / "measured"
@@ -84,6 +85,19 @@ def test_the_report_is_one_page_that_needs_nothing_else(results, capsys):
     assert (results / "report.html").read_text(encoding="utf-8") == again  # the same rows, the same bytes
 
 
+@needs_browser
+def test_the_report_fits_a_phone_and_follows_the_readers_colours(results):
+    call("report", "--results", results)
+    backs = []
+    with browser() as opened:
+        for width, scheme in ((390, "light"), (390, "dark"), (1280, "light")):
+            seen = opened.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+            seen.goto((results / "report.html").resolve().as_uri())
+            assert seen.evaluate("document.documentElement.scrollWidth") <= width  # wide tables scroll by themselves
+            backs.append(seen.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert backs[0] == backs[2] != backs[1]
+
+
 def test_the_markdown_report_has_the_overview_and_every_table(results):
     call("report", "--results", results)
     text = (results / "report.md").read_text(encoding="utf-8")
@@ -135,7 +149,7 @@ def test_a_stored_table_is_printed_in_every_format(results, capsys, kind):
 
 
 def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, capsys):
-    """The schema's own package validates them where it is installed; its demands are spelled out here."""
+    """The demands are spelled out; the schema's own package validates all records in a slow test."""
     assert call("table", "knnlm-wikitext", "--scale", "small", "--results", results, "--format", "eee") == 0
     records = json.loads(capsys.readouterr().out)
     kinds = {record["source_metadata"]["source_type"] for record in records}
@@ -158,11 +172,36 @@ def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, ca
     assert speed["score_details"]["details"]["baseline"] == "lm" and not speed["metric_config"]["lower_is_better"]
     interval = speed["score_details"]["uncertainty"]["confidence_interval"]
     assert interval["lower"] < speed["score_details"]["score"] < interval["upper"]
-    if find_spec("every_eval_ever") is not None:
-        from every_eval_ever.eval_types import EvaluationLog
 
-        for record in records:
-            EvaluationLog.model_validate(record)
+
+def _python_of_every_eval_ever() -> str | None:
+    for name in ("python3.14", "python3.13", "python3.12"):
+        if (found := shutil.which(name)) and not subprocess.run([found, "-c", ""], capture_output=True).returncode:
+            return found
+    return None
+
+
+@pytest.mark.slow
+def test_every_eval_evers_own_validator_accepts_the_records_of_all_committed_recipes(tmp_path):
+    """The package needs Python 3.12 and an older `rich` than ours, so it gets an environment of its own."""
+    if (python := _python_of_every_eval_ever()) is None:
+        pytest.skip("every-eval-ever needs Python 3.12 or newer, and none is installed")
+    subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True)
+    own = tmp_path / "env" / "bin" / "python"
+    pip = [own, "-m", "pip", "install", "--quiet"]
+    for wanted in (["pydantic", "rich<15"], ["--no-deps", f"every-eval-ever=={every_eval.SCHEMA}"]):
+        done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"every-eval-ever cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    files = []
+    for one in stored.stored(ROOT / "results", Registry(), ("measured",)):
+        for record in every_eval.records(one.recipe, one.newest(), one.numbers.numbers):
+            files.append(tmp_path / f"{len(files)}.json")
+            files[-1].write_text(json.dumps(record))
+    assert len(files) > 100
+    command = [own, "-m", "every_eval_ever", "validate", "--format", "json", *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
@@ -178,8 +217,6 @@ def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex is installed")
 def test_the_latex_table_compiles(results, tmp_path):
-    import subprocess
-
     table = stored.of("knnlm-wikitext", "small", results, Registry()).table()
     page = r"\documentclass{article}\usepackage{booktabs,amssymb}\begin{document}" + latex.as_latex(table)
     (tmp_path / "table.tex").write_text(page + r"\end{document}", encoding="utf-8")

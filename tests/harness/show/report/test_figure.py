@@ -156,6 +156,25 @@ def test_a_second_metric_has_a_panel_of_its_own(tmp_path):
     assert not figure.draw(beside, "small", [], Published([]), tmp_path)
 
 
+def test_a_counter_and_a_distance_have_no_level_lines():
+    apart = new_row(recipe="demo", row="Beam", metrics={"speedup": 1.5, "accepted_tokens": 0.9}, scale="small")
+    every = [apart, *of_two_retrievers()]
+    assert curves.levels(every, "k", "speedup") == {"Beam": 1.5}
+    for name in ("accepted_tokens", "perplexity_difference"):
+        assert curves.levels([apart | {"metrics": {name: 0.9}}], "k", name) == {}
+
+
+def test_a_distance_is_drawn_from_one_baseline_only(tmp_path):
+    """kNN-LM's own distance is to the language model, all others' are to kNN-LM."""
+    recipe = parse(RECIPE.replace("y: speedup", "y: perplexity_difference"), "demo.yaml")
+    to = {"knnlm": {"method": "knnlm", "params": {}}, "lm": {"method": "lm", "params": {}}}
+    rows = [row("Reto", f"k={k}", k, perplexity_difference=-0.5) | {"fidelity_baseline": to["knnlm"]} for k in (1, 2)]
+    rows.append(row("kNN-LM", "k=1", 1, perplexity_difference=-12.0) | {"fidelity_baseline": to["lm"]})
+    [svg, _] = figure.draw(recipe, "small", rows, Published([]), tmp_path)
+    texts = re.findall(r"<!-- ([^>]*) -->", svg.read_text())
+    assert "Reto" in texts and "kNN-LM" not in texts
+
+
 def test_the_papers_points_bear_their_own_name_and_the_colour_of_the_curve_beside_them(tmp_path):
     numbers = Published([published("ADR / k=1", "2.45"), published("EDR / k=1", "7.59")])
     found = curves.published_curves(numbers, own("k"), own("speedup"), curves.Names(frozenset({"EDR", "ADR"})))
