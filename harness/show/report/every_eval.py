@@ -7,6 +7,7 @@ a metric like any other here, its baseline in the details.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -49,7 +50,7 @@ def _measured(row: Row) -> dict[str, Any]:
             "additional_details": _texts({"revision": row["code"].get("revision"), "recipe": row["recipe"]}),
         },
         "model_info": {
-            "name": model, "id": model, "inference_engine": {"name": row["method"]},
+            "name": model, "id": _identity(ORGANISATION, model), "inference_engine": {"name": row["method"]},
             "additional_details": {
                 **_texts({**row["params"]["method"], "model_hash": row["hashes"].get("model")}),
                 "deployment_type": "self_deployed", "model_availability": "unknown",
@@ -93,7 +94,7 @@ def _published(recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, 
             **_head(f"{recipe.paper}/{table}/{row}", "0", "documentation", "third_party"),
             "eval_library": {"name": "unknown", "version": "unknown"},
             "model_info": {
-                "name": row, "id": row,
+                "name": row, "id": _identity(recipe.paper, row),
                 "additional_details": {"deployment_type": "unknown", "model_availability": "unknown"},
             },
             "evaluation_results": [
@@ -130,9 +131,14 @@ def _config(metric: Metric) -> dict[str, Any]:
     bounded, whole = metric.name.startswith(SHARES), 100.0 if metric.unit == "%" else 1.0
     return {
         "lower_is_better": metric.better == "lower", "score_type": "continuous",
-        "min_score": 0.0 if bounded or metric.kind != "quality" else -sys.float_info.max,
-        "max_score": whole if bounded else sys.float_info.max,  # the schema has no word for "no bound"
+        "min_score": 0.0 if bounded else -sys.float_info.max,  # the schema has no word for "no bound"
+        "max_score": whole if bounded else sys.float_info.max,
     }  # fmt: skip
+
+
+def _identity(developer: str, model: str) -> str:
+    """`developer/model`, by which the schema's data store files a record: letters, digits, dots, dashes."""
+    return f"{developer}/{re.sub(r'[^A-Za-z0-9.]+', '-', model).strip('-.') or 'model'}"
 
 
 def _source(name: str, details: dict[str, Any]) -> dict[str, Any]:
