@@ -32,8 +32,8 @@ class Lost:
 class Mark:
     """A method on a task, timed against one baseline.
 
-    variant: the method's parameters that its declaration names `variants`, such as `compute=int8`. baseline: the
-    method with its variant and, where it is the same method, the other parameters in which it differs. declared:
+    variant: the method's parameters that its declaration names `variants`, such as `compute=int8`, and, where its
+    baseline is the same method, those in which the two differ. baseline: the method with its variant. declared:
     whether it is the exact method that this one declares. label, column: of the row that stands for it. lost: None
     where answers were not compared. published: the paper's speedup; published_lost: its quality, where that is known.
     headline: whether the row is of a headline recipe. others: further rows of the same method, variant, task and
@@ -136,7 +136,7 @@ def lost(row: Row, registry: Registry) -> Lost | None:
     baseline = row["fidelity_baseline"]
     if baseline is None:
         return None
-    against = _baseline(row, baseline, registry)
+    against = _baseline(baseline, registry)
     for name in _ALIKE:
         if (value := value_of(row, name)) is not None:
             return Lost(1 - value, "answers", against)
@@ -146,14 +146,26 @@ def lost(row: Row, registry: Registry) -> Lost | None:
     return Lost(difference / (perplexity - difference), "perplexity", against)
 
 
-def _baseline(row: Row, baseline: Mapping[str, Any], registry: Registry) -> str:
+def _baseline(baseline: Mapping[str, Any], registry: Registry) -> str:
     """The name of `Mark.baseline`."""
     method, params = baseline["method"], baseline["params"]
-    variants = registry.entry("method", method).variants if method in registry.names("method") else ()
-    own = row["params"]["method"] if method == row["method"] else {}
-    told = [*variants, *(name for name in params if name in own and own[name] != params[name] and name not in variants)]
-    shown = ", ".join(f"{name}={params[name]}" for name in told if name in params)
+    shown = _parameters(_variants(method, registry), params)
     return f"{method} ({shown})" if shown else str(method)
+
+
+def _variant(row: Row, baseline: Mapping[str, Any], registry: Registry) -> str:
+    """`Mark.variant` of a row that was timed against this baseline."""
+    own, other = row["params"]["method"], baseline["params"] if baseline["method"] == row["method"] else {}
+    differing = [name for name in own if name in other and own[name] != other[name]]
+    return _parameters([*dict.fromkeys((*_variants(row["method"], registry), *differing))], own)
+
+
+def _variants(method: str, registry: Registry) -> Sequence[str]:
+    return registry.entry("method", method).variants if method in registry.names("method") else ()
+
+
+def _parameters(names: Sequence[str], params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={params[name]}" for name in names if name in params)
 
 
 def pareto(marks: Sequence[Mark]) -> list[Mark]:
@@ -172,15 +184,13 @@ def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | N
         return None
     entry, known = registry.entry("method", row["method"]), lost(row, registry)
     published, precision = (layout.printed.get((row["cell"], name)) for name in (SPEEDUP, PRECISION))
-    own = row["params"]["method"]
     exact = known is not None and known.share == 0  # a lossless method loses nothing in the paper either
     return Mark(
-        contract=entry.contract, method=row["method"], task=row["task"], baseline=_baseline(row, baseline, registry),
+        contract=entry.contract, method=row["method"], task=row["task"], baseline=_baseline(baseline, registry),
         declared=baseline["method"] == entry.baseline, recipe=one.recipe.name, scale=one.scale, label=row["row"],
         column=row["column"], speedup=speedup, interval=interval_of(row, SPEEDUP),
         decision=(row["timing"] or {}).get("decision") or "not decided", lost=known,
         published=published.value if published else None,
         published_lost=1 - precision.value if precision else 0.0 if exact else None,
-        variant=", ".join(f"{name}={own[name]}" for name in entry.variants if name in own),
-        headline=one.recipe.headline,
+        variant=_variant(row, baseline, registry), headline=one.recipe.headline,
     )  # fmt: skip

@@ -49,7 +49,7 @@ def _figure(groups: Mapping[str, Panel]) -> Figure:
     every = [mark for panel in groups.values() for mark in panel.marks]
     places[0].set_xticks([t for t, _ in TICKS], [text for _, text in TICKS])
     places[0].set_xticks([], minor=True)
-    places[0].set_xlim(min([-0.05, *(1.3 * _x(m) for m in every)]), 20_000)  # room for labels to the right
+    places[0].set_xlim(min([-0.05, *(1.3 * _x(m) for m in every)]), 200_000)  # room for labels to the right
     figure.supxlabel(NOTE.format(every[0].scale), fontsize="x-small", color="0.4", wrap=True)
     figure.draw_without_rendering()  # the labels' places depend on the layout
     for axes, (_, panel) in shown:

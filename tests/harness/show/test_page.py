@@ -319,11 +319,20 @@ def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseli
     assert lost(precision_at_1=0.9) == overview.Lost(pytest.approx(0.1), "answers", "exact")
     assert lost(perplexity=55.0, perplexity_difference=5.0).share == pytest.approx(0.1)
     better = lost("knnlm", perplexity=45.0, perplexity_difference=-5.0)
-    assert better == overview.Lost(pytest.approx(-0.1), "perplexity", "knnlm (k=8)")
+    assert better == overview.Lost(pytest.approx(-0.1), "perplexity", "knnlm")
     assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0}), Registry()) is None
     int8 = {"method": "greedy", "params": {"engine": "int8"}}
     row = new_row(method="iad", metrics={"exact_match": 1.0}, fidelity_baseline=int8)
     assert overview.lost(row, Registry()).against == "greedy (engine=int8)", "its variant is told"
+
+
+def test_a_method_over_itself_is_named_by_what_differs():
+    params = {"method": {"k": 4, "foss": 0.6}, "task": {}}
+    exact = {"method": "knnlm", "params": {"k": 4, "foss": 0.0}}
+    row = new_row(method="knnlm", params=params, speed_baseline=exact)
+    assert overview._variant(row, exact, Registry()) == "foss=0.6"
+    assert overview._baseline(exact, Registry()) == "knnlm"
+    assert overview._variant(row, {"method": "lm", "params": {}}, Registry()) == ""
 
 
 def test_quality_against_another_baseline_than_the_timed_one_says_so():
