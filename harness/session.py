@@ -127,13 +127,13 @@ def checked_scale(name: str) -> Scale:
 
 
 def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
-    from harness.show.report import render
-    from harness.show.tracking import open_tracker
-
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
         _show_plan(planned, options)
         return 0
+    from harness.show.report import render
+    from harness.show.tracking import open_tracker
+
     _check_device(options.device)
     if options.executor not in EXECUTORS:
         raise unknown("executor", options.executor, EXECUTORS, "--executor")

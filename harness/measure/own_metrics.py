@@ -49,7 +49,8 @@ OWN = (
     Metric("blocks_of_*", "iterations accepting * tokens or more, not twice as many", kind="counter"),
     Metric("multiply_adds", better="lower", kind="counter"),
 )
-DISTANCES = ("perplexity_difference", "improvement_pct", "perplexity_ratio")  # from the fidelity baseline of the row
+# how far answers are from those of the row's fidelity baseline
+DISTANCES = ("perplexity_difference", "improvement_pct", "perplexity_ratio", "bleu_difference")
 
 
 def of(row: Row, name: str) -> Metric:

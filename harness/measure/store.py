@@ -64,7 +64,8 @@ class RowStore:
         return [self._row(line, where) for line, where in self._lines()]
 
     def legible_rows(self) -> list[Row]:
-        """As `rows`, for showing them: a line that `rows` refuses is left out with a warning that names it.
+        """As `rows`, for showing them: a line that `rows` refuses is left out with a warning that names it, and so are
+        older rows of the cell that it names, which it may stand in the place of.
 
         Raises `RequestError` where no line is left.
         """
@@ -75,6 +76,7 @@ class RowStore:
                 found.append(self._row(line, where))
             except RequestError as error:
                 refused.append(error)
+                found = [row for row in found if row["cell"] != _cell_of(line)]
         if refused and not found:
             raise refused[0]
         for reason in refused:
@@ -166,6 +168,14 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError(f"{where} is not a row: an object is expected, found {type(value).__name__}")
     return value
+
+
+def _cell_of(line: bytes) -> str | None:
+    """The cell that a line names, whatever else is wrong with it."""
+    try:
+        return cast(str | None, json.loads(line).get("cell"))
+    except (ValueError, AttributeError):
+        return None
 
 
 def _finite(value: Any) -> Any:

@@ -12,7 +12,7 @@
 heads of the leading table or of the details, without arrows and without the baseline; the paper's column comes along
 with the one that it stands next to. A row that has not been measured is left out. `digits` of a value: significant
 ones, without its interval. `docs/overview.svg` is drawn from the same rows, and `table.md`, `table.csv` and the figure
-next to committed rows are made anew: a clearer table is one for all that was ever measured.
+next to committed rows are written again, so that they look as today's code makes them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -35,6 +36,7 @@ from harness.show.report import render
 from harness.show.report.claims import told
 from harness.show.report.figure import as_bytes, drawing
 from harness.show.report.formats import number, with_interval
+from harness.show.report.layout import SETTING
 from harness.show.report.selection import interval_of, value_of
 from harness.show.report.tables import EARLIER, Grid, Section
 from harness.show.stored import Stored
@@ -73,13 +75,12 @@ def filled(text: str, results: Path, where: str = "text") -> str:
 
 def figure(results: Path) -> str:
     """The overview figure of the committed rows, as SVG."""
-    registry = Registry()
-    return scatter.draw(overview.marks(stored.stored(results, registry, ("measured",)), registry)).decode()
+    return scatter.draw(overview.marks(committed(results), Registry())).decode()
 
 
 def tables(results: Path) -> Iterator[tuple[Path, str]]:
     """Path and text of every committed `table.md` and `table.csv`."""
-    for one in stored.stored(results, Registry(), (stored.MEASURED,)):
+    for one in committed(results):
         folder, table = _folder(one, results), one.table()
         yield folder / "table.md", render.markdown(table)
         yield folder / "table.csv", render.as_csv(table)
@@ -87,10 +88,21 @@ def tables(results: Path) -> Iterator[tuple[Path, str]]:
 
 def figures(results: Path) -> Iterator[tuple[Path, Figure]]:
     """Path, without its ending, and figure of every committed recipe that has one."""
-    for one in stored.stored(results, Registry(), (stored.MEASURED,)):
+    for one in committed(results):
         drawn = drawing(one.recipe, one.scale, one.rows, one.numbers, cells=one.cells, machine=one.machine)
         if drawn is not None:
             yield _folder(one, results) / "figure", drawn
+
+
+@cache
+def committed(results: Path) -> tuple[Stored, ...]:
+    """All committed rows, read once. Raises `RequestError` for what cannot be read: nothing is published without it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        try:
+            return tuple(stored.stored(results, Registry(), (stored.MEASURED,)))
+        except UserWarning as left_out:
+            raise RequestError(str(left_out)) from None
 
 
 def _folder(one: Stored, results: Path) -> Path:
@@ -106,17 +118,18 @@ def _is_odd(line: str) -> bool:
 
 
 class _Source:
-    """Committed rows, each recipe read once."""
+    """Committed rows by recipe and scale."""
 
     def __init__(self, results: Path) -> None:
         self.results = results
-        self.registry = Registry()
-        self.of = cache(self._of)
 
-    def _of(self, recipe: str, scale: str) -> Stored:
+    def of(self, recipe: str, scale: str) -> Stored:
         if scale not in SCALES:
             raise unknown("scale", scale, SCALES)
-        return stored.of(recipe, scale, self.results, self.registry, kinds=("measured",))
+        found = {one.recipe.name: one for one in committed(self.results) if one.scale == scale}
+        if recipe not in found:
+            raise unknown("recipe", recipe, found, f"with committed rows at scale {scale}")
+        return found[recipe]
 
 
 Options = Mapping[str, str]
@@ -173,7 +186,9 @@ def _with_paper(grids: Sequence[Grid], places: Sequence[tuple[int, int]]) -> lis
         found.append((grid, place))
         if grids[grid].header[place + 1 : place + 2] == ["paper"] and (grid, place + 1) not in places:
             found.append((grid, place + 1))
-    return found
+    settings = [(grid, grids[grid].header.index(SETTING)) for grid, _ in found[-1:] if SETTING in grids[grid].header]
+    papers = any(grids[grid].header[place] == "paper" for grid, place in found)
+    return found + [one for one in settings if papers and one not in found]
 
 
 def _value(source: _Source, names: Sequence[str], options: Options) -> str:
@@ -193,11 +208,16 @@ def _verdicts(source: _Source, names: Sequence[str], options: Options) -> str:
     judged = source.of(*names).verdicts()
     groups = {"claims": judged.claims, "targets": judged.targets}
     wanted = [options["of"]] if "of" in options else list(groups)
-    return "\n".join(f"- **{v.outcome}**: {v.sentence}" for name in wanted for v in told(groups[name])[0])
+    lines = []
+    for here, elsewhere in (told(groups[name]) for name in wanted):
+        lines += [f"- **{verdict.outcome}**: {verdict.sentence}" for verdict in here] + [f"- {elsewhere}"] * bool(
+            elsewhere
+        )
+    return "\n".join(lines)
 
 
 def _overview(source: _Source, names: Sequence[str], options: Options) -> str:
-    every = overview.marks(stored.stored(source.results, source.registry, ("measured",)), source.registry)
+    every = overview.marks(committed(source.results), Registry())
     wanted = options.get("rows", "*")
     lines = [f"{mark.name} / {mark.task} / {mark.baseline}" for mark in every]
     for pattern in wanted.split("|"):

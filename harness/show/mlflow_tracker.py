@@ -1,8 +1,8 @@
 """Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
 
-A run never ends because of tracking: when the server does not answer, from the start or from the middle on, one
-warning says so, and the rows it missed are listed in `unsent.jsonl` next to `rows.jsonl`; `send_unsent` sends them
-later. MLflow is imported when a tracker opens.
+A run does not end because a tracking server is away, from the start or from the middle on: a warning says so, and the
+rows it missed are listed in `unsent.jsonl` next to `rows.jsonl`; `send_unsent` sends them later. A database that cannot
+be opened is refused before anything runs. MLflow is imported when a tracker opens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ _STATUS = {"ok": "FINISHED", "skipped": "KILLED", "failed": "FAILED", "timeout":
 
 
 class MlflowTracker:
-    """A tracking store. broken: it has failed once; nothing more is sent to it."""
+    """A tracking store. broken: it has failed; nothing is sent to it until it answers again (`recovered`)."""
 
     def __init__(self, uri: str, artifacts: Path | None = None) -> None:
         """artifacts: folder for artifacts of new experiments; None leaves the place to the tracking server.
@@ -66,6 +66,14 @@ class MlflowTracker:
             raise self._refused("does not answer", error) from error
         return self
 
+    def recovered(self) -> bool:
+        """Whether a store that failed answers again; asked before each recipe, so that one failure costs one recipe."""
+        if self.broken:
+            with suppress(RequestError):
+                self.answering()
+                self.broken = False
+        return not self.broken
+
     def _refused(self, what: str, error: Exception) -> RequestError:
         return RequestError(
             f"the tracking store {self.uri} {what} ({_one_line(error)}): "
@@ -74,14 +82,14 @@ class MlflowTracker:
 
     @contextmanager
     def survive(self, unsent: Path) -> Iterator[None]:
-        """Tracking never ends a run: the first failure warns, and from then on rows are only remembered in `unsent`."""
+        """A failure warns and ends no run; from then on rows are only remembered in `unsent`."""
         try:
             yield
         except Exception as error:  # whatever a database, a server or the network may raise
             self.broken = True
             print(
-                f"warning: tracking to {self.uri} stopped ({_one_line(error)}); rows are kept on disk and listed in "
-                f"{unsent}, `harness sync` sends them",
+                f"warning: tracking to {self.uri} failed ({_one_line(error)}); rows are kept on disk and listed in "
+                f"{unsent.name} next to them, `harness sync` sends them",
                 file=sys.stderr,
                 flush=True,
             )
@@ -117,7 +125,7 @@ class MlflowInvocation:
         self._models: dict[str, str] = {}  # hash -> id of the logged model
         self._failed_cells = False
         self._experiment = self._parent = ""
-        if self._broken:
+        if not tracker.recovered():
             return
         with self._survive():
             self._experiment = tracker.experiment(recipe, title)

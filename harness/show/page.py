@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.rows import Row
+from harness.contracts.tasks import SCALES
 from harness.files import write_atomically
 from harness.measure.environment import describe
 from harness.plan.registry import Registry
@@ -19,6 +20,7 @@ from harness.show.overview import Mark, marks, panels
 from harness.show.report import figure, render
 from harness.show.report.claims import told
 from harness.show.report.formats import number, with_interval
+from harness.show.report.layout import SETTING
 from harness.show.report.tables import Table
 from harness.show.stored import Stored, stored
 
@@ -70,10 +72,11 @@ def as_html(found: Sequence[Mark], sections: Sequence[Section]) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     drawn = bool(panels(found))
+    scales = [scale for scale in reversed(SCALES) if any(one.scale == scale for one in sections)]
     page: str = environment.get_template("page.html.jinja").render(
         title=TITLE, recipes=sections, matrices=[_matrix(name, found) for name in _contracts(found)],
         overview_figure=_address(scatter.draw(found), "svg+xml") if drawn else "", words=render.WORDS,
-        published_header=render.PUBLISHED_HEADER, shade=_shade, told=told,
+        published_header=render.PUBLISHED_HEADER, shade=_shade, told=told, setting=SETTING, scales=scales,
     )  # fmt: skip
     return page
 

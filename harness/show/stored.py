@@ -86,7 +86,7 @@ def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> l
     for kind in kinds:
         for path in _files(results, kind):
             name, scale = path.parts[-3:-1]
-            if rows := _tried(lambda path=path: RowStore(path).legible_rows()):  # type: ignore[misc]
+            if rows := _read(path):
                 found.setdefault((name, scale), {}).setdefault(kind, []).extend(rows)
     order = sorted(found, key=lambda key: (key[0], -SCALES.index(key[1])))
     every = (
@@ -104,6 +104,8 @@ def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequen
     rows = {kind: rows_of(folder, scale, results, (kind,)) for kind in kinds}
     if not any(rows.values()):
         recipes.load(name, registry)  # an unknown name is refused as such
+        for path in _paths(folder, scale, results, kinds):
+            RowStore(path).rows()  # says why none of them can be read
         raise RequestError(
             f"nothing is stored of {name} at scale {scale} in {results}: run `harness reproduce {name} --scale {scale}`"
         )
@@ -111,10 +113,8 @@ def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequen
 
 
 def rows_of(name: str, scale: Scale, results: Path, kinds: Sequence[str] = KINDS) -> list[Row]:
-    """All rows of one recipe at one scale, by kind; those that cannot be read are left out with a warning. Raises
-    `RequestError` for a file of which no row can be read."""
-    paths = (path for kind in kinds for path in _files(results, kind) if path.parts[-3:-1] == (name, scale))
-    return [row for path in paths for row in RowStore(path).legible_rows()]
+    """All rows of one recipe at one scale, by kind; those that cannot be read are left out with a warning."""
+    return [row for path in _paths(name, scale, results, kinds) for row in _read(path)]
 
 
 def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:
@@ -167,6 +167,14 @@ def _files(results: Path, kind: str) -> Iterator[Path]:
     for path in sorted((results / kind).glob(f"{below}/rows.jsonl")):
         if path.parts[-2] in SCALES:
             yield path
+
+
+def _paths(name: str, scale: Scale, results: Path, kinds: Sequence[str]) -> list[Path]:
+    return [path for kind in kinds for path in _files(results, kind) if path.parts[-3:-1] == (name, scale)]
+
+
+def _read(path: Path) -> list[Row]:
+    return _tried(RowStore(path).legible_rows) or []
 
 
 def _tried(read: Callable[[], T]) -> T | None:

@@ -111,10 +111,10 @@ def judged(verdicts: Verdicts) -> dict[str, list[str]]:
 
 
 def counts(verdicts: Verdicts, time_ms: int) -> list[Metric]:
-    """How many verdicts have each outcome: `claims.holds`, `claims.does_not_hold`, ..., `targets.holds`, ..."""
+    """How many verdicts on what stands at this scale have each outcome: `claims.holds`, ..., `targets.holds`, ..."""
     found: list[Metric] = []
     for kind, judgements in (("claims", verdicts.claims), ("targets", verdicts.targets)):
-        of = Counter(verdict.outcome for verdict in judgements)
+        of = Counter(verdict.outcome for verdict in judgements if verdict.is_here)
         names = get_args(Outcome) if judgements else ()
         found += [Metric(f"{kind}.{name.replace(' ', '_')}", of[name], time_ms, 0) for name in names]
     return found

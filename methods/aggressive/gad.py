@@ -1,7 +1,7 @@
 """Generalised Aggressive Decoding, GAD and GAD++ (Ge et al., 2022, section 3.2), and its drafter alone.
 
-Profile (3+3 layers of width 256, k = 5, 14 tokens an output, two threads of a CPU, in a loop of calls, where the
-encoders take less than among a row's alternating pairs; ms an iteration): the drafter 1.0, with one layer and the
+Profile (3+3 layers of width 256, k = 5, 14 tokens an output, two threads of a CPU; ms an iteration in a loop of
+calls: in a row's alternating pairs the encoders take longer): the drafter 1.0, with one layer and the
 verifier's encoder 0.4, verification 0.65, a step of greedy decoding 0.3. A model so small stays in the processor's
 cache, so that a pass takes longer the more tokens it has: an iteration costs five to six steps, or between three and
 four. The two encoders run one behind the other: each on a thread of its own at the same time they take 1.2 ms instead

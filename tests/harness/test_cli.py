@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -92,15 +91,6 @@ def test_a_shell_completes_commands_recipes_methods_and_tasks(words, completed):
     script = "import sys; sys.argv = ['harness']; from harness.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert completed in done.stdout.split()
-
-
-def test_listing_methods_takes_less_than_half_a_second():
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    for _ in range(3):
-        subprocess.run([sys.executable, "-m", "harness", "list", "methods"], check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # CPU time: the clock would also count what other processes take of a busy machine.
-    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 3 < 0.5
 
 
 def test_a_recipe_runs_from_file_to_table(recipe_file, tmp_path, capsys):
@@ -201,7 +191,10 @@ def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_
 
 
 def test_required_claims_decide_the_exit_code(recipe_file, tmp_path, capsys):
-    assert reproduce(recipe_file, tmp_path, "--require", "claims", "--set", "method.lambda=3.0") == 1
+    required = ["--require", "claims"]
+    assert reproduce(recipe_file, tmp_path, *required) == 0 and "holds" in capsys.readouterr().out
+    assert reproduce(recipe_file, tmp_path, *required, "--set", "method.lambda=3.0") == 1
+    assert "does not hold" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["list", "run", "reproduce", "keep"])

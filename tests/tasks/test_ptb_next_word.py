@@ -13,8 +13,12 @@ from safetensors.numpy import load_file, save_file
 
 from harness.contracts import TopK
 from harness.errors import RequestError
+from harness.measure.artifacts import Cache
 from harness.measure.context import context
+from harness.plan import expansion
+from harness.plan import recipe as recipes
 from harness.plan.parameters import validate
+from harness.plan.registry import Registry
 from harness.progress import Progress
 from tasks.bases.next_word import exact_log_probs
 from tasks.models.lstm import model as lstm
@@ -81,6 +85,14 @@ def test_without_penn_treebank_the_fallback_is_used_and_named(prepare, tmp_path)
     setting = prepare(vocabulary=20)
     assert setting.facts["data"] == "wikitext-2 cut to 20 types (no Penn Treebank at hand)"
     assert len(setting.layer.weight) == 20
+
+
+def test_the_data_of_mini_is_called_what_the_papers_numbers_ask_for(tmp_path):
+    recipe = recipes.load("l2s-table1", Registry())
+    cell = next(cell for cell in expansion.expand(recipe, "mini", Registry()) if cell.kind == "pair")
+    task = PtbNextWord(**cell.task.params)
+    _, label = task._open(context("mini", "cpu", 0, tmp_path), Cache(tmp_path))
+    assert label in recipe.published_where["data"]
 
 
 def test_the_same_text_under_both_names_has_the_same_content_hash_but_not_the_same_label(prepare, tmp_path):

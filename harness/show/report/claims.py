@@ -63,9 +63,8 @@ class Verdicts:
 
     @property
     def met(self) -> bool:
-        """Whether the paper's claims that stand at this scale hold, and there are any."""
-        here = [verdict for verdict in self.claims if verdict.is_here]
-        return bool(here) and all(verdict.holds for verdict in here)
+        """Whether all of the paper's claims that stand at this scale hold."""
+        return all(verdict.holds for verdict in self.claims if verdict.is_here)
 
 
 def told(group: Sequence[Verdict]) -> tuple[list[Verdict], str]:
@@ -76,7 +75,8 @@ def told(group: Sequence[Verdict]) -> tuple[list[Verdict], str]:
     if not others:
         return here, ""
     scales = ", ".join(scale for scale in SCALES if scale in others)
-    return here, f"Not tested at this scale: {len(group) - len(here)} (of scales {scales})."
+    count = len(group) - len(here)
+    return here, f"{count} {'more ' * bool(here)}{'stand' if count > 1 else 'stands'} at other scales only ({scales})."
 
 
 def verdicts(

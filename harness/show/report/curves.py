@@ -19,7 +19,7 @@ from harness.show.report import labels
 from harness.show.report.colours import assigned
 from harness.show.report.context import machine_line
 from harness.show.report.published import Published, comparable, places
-from harness.show.report.selection import interval_of, value_of
+from harness.show.report.selection import baseline_name, interval_of, value_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,13 +92,13 @@ def figure(
     """The figure of a recipe whose `figure` names x and y; None when no row has both."""
     assert recipe.figure is not None
     x, y, beside = recipe.figure.x, recipe.figure.y, recipe.figure.beside
-    curves = measured_curves(_against_one(rows, y), x, y)
-    second = measured_curves(_against_one(rows, beside), x, beside) if beside else {}
+    names = _names(rows, x)
+    curves = measured_curves(_against_one(rows, y), x, y, names)
+    second = measured_curves(_against_one(rows, beside), x, beside, names) if beside else {}
     if not curves and not second:
         return None
     printed = {(number.row, number.column) for number in published.numbers}
     paired = {name: labels for name, labels in places(cells).items() if labels in printed}
-    names = _names(rows, x)
     theirs = Names(_parts([column for _, column in paired.values()], x), names.given)
     measured: dict[str, str] = {}  # a published curve's name -> that of the first measured one next to it
     for row in rows:
@@ -116,9 +116,12 @@ def figure(
     alone = {f"{name}, published": points for name, points in papers.items() if name not in measured}
     papers = {name: points for name, points in papers.items() if name in measured} | alone
     every += list(alone)
-    style = _Style(every[:SERIES], assigned([methods.get(name, "") for name in every[:SERIES]]), measured)
+    shortest = sorted(every[:SERIES], key=len)  # bears its method's own colour: variants have longer names
+    colours = dict(zip(shortest, assigned([methods.get(name, "") for name in shortest]), strict=True))
+    style = _Style(every[:SERIES], [colours[name] for name in every[:SERIES]], measured)
     apart = bool(papers) and not same_axes
-    return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, every[SERIES:], rows))
+    said = [line for name in (y, beside) if (line := _distance(rows, name))]
+    return _draw(recipe, scale, axes, panels, papers, style, apart, _footnote(panels, every[SERIES:], rows, said))
 
 
 def _against_one(rows: Sequence[Row], y: str) -> Sequence[Row]:
@@ -130,16 +133,24 @@ def _against_one(rows: Sequence[Row], y: str) -> Sequence[Row]:
     return [row for row in having if repr(row["fidelity_baseline"]) == against[0][0]]
 
 
-def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[Row]) -> str:
+def _distance(rows: Sequence[Row], y: str) -> str:
+    """From which baseline a distance is, in words; empty for any other metric."""
+    if y not in DISTANCES or not (drawn := _against_one(rows, y)):
+        return ""
+    baseline = drawn[-1]["fidelity_baseline"]
+    return f"{among(rows, y).label}: from {baseline_name(drawn[-1], baseline)}" if baseline else ""
+
+
+def _footnote(panels: Sequence[Panel], left_out: Sequence[str], rows: Sequence[Row], said: Sequence[str]) -> str:
     bounded = any(p.low is not None for panel in panels for points in panel.curves.values() for p in points)
     parts = ["bars: 95% intervals"] * bounded + [f"in the table alone: {', '.join(left_out)}"] * bool(left_out)
-    return "; ".join([*parts, machine_line(rows)])
+    return "; ".join([*parts, *said, machine_line(rows)])
 
 
-def measured_curves(rows: Sequence[Row], x: str, y: str) -> Curves:
+def measured_curves(rows: Sequence[Row], x: str, y: str, names: Names | None = None) -> Curves:
     """Points of the finished rows by row label, and by what else than `x=VALUE` their columns differ in. x and y are
-    metrics, counters or parameters of method or task."""
-    names = _names(rows, x)
+    metrics, counters or parameters of method or task. names: where these rows are not all of a figure's."""
+    names = names or _names(rows, x)
     curves: Curves = {}
     for row in rows:
         at, value = _coordinate(row, x), _coordinate(row, y)

@@ -137,8 +137,11 @@ def _config(metric: Metric) -> dict[str, Any]:
 
 
 def _identity(developer: str, model: str) -> str:
-    """`developer/model`, by which the schema's data store files a record: letters, digits, dots, dashes."""
-    return f"{developer}/{re.sub(r'[^A-Za-z0-9.]+', '-', model).strip('-.') or 'model'}"
+    """`developer/model`, by which the schema's data store files a record: letters, digits, dots, dashes. A checkpoint
+    of the hub has such a name already."""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        return model
+    return f"{developer}/{re.sub(r'[^A-Za-z0-9.]+', '-', model.replace('+', 'plus')).strip('-.') or 'model'}"
 
 
 def _source(name: str, details: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness.show.report.claims import told
 from harness.show.report.render import WORDS
 from harness.show.report.tables import Table
 
@@ -29,7 +30,8 @@ def as_latex(table: Table) -> str:
     header = [grid.header[i] for i in kept]
     lines = [[[line[i] for i in kept] for line in ours]]
     columns = "".join("l" if head in WORDS else "r" for head in header)
-    judged = [f"{MARKS[v.outcome]} {escaped(v.sentence)}" for v in (*table.verdicts.claims, *table.verdicts.targets)]
+    here = [verdict for group in (table.verdicts.claims, table.verdicts.targets) for verdict in told(group)[0]]
+    judged = [f"{MARKS[verdict.outcome]} {escaped(verdict.sentence)}" for verdict in here]
     facts = " ".join(f"{name}: {text}." for name, text in table.facts.items())
     below = [r"\par\smallskip\raggedright\footnotesize " + r" \\ ".join(judged)] if judged else []
     return floating(f"{table.title}. {facts}", [tabular(header, lines, columns), *below])

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
+from harness.measure.decision import decide, of_row
 from harness.measure.own_metrics import OWN, among, of
+from harness.measure.statistics import Interval
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.show.report.formats import NOTHING, duration, number, timespan, with_interval
@@ -20,6 +22,7 @@ SPEEDUP, HOT, LATENCY, BASELINE_LATENCY, FIT = (
 COLUMNS = (SPEEDUP, HOT, LATENCY, BASELINE_LATENCY, FIT)  # metrics with columns of their own
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
+TWO_SIDES = "named in the row"  # of a timed analysis: what its decision compares
 
 
 class Column(NamedTuple):
@@ -51,10 +54,12 @@ class Layout:
             self.cells.setdefault(
                 (row["method"], repr(row["params"]["method"]), repr(row["params"]["task"])), []
             ).append(row)
-        baselines = {self.baseline_shown(row) for row in good if row["speed_baseline"]}
+        baselines = {name for row in good if (name := self.baseline_shown(row))}
         self.one_baseline = baselines.pop() if len(baselines) == 1 else ""
-        self.compared = bool(self.one_baseline or baselines)
-        self.has = {name: any(row["metrics"].get(name) is not None for row in good) for name in COLUMNS}
+        self.compared = any(row["speed_baseline"] for row in good)
+        filled = {name for name in (*self.names, *COLUMNS) for row in good if value_of(row, name) is not None}
+        self.has = {name: name in filled or not good or bool(_parameter(name)) for name in self.names}
+        self.has |= {name: name in filled for name in COLUMNS}
         labels = places(cells)
         self.printed = {
             (row["cell"], name): found
@@ -72,7 +77,7 @@ class Layout:
         self.detail = self._detailed(others, timed)
 
     def _leading(self, names: Sequence[str], timed: bool) -> list[Column]:
-        columns = [column for name in names if self._is_filled(name) for column in self._measured(name)]
+        columns = [column for name in names if self.has[name] for column in self._measured(name)]
         if self.compared:
             columns += self._measured(SPEEDUP, f"speedup vs {self.one_baseline}" if self.one_baseline else "speedup")
             columns += [] if self.one_baseline else [Column("vs", lambda row: self.baseline_shown(row) or NOTHING)]
@@ -87,18 +92,13 @@ class Layout:
 
     def _detailed(self, names: Sequence[str], timed: bool) -> list[Column]:
         """Empty where there is nothing more to say."""
-        columns = [column for name in names if self._is_filled(name) for column in self._measured(name)]
+        columns = [column for name in names if self.has[name] for column in self._measured(name)]
         if timed and self.compared:
             columns += self._measured(LATENCY)
             columns += [c for name in (BASELINE_LATENCY, HOT) if self.has[name] for c in self._measured(name)]
         columns += self._measured(FIT) if self.has[FIT] else []
         columns += self._setting([*names, *([LATENCY] if self.compared else [])])
         return [*_labels(), *columns] if columns else []
-
-    def _is_filled(self, name: str) -> bool:
-        """Whether any row has the metric; of an empty table all columns stay."""
-        good = [row for rows in self.cells.values() for row in rows]
-        return bool(_parameter(name)) or not good or any(value_of(row, name) is not None for row in good)
 
     def _measured(self, name: str, head: str = "") -> list[Column]:
         """A metric or parameter, and the paper's number where one stands next to it."""
@@ -127,12 +127,19 @@ class Layout:
         if not baseline:
             return ""
         key = baseline["method"], repr(baseline["params"]), repr(row["params"]["task"])
-        # of several cells with that method, which differ in their timing alone, the one in this row's own column
+        # of several cells with that method, which differ in their timing alone, the one in this row's own column; else
+        # one of this column and model whose quality was measured on another number of items
         same = sorted(self.cells.get(key, ()), key=lambda other: other["column"] != row["column"])
+        if not same and row["column"] and (model := row["hashes"].get("model")):
+            alike = [rows for (method, params, _), rows in self.cells.items() if (method, params) == key[:2]]
+            place = row["column"], model
+            same = [one for rows in alike for one in rows if (one["column"], one["hashes"].get("model")) == place]
         return same[0]["cell"] if same else baseline_name(row, baseline)
 
     def baseline_shown(self, row: Row) -> str:
         """The speed baseline in a line of the table: its row alone where it stands in the line's own column."""
+        if not row["speed_baseline"] and (row["timing"] or {}).get("decision"):
+            return TWO_SIDES
         name = self.baseline(row)
         return name.removesuffix(f" / {row['column']}") if row["column"] else name
 
@@ -209,7 +216,17 @@ def _shown(row: Row, name: str) -> str:
     if (parameter := _parameter(name)) is not None:
         return str(row["params"][parameter[0]].get(parameter[1], NOTHING))
     shown = timespan if of(row, name).unit == "s" else with_interval
-    return shown(value_of(row, name), interval_of(row, name))
+    value, interval = value_of(row, name), interval_of(row, name)
+    if name == SPEEDUP and value is None and (row["timing"] or {}).get("decision"):
+        value, interval = _of_two_sides(row)
+    return shown(value, interval)
+
+
+def _of_two_sides(row: Row) -> tuple[float | None, Interval | None]:
+    """The ratio that the decision of a timed analysis is about, which states ratios of its own: the time of one side
+    over that of the other."""
+    summary = decide(of_row((row["timing"] or {})["processes"]))
+    return summary.speedup, summary.interval
 
 
 def _items(row: Row) -> str:

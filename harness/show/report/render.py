@@ -64,17 +64,24 @@ def show_verdicts(verdicts: Verdicts, console: Console) -> None:
         here, elsewhere = told(group)
         for verdict in here:
             grid.add_row(Text(verdict.outcome, COLOURS[verdict.outcome]), Text(verdict.sentence))
-        console.print(grid)
+        if here:
+            console.print(grid)
         if elsewhere:
             console.print(Text(elsewhere, "bright_black"))
-    for command in dict.fromkeys(v.command for v in (*verdicts.claims, *verdicts.targets) if v.command):
+    for command in _commands(verdicts):
         console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
+
+
+def _commands(verdicts: Verdicts) -> list[str]:
+    """What would settle the verdicts that are shown."""
+    shown = (verdict for group in (verdicts.claims, verdicts.targets) for verdict in told(group)[0])
+    return list(dict.fromkeys(verdict.command for verdict in shown if verdict.command))
 
 
 def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> None:
     """One line for each recipe of a run: how many of its claims and targets hold, do not hold, stay open."""
     grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("verdicts", CLAIMS, TARGETS):
+    for head in ("recipe", CLAIMS, TARGETS):
         grid.add_column(head)
     for name, verdicts in judged:
         grid.add_row(name, *(_counted(group) for group in (verdicts.claims, verdicts.targets)))
@@ -100,8 +107,7 @@ def markdown(table: Table) -> str:
             lines = [[v.outcome, v.sentence] for v in here]
             parts.append(f"## {heading}")
             parts += [markdown_table(["verdict", word], lines)] * bool(lines) + [elsewhere] * bool(elsewhere)
-    commands = dict.fromkeys(v.command for v in (*judged.claims, *judged.targets) if v.command)
-    parts += [f"To settle: `{command}`" for command in commands]
+    parts += [f"To settle: `{command}`" for command in _commands(judged)]
     if table.notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in table.notes)]
     if table.examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import uuid
@@ -201,8 +202,16 @@ def test_every_eval_evers_own_validator_accepts_the_records_of_all_committed_rec
     assert len(files) > 100
     command = [own, "-m", "every_eval_ever", "validate", "--format", "json", *files]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    said = [problem for one in json.loads(done.stdout) for problem in (*one["errors"], *one["warnings"])]
-    assert said == [] and done.returncode == 0
+    judged = json.loads(done.stdout)
+    said = [problem for one in judged for problem in (*one["errors"], *one["warnings"])]
+    assert said == [] and done.returncode == 0 and len(judged) == len(files)
+
+
+def test_names_of_models_become_identities_that_differ_as_the_names_do():
+    names = ["GAD", "GAD++", "GAD, k=25", "GAD++, k=25", "∞-gram LM", "n-gram LM", "train:mini on embedded"]
+    found = [every_eval._identity("paper", name) for name in names]
+    assert len(set(found)) == len(names) and all(re.fullmatch(r"paper/[A-Za-z0-9.-]+", one) for one in found), found
+    assert every_eval._identity("paper", "openai-community/gpt2") == "openai-community/gpt2"
 
 
 def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):

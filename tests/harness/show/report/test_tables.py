@@ -282,6 +282,15 @@ def test_a_baseline_of_another_task_setting_is_not_the_rows_own():
     assert "speedup vs LM" in build([single, batched, compared]).lead.header
 
 
+def test_a_baseline_whose_quality_was_measured_on_more_items_is_named_where_column_and_model_are_the_rows_own():
+    def sized(labels, items, model, **known):
+        return row(labels, 92.0, params={"method": {}, "task": {"items": items}}, hashes={"model": model}, **known)
+
+    baseline, compared = sized(("LM", "GPT"), 100, "m"), sized(("kNN-LM", "GPT"), 20, "m", speedup=2.0)
+    assert "speedup vs LM" in build([baseline, compared]).lead.header
+    assert "speedup vs lm" in build([baseline, compared | {"hashes": {"model": "other"}}]).lead.header
+
+
 def test_curves_take_parameters_of_method_and_task_as_coordinates():
     rows = [row(CELLS[1], 85.0, params={"method": {"k": 8}, "task": {"batch": 32}})]
     assert curves.measured_curves(rows, "batch", "perplexity")["kNN-LM"][0].x == 32
@@ -308,6 +317,23 @@ def test_a_recipe_without_named_metrics_shows_the_first_few():
     recipe = parse(RECIPE.replace("metrics: [perplexity, foss]\n", ""), "demo.yaml")
     table = tables.build(recipe, "small", rows(), Published([]))
     assert table.lead.header[2:4] == ["perplexity", "saved searches (FoSS)"]  # none of the harness's own
+
+
+def test_a_metric_that_no_row_has_gets_no_column():
+    recipe = parse(RECIPE.replace("[perplexity, foss]", "[perplexity, foss, absent]"), "demo.yaml")
+    assert "absent" not in tables.build(recipe, "small", rows(), Published([])).lead.header
+    assert "absent" in tables.build(recipe, "small", [], Published([])).lead.header  # of an empty table all columns
+
+
+def test_a_run_of_several_recipes_ends_with_a_line_for_each():
+    judged = verdicts(parse(RECIPE, "demo.yaml"), "small", planned(), rows())
+    console = Console(width=120, file=io.StringIO(), force_terminal=False)
+    stated = [replace(one, claim=one.claim.model_copy(update={"scales": ["paper"]})) for one in judged.claims]
+    elsewhere = replace(judged, claims=stated, targets=[])
+    render.show_summary([("first", judged), ("second", elsewhere)], console)
+    first, second = (line.split("  ") for line in console.file.getvalue().splitlines()[-2:])
+    assert [part.strip() for part in first if part.strip()] == ["first", "holds: 1", "does not hold: 1"]
+    assert [part.strip() for part in second if part.strip()] == ["second", "none at this scale", "none"]
 
 
 def test_an_empty_run_is_still_a_table():
