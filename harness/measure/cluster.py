@@ -6,8 +6,9 @@ process, so it does not matter which node it was; a row says which machine it is
 cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra `cluster`).
 
 Where all nodes have one cache folder (HARNESS_CACHE on a shared disk), what the cells need is built before the first of
-them is measured: datastores and indexes in parts, a core of some node each (`harness.parts`). Builds hold a core each
-as well, and one core is left to parts, so that they never wait for each other.
+them is measured: datastores and indexes in parts, a core of some node each (`harness.parts`). A build itself reserves
+no core: it waits for its parts most of the time, and if builds held the cores that are left when a node is lost, their
+parts would wait for ever.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ClusterRunner:
         with only_run_in(self.folder):
             known = self.store.rows()
             if (cores := _all_cores(ray)) > 1 and _one_cache(ray):
-                self._build(ray, cells, cores - 1)
+                self._build(ray, cells, cores)
             gpus = int(self.device.startswith("cuda"))
             task = ray.remote(num_gpus=gpus, max_retries=parts.RETRIES, num_cpus=_cores(ray))(measured).options(
                 scheduling_strategy="SPREAD"
@@ -82,7 +83,7 @@ class ClusterRunner:
     def _build(self, ray: Any, cells: Sequence[Cell], together: int) -> None:
         """Build what the cells need, so many at a time. A build that fails is left to its cell, whose row says why."""
         self.display.step("building what the cells need")
-        task = ray.remote(num_cpus=1, max_retries=parts.RETRIES)(built).options(scheduling_strategy="SPREAD")
+        task = ray.remote(num_cpus=0, max_retries=parts.RETRIES)(built).options(scheduling_strategy="SPREAD")
         address = ray.get_runtime_context().gcs_address
         wanted = iter({(cell.method.name, repr(cell.method.params), repr(cell.task)): cell for cell in cells}.values())
         running: list[Any] = []

@@ -82,6 +82,15 @@ def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cl
     assert folder.stat().st_mtime_ns == built_at  # the cells found it
 
 
+def test_one_core_that_is_left_suffices_for_a_build_and_its_parts(toys, cluster, cache_home, tmp_path):
+    cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
+    there = runner(tmp_path, cluster)
+    connection = connected(cluster.address)
+    cluster.remove_node(cluster.nodes[0], allow_graceful=False)
+    there._build(connection, cells, 2)
+    assert list((cache_home / "unigram").glob("*/made-by-*"))
+
+
 def test_parts_are_made_on_the_cluster_and_their_errors_are_raised_here(toys, cluster, monkeypatch):
     connected(cluster.address)
     monkeypatch.setenv(parts.CLUSTER, cluster.address)
