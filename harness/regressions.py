@@ -1,8 +1,8 @@
 """`harness regressions`: a revision and the working tree, interleaved in one job; what got slower or worse by how much.
 
-Every round starts a new process of each side, in turns which first, and all time the same items: the ratio of their
-times cancels what the machine does meanwhile. The slowdown is the median over rounds, its interval covers processes and
-not items; it counts as one where the lower end passes the threshold. Counters and qualities need no rounds: they are
+Every round starts a new process of each side, in turns which first, and all time the same items: the ratio of two
+passes over the same items cancels what they cost. A round's slowdown is the median of its passes' ratios, that of the
+pair the median over rounds; its interval covers processes and not items; it counts as one where the lower end passes the threshold. Counters and qualities need no rounds: they are
 exact, or have intervals. What cannot be compared (other data, another model, other items, a cell that one side lacks)
 is said, and counts as a failure.
 """
@@ -34,6 +34,7 @@ from harness.show.report.formats import with_interval
 from harness.sources import ROOT
 
 PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
+PASSES = 15  # of each side in a process: three of a fast softmax layer are over in a hundredth of a second
 LEAST_ROUNDS = 6  # for an interval of 95%; with 9 it leaves the slowest and the fastest round out
 Say = Callable[[str], None]
 
@@ -110,7 +111,7 @@ def judge(pair: Pair, before: Sequence[Sequence[Row]], after: Sequence[Sequence[
             unknown.append(f"{cell}: {reason}")
             continue
         worse += [change for change in quality(first[0][cell], first[1][cell]) if change.verdict == "worse"]
-        ratios = [_seconds(other[cell]) / _seconds(one[cell]) for one, other in rounds]
+        ratios = [_slowdown(one[cell], other[cell]) for one, other in rounds]
         if (interval := order_statistic_interval(ratios)) is not None:
             slowdown[cell] = median(ratios), interval
     return Judged(pair, slowdown, worse, unknown)
@@ -181,7 +182,7 @@ def _git(*arguments: str, said: str) -> str:
 def _measure(pair: Pair, tree: Path, results: Path) -> list[Row]:
     """Rows of one process of a pair, with the code of one tree."""
     command = [
-        sys.executable, "-m", "harness", "run", pair.method, pair.task, "--processes", "1", "--pairs", "3", "--fresh",
+        sys.executable, "-m", "harness", "run", pair.method, pair.task, "--processes", "1", "--pairs", str(PASSES), "--fresh",
         "--tracking", "none", "--results", str(results),
     ]  # fmt: skip
     paths = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH", "")]))
@@ -195,10 +196,15 @@ def _measure(pair: Pair, tree: Path, results: Path) -> list[Row]:
     return rows
 
 
-def _seconds(row: Row) -> float:
-    """Time of the method's side of all passes."""
+def _slowdown(before: Row, after: Row) -> float:
+    """Time of the method's side of a pass, after over before: the median over passes, which are over the same items."""
+    return median(now / then for then, now in zip(_passes(before), _passes(after), strict=True))
+
+
+def _passes(row: Row) -> list[float]:
+    """Time of the method's side of each pass."""
     processes: list[dict[str, Any]] = (row["timing"] or {})["processes"]
-    return sum(_sum(one["method_ns"]) for process in processes for one in process["pairs"]) / 1e9
+    return [_sum(one["method_ns"]) for process in processes for one in process["pairs"]]
 
 
 def _sum(times: Any) -> float:
