@@ -2,9 +2,9 @@
 
 Every round starts a new process of each side, in turns which first, and all time the same items: the ratio of two
 passes over the same items cancels what they cost. A round's slowdown is the median of its passes' ratios, that of the
-pair the median over rounds; its interval covers processes and not items; it counts as one where the lower end passes the threshold. Counters and qualities need no rounds: they are
-exact, or have intervals. What cannot be compared (other data, another model, other items, a cell that one side lacks)
-is said, and counts as a failure.
+pair the median over rounds; its interval covers processes and not items; it counts as one where the lower end passes
+the threshold. Counters and qualities need no rounds: they are exact, or have intervals. What cannot be compared (other
+data, another model, other items, a cell that one side lacks) is said, and counts as a failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.show.report.formats import with_interval
 from harness.sources import ROOT
 
 PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
-PASSES = 15  # of each side in a process: three of a fast softmax layer are over in a hundredth of a second
+PASSES = 9  # of each side in a process: three of a fast softmax layer are over in a hundredth of a second
 LEAST_ROUNDS = 6  # for an interval of 95%; with 9 it leaves the slowest and the fastest round out
 Say = Callable[[str], None]
 
@@ -182,8 +182,8 @@ def _git(*arguments: str, said: str) -> str:
 def _measure(pair: Pair, tree: Path, results: Path) -> list[Row]:
     """Rows of one process of a pair, with the code of one tree."""
     command = [
-        sys.executable, "-m", "harness", "run", pair.method, pair.task, "--processes", "1", "--pairs", str(PASSES), "--fresh",
-        "--tracking", "none", "--results", str(results),
+        sys.executable, "-m", "harness", "run", pair.method, pair.task, "--processes", "1", "--pairs", str(PASSES),
+        "--fresh", "--tracking", "none", "--results", str(results),
     ]  # fmt: skip
     paths = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH", "")]))
     ended = subprocess.run(
