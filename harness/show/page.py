@@ -22,7 +22,7 @@ from harness.show.report.claims import told
 from harness.show.report.formats import number, with_interval
 from harness.show.report.layout import SETTING
 from harness.show.report.tables import Table
-from harness.show.stored import Stored, stored
+from harness.show.stored import Stored, as_frame, stored
 
 TITLE = "Shortcuts in language-model inference, measured"
 GOOD, BAD = ("holds", "faster"), ("does not hold", "slower", "FAILED", "TIMEOUT", "KILLED")
@@ -43,7 +43,7 @@ class Section:
 
 
 def write(results: Path, registry: Registry, progress: Progress) -> list[Path]:
-    """Write `report.html` and `report.md` over all rows under `results`; return their paths.
+    """Write `report.html`, `report.md` and `report.csv` (all numbers) over all rows under `results`; return the paths.
 
     Raises `MachineError` when a file cannot be written.
     """
@@ -59,6 +59,8 @@ def write(results: Path, registry: Registry, progress: Progress) -> list[Path]:
             warnings.warn(f"left out: {one.recipe.name} ({one.scale}) cannot be shown, {told}", stacklevel=2)
     found = marks(every, registry)
     pages = {results / "report.html": as_html(found, sections), results / "report.md": as_markdown(found, sections)}
+    if sections:
+        pages[results / "report.csv"] = as_frame([one.table for one in sections]).to_csv(index=False)
     for path, text in pages.items():
         write_atomically(path, text)
     return list(pages)

@@ -124,10 +124,14 @@ def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.D
     its 95% interval (`NAME_low`, `NAME_high`) and the published number next to it (`NAME_published`). Empty when there
     are no rows.
     """
+    return as_frame([one.table() for one in stored(Path(results), Registry(), kinds)])
+
+
+def as_frame(tables: Sequence[Table]) -> pd.DataFrame:
+    """The records of tables as one `frame`."""
     import pandas as pd
 
-    records = [record for one in stored(Path(results), Registry(), kinds) for record in one.table().records]
-    return pd.DataFrame.from_records(records)
+    return pd.DataFrame.from_records([record for table in tables for record in table.records])
 
 
 def _one(name: str, scale: Scale, rows: Kinds, registry: Registry, recipe: Recipe | None = None) -> Stored:

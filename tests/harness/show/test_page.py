@@ -11,6 +11,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from harness.cli import main
@@ -105,6 +107,14 @@ def test_the_markdown_report_has_the_overview_and_every_table(results):
     text = (results / "report.md").read_text(encoding="utf-8")
     assert "| knnlm | wikitext-perplexity |" in text and "## knnlm-wikitext, scale small" in text
     assert text.count("\n# ") == 0 and text.startswith("# ")
+
+
+def test_the_report_writes_the_frame_of_all_its_rows(results):
+    call("report", "--results", results)
+    written = pd.read_csv(results / "report.csv")
+    known = frame(results)
+    assert list(written.columns) == list(known.columns) and len(written) == len(known) > 10
+    np.testing.assert_allclose(written["speedup"], known["speedup"].astype(float))
 
 
 def test_without_rows_the_report_says_what_to_run(tmp_path):
