@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import HarnessError, RequestError, StoppedError, unknown
+from harness.common.errors import HarnessError, RequestError, StoppedError, unknown
 from harness.plan.registry import Kind, Registry, refusal
 
 PROGRAM: dict[str, Any] = {
@@ -375,7 +375,7 @@ def dashboard(
 @app.command()
 def doctor(results: Results = Path("results"), as_json: AsJson = False) -> None:
     """Say what this machine offers: devices, threads, data found, caches, versions, and what their absence means."""
-    from harness.show import doctor as checking
+    from harness import doctor as checking
 
     checks = checking.report(deep=True, results=results)
     checking.show(checks, as_json)

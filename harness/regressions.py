@@ -23,15 +23,15 @@ from typing import Any
 
 import yaml
 
+from harness.common.errors import HarnessError, MachineError, RequestError
+from harness.common.sources import ROOT
+from harness.common.statistics import order_statistic_interval
 from harness.contracts.rows import Row
-from harness.errors import HarnessError, MachineError, RequestError
-from harness.measure.statistics import order_statistic_interval
 from harness.measure.store import RowStore
 from harness.plan.expansion import single_name
 from harness.plan.registry import Registry
 from harness.show.compare import SAME_HASHES, Change, quality
 from harness.show.report.formats import with_interval
-from harness.sources import ROOT
 
 PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
 PASSES = 9  # of each side in a process: three of a fast softmax layer are over in a hundredth of a second

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from harness.common.errors import HarnessError, MachineError, RequestError, unknown
 from harness.contracts.tasks import SCALES, Scale
-from harness.display import Display
-from harness.errors import HarnessError, MachineError, RequestError, unknown
+from harness.measure.display import Display
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
@@ -88,7 +88,7 @@ def table(name: str, scale: Scale, format_: str, results: Path, registry: Regist
 
 def report(results: Path, registry: Registry) -> None:
     """Write the page over all stored rows and print its path."""
-    from harness.progress import Progress
+    from harness.common.progress import Progress
     from harness.show import page
 
     print(f"Report: {page.write(results, registry, Progress('report, '))[0]}")

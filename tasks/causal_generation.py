@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.text.kinds import open_source
 from harness.contracts import Decoded
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale, Task
-from harness.errors import RequestError
-from harness.files import digest
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.text.kinds import open_source
 from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough

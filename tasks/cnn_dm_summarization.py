@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from harness.common.cache import Cache
+from harness.common.text.kinds import open_source
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.text.kinds import open_source
 from tasks.bases.distilled import DistilledTask
 from tasks.bases.parameters import Positive
 from tasks.bases.seq2seq import Items

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source
 from harness.contracts.tasks import Context, Scale
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
-from harness.text import Source
 from tasks.bases.parameters import Positive
 from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sides import OneSide

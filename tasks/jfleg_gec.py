@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.common.cache import Cache
+from harness.common.progress import Progress
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
 from tasks.bases.editing import MEASURES, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText, corrupted

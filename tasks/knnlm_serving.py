@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, RetrievalSetting, Scale
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
-from harness.text.kinds import open_source
 from tasks.bases.parameters import Positive
 from tasks.bases.serving import ServingTask
 from tasks.data.streams import Selection, joined, streams

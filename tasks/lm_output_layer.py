@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from harness.common.cache import Cache
+from harness.common.text import Source, Split, split_hash
+from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.text import Source, Split, split_hash
-from harness.text.kinds import open_source
 from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.next_word import LanguageModelTask
 from tasks.bases.parameters import Positive

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from harness.common import statistics
+from harness.common.cache import Cache
+from harness.common.progress import Progress
+from harness.common.text import SPLITS, Split
 from harness.contracts import SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, SoftmaxSetting
-from harness.measure import statistics
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
-from harness.text import SPLITS, Split
 from tasks.bases.next_word import NextWordTask
 from tasks.bases.parallel import ParallelOptions
 from tasks.bases.parameters import NotNegative, Positive

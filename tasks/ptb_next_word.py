@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.text import SPLITS, Source, Split, split_hash
+from harness.common.text.kinds import Kind, open_source
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.text import SPLITS, Source, Split, split_hash
-from harness.text.kinds import Kind, open_source
 from tasks.bases.next_word import LanguageModelTask
 from tasks.data.words import encoded_split, vocabulary
 from tasks.models.contexts import write_contexts, write_layer

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError, unknown
+from harness.common.files import digest
+from harness.common.progress import Progress
+from harness.common.text import SPLITS, Source
+from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, RetrievalSetting, Scale
-from harness.errors import RequestError, unknown
-from harness.files import digest
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
-from harness.text import SPLITS, Source
-from harness.text.kinds import open_source
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.serving import ServingTask, drawn
 from tasks.data.passages import passages

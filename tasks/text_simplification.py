@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.common.cache import Cache
+from harness.common.progress import Progress
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, DecodingSetting, Measure
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
 from tasks.bases.editing import MEASURES, EditingTask, Tokens
 from tasks.bases.seq2seq import Items
 from tasks.data.correction import GrammarText

@@ -8,15 +8,15 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source
+from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
-from harness.progress import Progress
-from harness.text import Source
-from harness.text.kinds import open_source
 from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough

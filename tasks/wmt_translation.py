@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from harness.common.cache import Cache
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale
-from harness.measure.artifacts import Cache
 from harness.plan.registry import task
 from tasks.bases.distilled import DistilledTask
 from tasks.bases.parallel import ParallelOptions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sources import ROOT
+from harness.common.sources import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ class Artifacts(Protocol):
     """What `fit` leaves for other processes: named files and folders, and small JSON values.
 
     Files are cached by the hash of all that determines them, so a method and its baseline that name the same
-    artifact share it; see `harness.measure.artifacts`.
+    artifact share it; see `harness.common.cache`.
     """
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from harness.common.files import data_roots, default_cache
 from harness.contracts.metrics import Metric
 from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
 
@@ -33,7 +34,7 @@ class Measure:
 
     @classmethod
     def of(cls, value: Any, interval: tuple[float, float] | None) -> Measure:
-        """A number of any type with the interval that `harness.measure.statistics` gives, if any."""
+        """A number of any type with the interval that `harness.common.statistics` gives, if any."""
         return cls(float(value), *(interval or (None, None)))
 
 
@@ -46,6 +47,11 @@ class Context:
     seed: int
     data: tuple[Path, ...]
     cache: Path
+
+    @classmethod
+    def here(cls, scale: Scale, device: str, seed: int, cache: Path | None = None) -> Context:
+        """On this machine: the data folders of $HARNESS_DATA and, unless one is given, the user's cache folder."""
+        return cls(scale=scale, device=device, seed=seed, data=data_roots(), cache=cache or default_cache())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +158,7 @@ class Task(ABC):
     def prepare(self, context: Context, progress: Any) -> Any:
         """Load data and model (train it on the spot where the scale says so) and return the contract's setting.
 
-        `progress` is a `harness.progress.Progress`. Called in every process of a cell: whatever costs more than
+        `progress` is a `harness.common.progress.Progress`. Called in every process of a cell: whatever costs more than
         reading files is cached under `context.cache`.
         """
 

@@ -6,9 +6,9 @@ process, so it does not matter which node it was; a row says which machine it is
 cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra `cluster`).
 
 Where all nodes have one cache folder (HARNESS_CACHE on a shared disk), what the cells need is built before the first of
-them is measured: datastores and indexes in parts, a core of some node each (`harness.parts`). A build itself reserves
-no core: it waits for its parts most of the time, and if builds held the cores that are left when a node is lost, their
-parts would wait for ever.
+them is measured: datastores and indexes in parts, a core of some node each (`harness.common.parts`). A build itself
+reserves no core: it waits for its parts most of the time, and if builds held the cores that are left when a node is
+lost, their parts would wait for ever.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any
 
 from rich.console import Console
 
-from harness import parts
+from harness.common import parts
+from harness.common.errors import HarnessError, MachineError, RequestError
+from harness.common.files import default_cache
 from harness.contracts.rows import Row
-from harness.display import Display
-from harness.errors import HarnessError, MachineError, RequestError
-from harness.files import default_cache
+from harness.measure.display import Display
 from harness.measure.runner import Result, RowSink, Runner, only_run_in
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell

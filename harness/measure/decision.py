@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Any, Literal
 
-from harness.measure import statistics
+from harness.common import statistics
 from harness.measure.timing import ProcessSample
 
 Decision = Literal["faster", "slower", "no difference shown", "no claim", "exploratory"]

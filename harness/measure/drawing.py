@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import CellFailedError
+from harness.common.errors import CellFailedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,8 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.cores import usable_cores
-from harness.sources import SOURCES
+from harness.common.cores import usable_cores
+from harness.common.sources import SOURCES
 
 DISTRIBUTION = "shortcut-harness"
 THREAD_VARIABLES = (

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness.common.statistics import interval_over_processes
 from harness.contracts import ratios
 from harness.measure.decision import Summary, decide, of_row
-from harness.measure.statistics import interval_over_processes
 
 if TYPE_CHECKING:
     from harness.contracts.rows import Row

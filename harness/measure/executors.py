@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.files import write_atomically
-from harness.progress import PIPE
+from harness.common.files import write_atomically
+from harness.common.progress import PIPE
 
 Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 Report = Callable[[dict[str, Any]], None]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.tasks import Setting
-from harness.measure.artifacts import Cache, CellArtifacts, salt
-from harness.measure.context import context
+from harness.common.cache import Cache, CellArtifacts, salt
+from harness.common.progress import Progress
+from harness.contracts.tasks import Context, Setting
 from harness.measure.drivers import DRIVERS, Driver
 from harness.plan.registry import Registry, construct
-from harness.progress import Progress
 
 Request = dict[str, Any]
 
@@ -22,7 +21,7 @@ class PreparedCell:
         self.request = request
         self.registry = Registry()
         self.progress = Progress()
-        self.context = context(request["scale"], request["device"], request["seed"], Path(request["cache"]))
+        self.context = Context.here(request["scale"], request["device"], request["seed"], Path(request["cache"]))
         self.cache = Cache(self.context.cache)
         self.task = construct(self.registry.resolve("task", request["task"]["name"]), request["task"]["params"])
         self.setting: Setting = self.task.prepare(self.context, self.progress)

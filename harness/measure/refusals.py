@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.errors import RequestError
 from harness.contracts import Decoded
-from harness.errors import RequestError
 from harness.plan.registry import label
 
 if TYPE_CHECKING:

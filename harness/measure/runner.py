@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness import sources
+from harness.common import sources
+from harness.common.cache import Cache
+from harness.common.errors import MachineError, RequestError
+from harness.common.files import digest
 from harness.contracts.rows import SCHEMA, Row, new_row
-from harness.display import Display
-from harness.errors import MachineError, RequestError
-from harness.files import digest
 from harness.measure import environment
-from harness.measure.artifacts import Cache
+from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
 from harness.measure.executors import LocalExecutor, Outcome
 from harness.measure.records import objections, qualities, record_quality, record_timing

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from harness.common.errors import MachineError, RequestError
 from harness.contracts.rows import SCHEMA, Row
-from harness.errors import MachineError, RequestError
 from harness.measure import migrations
 from harness.measure.evidence import altered, pooled, repeats
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.measure.phases import PhaseTimer
+from harness.common.phases import PhaseTimer
 from harness.measure.quiet import Watch
 
 if TYPE_CHECKING:

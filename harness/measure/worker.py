@@ -30,18 +30,18 @@ from typing import Any
 
 import numpy as np
 
+from harness.common.cache import CellArtifacts, SharedResults
+from harness.common.cores import usable_cores
+from harness.common.errors import CellFailedError, HarnessError, NotInstalledError, place
+from harness.common.files import write_atomically
+from harness.common.phases import NoPhases, PhaseTimer
 from harness.contracts import Decoded
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
-from harness.cores import usable_cores
-from harness.errors import CellFailedError, HarnessError, NotInstalledError, place
-from harness.files import write_atomically
-from harness.measure.artifacts import CellArtifacts, SharedResults
 from harness.measure.drawing import passes
 from harness.measure.drivers import SEQUENCES, Driver, Essence
 from harness.measure.memory import peak_of, peak_resident
-from harness.measure.phases import NoPhases, PhaseTimer
 from harness.measure.prepared import PreparedCell, Request
 from harness.measure.quiet import Watch
 from harness.measure.timing import Measured, Side, measure

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from harness.common.files import digest
 from harness.contracts.tasks import Scale
-from harness.files import digest
 from harness.plan.recipe import Fidelity, Timing
 
 

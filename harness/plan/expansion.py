@@ -21,9 +21,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.common.errors import RequestError, unknown
 from harness.contracts.analyses import is_timed
 from harness.contracts.tasks import Scale
-from harness.errors import RequestError, unknown
 from harness.plan import parameters
 from harness.plan.cell import Cell, Named
 from harness.plan.matching import find

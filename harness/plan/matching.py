@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.plan.recipe import CellOf
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 from pydantic import ConfigDict, ValidationError, create_model
 
-from harness.errors import RequestError, unknown
+from harness.common.errors import RequestError, unknown
 from harness.plan.registry import Kind, Registry, construct, private
 
 

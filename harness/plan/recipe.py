@@ -22,8 +22,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.common.errors import RequestError, unknown
 from harness.contracts.tasks import SCALES, Scale
-from harness.errors import RequestError, unknown
 from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 

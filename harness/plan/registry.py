@@ -31,10 +31,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from harness.common.errors import HarnessError, RequestError, place, unknown
 from harness.contracts.analyses import is_timed
 from harness.contracts.methods import CONTRACTS
 from harness.contracts.needs import NEEDS
-from harness.errors import HarnessError, RequestError, place, unknown
 
 Kind = Literal["method", "task", "analysis", "command"]
 KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")

@@ -27,9 +27,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.common.errors import HarnessError, RequestError, unknown
+from harness.common.files import write_atomically
+from harness.common.sources import ROOT
 from harness.contracts.tasks import SCALES
-from harness.errors import HarnessError, RequestError, unknown
-from harness.files import write_atomically
 from harness.plan.registry import Registry
 from harness.show import overview, page, scatter, stored
 from harness.show.report import render
@@ -40,7 +41,6 @@ from harness.show.report.layout import SETTING
 from harness.show.report.selection import interval_of, value_of
 from harness.show.report.tables import EARLIER, Grid, Section
 from harness.show.stored import Stored
-from harness.sources import ROOT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts.rows import Row
-from harness.errors import RequestError
-from harness.measure import statistics
 from harness.measure.decision import of_row
 from harness.measure.own_metrics import of
 from harness.measure.store import RowStore

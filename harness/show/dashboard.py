@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.errors import MachineError, RequestError
+from harness.common.errors import MachineError, RequestError
 
 HOST = "127.0.0.1"
 MOST = 12  # runs of one comparison

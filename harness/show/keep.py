@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.common.errors import MachineError, RequestError
+from harness.common.files import data_roots, default_cache, write_atomically
+from harness.common.sources import ROOT
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.errors import MachineError, RequestError
-from harness.files import data_roots, default_cache, write_atomically
 from harness.measure.decision import LEAST
 from harness.measure.environment import describe
 from harness.measure.evidence import repeats, shape
@@ -29,7 +30,6 @@ from harness.plan.recipe import Recipe
 from harness.show.report import claims, figure, published, render, tables
 from harness.show.report.selection import machine_of
 from harness.show.stored import REPRODUCED
-from harness.sources import ROOT
 
 
 def keep(

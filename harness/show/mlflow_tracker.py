@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.common.errors import MachineError, RequestError
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.errors import MachineError, RequestError
 from harness.measure.store import RowStore
 from harness.plan.recipe import Recipe
 

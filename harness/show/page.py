@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.common.files import write_atomically
+from harness.common.progress import Progress
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES
-from harness.files import write_atomically
 from harness.measure.environment import describe
 from harness.plan.registry import Registry
-from harness.progress import Progress
 from harness.show import scatter
 from harness.show.overview import Mark, marks, panels
 from harness.show.report import figure, render

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.common.errors import HarnessError, RequestError
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES, Scale
-from harness.errors import HarnessError, RequestError
 from harness.measure.store import RowStore
 from harness.plan import expansion
 from harness.plan import recipe as recipes

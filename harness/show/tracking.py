@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.common.errors import MachineError, RequestError
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.errors import MachineError, RequestError
 from harness.plan.recipe import Recipe
 from harness.show.mlflow_tracker import MlflowTracker
 

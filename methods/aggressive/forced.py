@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.counts import Counts
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import DecodingSetting, Measure
-from harness.counts import Counts
-from harness.errors import CellFailedError, RequestError
-from harness.measure import statistics
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.aggressive.iad import IadOptions
 from methods.decoding.drafting.drafter import Drafter
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter

@@ -25,14 +25,14 @@ import torch
 import torch.nn.functional as functional
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.progress import Progress
+from harness.common.training.loop import Plan, record, train, warmup_cosine
+from harness.common.training.optimizers import Name, optimizer
+from harness.common.training.pairs import Pair, Pairs, length_batches, padded
+from harness.common.training.precision import fast_precision
 from harness.contracts import Artifacts, GenerationModel
-from harness.errors import RequestError
-from harness.files import digest
-from harness.progress import Progress
-from harness.training.loop import Plan, record, train, warmup_cosine
-from harness.training.optimizers import Name, optimizer
-from harness.training.pairs import Pair, Pairs, length_batches, padded
-from harness.training.precision import fast_precision
 
 ARTIFACT = "nar-drafter"
 _GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
@@ -46,8 +46,8 @@ class DrafterOptions:
     """Training of the drafter: linear warm-up over a tenth of `steps`, then half a cosine; batch_ids: padded ids of the
     longer side, a step. It begins with the verifier's weights.
 
-    optimizer: AdamW, or Muon for the matrices (`harness.training.optimizers`). seed: of dropout, prefixes and what is
-    shown.
+    optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`). seed: of dropout, prefixes
+    and what is shown.
     layers: of its decoder, the verifier's lowest; None: all. own_encoder: whether it has an encoder of its own, as in
     the paper; else it reads what the verifier's encoder made of the source. width: of a drafter of another width than
     the verifier's, which begins with random weights; its inner layers are wider or narrower by the same factor.

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from harness.common.generate import Constraints
 from harness.contracts import Phases
 from harness.contracts.answers import common_prefix
-from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.best import best
 from methods.decoding.decoder import Batch, Decoder

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from harness.common.errors import RequestError, reason
 from harness.contracts import GenerationModel
-from harness.errors import RequestError, reason
 from methods.decoding.session import Engine
 from methods.decoding.transformer import MANY
 

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from harness.common.errors import CellFailedError, NotInstalledError, RequestError
+from harness.common.generate import Constraints
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding
 from harness.contracts.answers import Trace
-from harness.errors import CellFailedError, NotInstalledError, RequestError
-from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
 from methods.decoding.engines import checked_limits

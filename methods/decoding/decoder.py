@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from harness.common.generate import Constraints
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding
-from harness.generate import Constraints
 from methods.decoding.engines import Numbers, checked_limits, engine_of
 from methods.decoding.session import Encoded, Engine, Session
 

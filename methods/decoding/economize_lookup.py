@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from harness.common.errors import NotInstalledError, RequestError, reason
+from harness.common.generate import Constraints
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
-from harness.errors import NotInstalledError, RequestError, reason
-from harness.generate import Constraints
 from harness.plan.registry import method
 from methods.decoding.engines import checked_limits
 

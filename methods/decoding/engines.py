@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from copy import copy, deepcopy
 from typing import Literal
 
+from harness.common.errors import RequestError
+from harness.common.generate import maximum_new_tokens
 from harness.contracts import GenerationModel
-from harness.errors import RequestError
-from harness.generate import maximum_new_tokens
 from methods.decoding.session import Engine
 
 Numbers = Literal["float32", "int8"]  # float32 stands for the numbers that the model's weights are in

@@ -16,7 +16,7 @@ import torch.nn.functional as functional
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.decoding.ragged import Ragged, move
 from methods.decoding.session import Encoded, Engine, Session, last_of
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.generate import Constraints, generate
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
-from harness.errors import RequestError
-from harness.generate import Constraints, generate
 from harness.plan.registry import method
 from methods.decoding.beam import BeamOptions
 from methods.decoding.engines import checked_limits

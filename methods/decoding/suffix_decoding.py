@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from harness.common.errors import NotInstalledError
 from harness.contracts import Phases
-from harness.errors import NotInstalledError
 from harness.plan.registry import method
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as functional
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.decoding import relative
 from methods.decoding.compiled import gathered
 from methods.decoding.dense import FEW, Dense

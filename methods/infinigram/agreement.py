@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common import statistics
+from harness.common.counts import Counts
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.generate import generate
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, GenerationModel, LanguageModel
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import DecodingSetting, Measure, TokenScoringSetting
-from harness.counts import Counts
-from harness.errors import RequestError
-from harness.files import digest
-from harness.generate import generate
-from harness.measure import statistics
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.infinigram.answers import Scores
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference

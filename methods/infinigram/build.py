@@ -2,8 +2,8 @@
 
 Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
 `PEAK` bytes a token of the shard, and a shard has fewer than 2^31 of them. Shards are built side by side, a core each,
-as far as the memory allows; on a cluster (`harness.parts`) a core of some node each. The folder appears under its name
-when it is whole.
+as far as the memory allows; on a cluster (`harness.common.parts`) a core of some node each. The folder appears under
+its name when it is whole.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import parts
-from harness.cores import usable_cores
-from harness.errors import MachineError, RequestError, reason
-from harness.progress import Progress
+from harness.common import parts
+from harness.common.cores import usable_cores
+from harness.common.errors import MachineError, RequestError, reason
+from harness.common.progress import Progress
 from methods.infinigram.kernels import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
 from methods.infinigram.suffixes import suffix_array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from harness.errors import RequestError, reason, unknown
+from harness.common.errors import RequestError, reason, unknown
 from harness.plan.registry import command
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def build(
       harness infinigram build wikitext-2 --tokenizer openai-community/gpt2 --output indexes/wikitext-2
       harness infinigram build notes.jsonl --tokenizer ./tokenizer --output indexes/notes --shards 4
     """
-    from harness.files import data_roots
-    from harness.measure.artifacts import Cache
-    from harness.progress import Progress
-    from harness.text import SPLITS, Split
-    from harness.text.kinds import open_source
+    from harness.common.cache import Cache
+    from harness.common.files import data_roots
+    from harness.common.progress import Progress
+    from harness.common.text import SPLITS, Split
+    from harness.common.text.kinds import open_source
     from methods.infinigram.build import build_index
 
     if source not in get_args(Kind):
@@ -223,7 +223,7 @@ def verify(index: Index, as_json: AsJson = False) -> None:
     Example:
       harness infinigram verify indexes/wikitext-2
     """
-    from harness.progress import Progress
+    from harness.common.progress import Progress
     from methods.infinigram import layout
 
     for folder in index:
@@ -285,7 +285,7 @@ def _tokenizer(name: str) -> Any:
 
 def _hash(coder: Any) -> str:
     """What identifies a tokenizer: its vocabulary."""
-    from harness.files import digest
+    from harness.common.files import digest
 
     return digest(sorted(coder.get_vocab().items()))
 

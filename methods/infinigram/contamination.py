@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.common.errors import RequestError, unknown
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
-from harness.errors import RequestError, unknown
 from harness.plan.registry import analysis
-from harness.progress import Progress
 
 
 @analysis("decontamination", summary="documents of reference text that are left out for what they share with the test")

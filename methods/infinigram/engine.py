@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
-from harness.cores import usable_cores
-from harness.errors import RequestError, reason
+from harness.common.cores import usable_cores
+from harness.common.errors import RequestError, reason
 from methods.infinigram import documents, kernels
 from methods.infinigram.answers import (
     CnfCount,

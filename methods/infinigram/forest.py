@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.infinigram.mixing import LARGEST, mixture
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.infinigram.engine import Engine
 from methods.infinigram.mixing import LARGEST
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

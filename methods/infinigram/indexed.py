@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.files import arrays_digest, digest
 from harness.contracts import Artifacts
-from harness.files import arrays_digest, digest
 from methods.infinigram.build import build_index
 from methods.infinigram.engine import Engine, open_index
 from methods.infinigram.layout import verify

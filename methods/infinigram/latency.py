@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import TokenScoringSetting
-from harness.errors import RequestError
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.infinigram.answers import Distribution, NgramProbability
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.peers import PEERS

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.progress import Progress
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from methods.infinigram.kernels import STEP
 
 if TYPE_CHECKING:

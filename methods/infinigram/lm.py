@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from methods.infinigram.answers import Scores
 from methods.infinigram.engine import Engine

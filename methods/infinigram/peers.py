@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from harness.cores import usable_cores
-from harness.errors import CellFailedError, NotInstalledError, RequestError
+from harness.common.cores import usable_cores
+from harness.common.errors import CellFailedError, NotInstalledError, RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

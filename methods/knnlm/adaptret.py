@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, LanguageModel, Phases
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.knnlm.base import with_neighbours
 from methods.knnlm.datastore import corpus_hash

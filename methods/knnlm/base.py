@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, LanguageModel
 from harness.contracts.metrics import Metric
-from harness.errors import RequestError
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.positions import Positions, read_shared, spans
 from methods.knnlm.search import ROWS, DatastoreOptions, DatastoreSearch, build_search, open_search

@@ -4,7 +4,7 @@ Memory does not grow with the text: blocks go to disk as the model yields them. 
 second, a checkpoint records how much is safely in the files; an interrupted build continues behind it. The metadata
 appears last, so that a folder without it is never taken for a datastore.
 
-On a cluster (`harness.parts`) the text is cut between streams into parts of about equal length. Each becomes a
+On a cluster (`harness.common.parts`) the text is cut between streams into parts of about equal length. Each becomes a
 datastore of its own, and these are written behind one another.
 """
 
@@ -24,10 +24,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import parts
+from harness.common import parts
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
-from harness.errors import RequestError
-from harness.progress import Progress
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from harness.common.errors import MachineError, RequestError, unknown
 from harness.contracts import KeyKind
 from harness.contracts.tasks import SCALES, Scale
-from harness.errors import MachineError, RequestError, unknown
 from harness.plan.registry import Registry, command
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
@@ -53,9 +53,9 @@ def build(
       harness datastore build --scale mini
       harness datastore build --scale small --set task.model=gpt2 --output stores/gpt2
     """
+    from harness.common.cache import Cache, CellArtifacts, salt
+    from harness.common.progress import Progress
     from harness.measure import environment
-    from harness.measure.artifacts import Cache, CellArtifacts, salt
-    from harness.progress import Progress
     from methods.knnlm.builder import build_datastore, datastore_artifact
     from methods.knnlm.datastore import datastore_key
 
@@ -94,7 +94,7 @@ def verify(folder: Folder) -> None:
     Example:
       harness datastore verify stores/gpt2
     """
-    from harness.progress import Progress
+    from harness.common.progress import Progress
     from methods.knnlm.datastore import Datastore
 
     store = Datastore.open(folder)
@@ -104,7 +104,7 @@ def verify(folder: Folder) -> None:
 
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
-    from harness.measure.context import context
+    from harness.contracts.tasks import Context
     from harness.plan.parameters import group, instantiate, parse_overrides
 
     registry = Registry()
@@ -117,13 +117,13 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
             raise RequestError(f"--set {path}: a datastore depends on the task alone; give task.NAME=VALUE")
     defaults = registry.resolve("task", task).scale_defaults.get(scale, {})
     made = instantiate("task", task, {**defaults, **group(overrides, "task")}, registry)
-    return made.prepare(context(scale, device, seed), progress)
+    return made.prepare(Context.here(scale, device, seed), progress)
 
 
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
     """Build under another name and rename; the same datastore already there is left alone, anything else is refused.
     Two builds of one output at once would write into the same files: the second waits for the first."""
-    from harness.measure.artifacts import exclusive
+    from harness.common.cache import exclusive
     from methods.knnlm.datastore import Datastore
 
     partial, lock = (output.with_name(output.name + ending) for ending in (".partial", ".lock"))

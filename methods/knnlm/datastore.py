@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import KeyKind, LanguageModel
-from harness.errors import RequestError
-from harness.progress import Progress
 from methods.nearest.vectors import Vectors
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.progress import Progress
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.tuning import LARGEST_LAMBDA
 
@@ -80,7 +80,7 @@ def learned(
     """
     import torch
 
-    from harness.training.loop import Plan, train, warmup_cosine
+    from harness.common.training.loop import Plan, train, warmup_cosine
 
     if len(features) < _SOME:
         raise RequestError(

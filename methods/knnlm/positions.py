@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.files import digest
+from harness.common.phases import NoPhases
 from harness.contracts import KeyKind, LanguageModel, Phases, Shared
-from harness.files import digest
-from harness.measure.phases import NoPhases
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.phases import NoPhases
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
-from harness.measure.phases import NoPhases
-from harness.progress import Progress
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions

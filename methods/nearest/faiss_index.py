@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.progress import Progress
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from methods.nearest.index import IndexOptions, NeighborIndex, finite
 
 if TYPE_CHECKING:

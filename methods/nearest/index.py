@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from harness.progress import Progress
+from harness.common.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

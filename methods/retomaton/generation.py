@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts import LanguageModel
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
 from methods.knnlm.gate import neighbour_features
 from methods.knnlm.mixture import knn_distribution
 from methods.nearest.index import finite

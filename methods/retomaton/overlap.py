@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common import statistics
+from harness.common.errors import CellFailedError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
-from harness.errors import CellFailedError
-from harness.measure import statistics
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.knnlm.ngrams import ngram_hashes
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, KeyKind
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
-from harness.errors import CellFailedError, RequestError
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore
 from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
-from harness.errors import RequestError
-from harness.files import digest
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod, Kept
 from methods.knnlm.datastore import corpus_hash

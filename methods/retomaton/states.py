@@ -23,9 +23,9 @@ import numpy as np
 from numba import njit
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
-from harness.errors import RequestError
-from harness.progress import Progress
 from methods.knnlm.datastore import Datastore
 from methods.nearest.faiss_index import build_index, opened_faiss
 from methods.nearest.index import IndexOptions

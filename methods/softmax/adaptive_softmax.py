@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
-from harness.errors import RequestError
 from harness.plan.registry import method
-from harness.progress import Progress
 from methods.softmax import arrays
 from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency
 from methods.softmax.completion import principal_directions

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.progress import Progress
+from harness.common.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer
-from harness.errors import RequestError
 from methods.softmax import arrays
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.softmax import arrays
 from methods.softmax.candidates import CandidateSearch, by_frequency, saved_counters

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
-from harness.errors import RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

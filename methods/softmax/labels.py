@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer
-from harness.errors import RequestError
-from harness.progress import Progress
 from methods.softmax import arrays
 from methods.softmax.inputs import not_finite
 

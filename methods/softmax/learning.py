@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from harness.progress import Progress
+from harness.common.progress import Progress
 from methods.softmax.clusters import assign, unit
 from methods.softmax.knapsack import candidate_sets, recall
 

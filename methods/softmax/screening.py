@@ -32,8 +32,8 @@ import numpy as np
 from numpy import empty, ndarray
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer, TopK
-from harness.errors import RequestError
 from methods.softmax import arrays
 from methods.softmax.candidates import CandidateSets
 from methods.softmax.completion import Completable, Completion

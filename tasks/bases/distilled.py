@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.common.cache import Cache
 from harness.contracts.tasks import Context, DecodingSetting
-from harness.measure.artifacts import Cache
 from tasks.bases.seq2seq import Seq2SeqTask
 from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import size_to_train

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.cache import Cache
+from harness.common.counts import Counts
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.text.kinds import open_source
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale
-from harness.counts import Counts
-from harness.errors import CellFailedError, RequestError
-from harness.measure import statistics
-from harness.measure.artifacts import Cache
-from harness.text.kinds import open_source
 from tasks.bases.seq2seq import Items, Seq2SeqTask
 from tasks.data.correction import ArticleText, CleanText, GrammarText
 from tasks.data.learners import TO_LEARN_FROM, learner_pairs

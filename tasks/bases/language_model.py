@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source
+from harness.common.text.kinds import Kind, open_source
 from harness.contracts.tasks import Context
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source
-from harness.text.kinds import Kind, open_source
 from tasks.bases.parameters import Positive, Precision
 from tasks.data.decontamination import Decontaminated, Joined
 from tasks.data.wikitext_style import AsWikitext

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, SoftmaxSetting, Task
-from harness.errors import RequestError
-from harness.measure import statistics
-from harness.progress import Progress
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.contexts import read_contexts

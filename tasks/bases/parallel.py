@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.common.errors import RequestError
 from harness.contracts.tasks import Context
-from harness.errors import RequestError
 from tasks.data.parallel import ParallelSource
 from tasks.data.parallel_kinds import ParallelKind, open_parallel
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.sequences import edits
 from harness.contracts import Decoded
 from harness.contracts.answers import common_prefix
 from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
-from harness.errors import RequestError
-from harness.files import digest
-from harness.measure.artifacts import Cache
-from harness.sequences import edits
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.models.records import training_record
 from tasks.models.seq2seq.sizes import SIZES, Size

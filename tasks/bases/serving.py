@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.statistics import block_bootstrap, mean_interval
+from harness.common.text import Source
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Task
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.measure.statistics import block_bootstrap, mean_interval
-from harness.progress import Progress
-from harness.text import Source
 from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.sources import built_by
-from harness.text import SPLITS, Source, Split, split_hash
+from harness.common.cache import Cache
+from harness.common.progress import Progress
+from harness.common.sources import built_by
+from harness.common.text import SPLITS, Source, Split, split_hash
 from tasks.data.corruption import ErrorModel, Lexicon, annotate, misspellings, sentences
 from tasks.data.corruption.errors import default_model
 from tasks.data.corruption.grammar import clean_sentences

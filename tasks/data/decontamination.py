@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.errors import RequestError
-from harness.sources import built_by
-from harness.text import SPLITS, Source, Split
+from harness.common.errors import RequestError
+from harness.common.sources import built_by
+from harness.common.text import SPLITS, Source, Split
 
 N, SHARE = 13, 0.8
 _WORD = re.compile(r"[^\W_]+")

@@ -6,8 +6,8 @@ import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import RequestError
-from harness.text.roots import find
+from harness.common.errors import RequestError
+from harness.common.text.roots import find
 
 
 def find_file(name: str, roots: Sequence[Path]) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.text import SPLITS, Split
+from harness.common.text import SPLITS, Split
 from tasks.data.parallel import Pair, ParallelSource
 
 

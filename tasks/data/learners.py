@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.errors import unknown
+from harness.common.errors import unknown
 from tasks.data.files import aligned_lines, find_file
 from tasks.metrics import m2
 from tasks.metrics.m2_lattice import Gold

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from harness.measure.artifacts import Cache
-from harness.sources import built_by
-from harness.text import Split, content_hash
+from harness.common.cache import Cache
+from harness.common.sources import built_by
+from harness.common.text import Split, content_hash
 
 Pair = tuple[str, str]  # a sentence and its translation
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import RequestError
-from harness.text import Split
-from harness.text.hub import HubAddress
-from harness.text.roots import find
+from harness.common.errors import RequestError
+from harness.common.text import Split
+from harness.common.text.hub import HubAddress
+from harness.common.text.roots import find
 from tasks.data.files import aligned_lines
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import Pair, ParallelSource

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.sequences import ReadSequence
-from harness.text import Source, Split, split_hash
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.sequences import ReadSequence
+from harness.common.text import Source, Split, split_hash
 
 _WORD = re.compile(r"\S+")
 

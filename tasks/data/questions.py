@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.errors import RequestError
-from harness.text.hub import HubAddress
-from harness.text.roots import find
+from harness.common.errors import RequestError
+from harness.common.text.hub import HubAddress
+from harness.common.text.roots import find
 
 # set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
 SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {

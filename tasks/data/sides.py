@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.text import Source, Split
+from harness.common.text import Source, Split
 from tasks.data.parallel import ParallelSource
 
 TOGETHER = 50  # sentences a document has

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.files import arrays_digest, digest
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.sequences import ReadSequence
-from harness.text import Source, Split, split_hash
-from harness.text.articles import count_words
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import arrays_digest, digest
+from harness.common.progress import Progress
+from harness.common.sequences import ReadSequence
+from harness.common.text import Source, Split, split_hash
+from harness.common.text.articles import count_words
 from tasks.data.tokens import token_ids
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.errors import RequestError
-from harness.text import Source, Split
-from harness.text.hub import HubAddress
+from harness.common.errors import RequestError
+from harness.common.text import Source, Split
+from harness.common.text.hub import HubAddress
 from tasks.data.files import find_file
 from tasks.data.parallel import Pair, ParallelSource
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.measure.artifacts import Cache
-from harness.text import Source, Split, split_hash
+from harness.common.cache import Cache
+from harness.common.text import Source, Split, split_hash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

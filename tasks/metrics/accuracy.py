@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.common import statistics
 from harness.contracts import TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from harness.common import statistics
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

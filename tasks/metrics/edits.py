@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from harness.sequences import edits
+from harness.common.sequences import edits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from harness.common.errors import RequestError
 from harness.contracts.tasks import Measure
-from harness.errors import RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

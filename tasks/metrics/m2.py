@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.errors import HarnessError, RequestError
+from harness.common.progress import Progress
 from harness.contracts.tasks import Measure
-from harness.errors import HarnessError, RequestError
-from harness.measure import statistics
-from harness.progress import Progress
 from tasks.metrics.m2_lattice import Edit, Gold, Lattice
 
 if TYPE_CHECKING:

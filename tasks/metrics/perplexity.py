@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common import statistics
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

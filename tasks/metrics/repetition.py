@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.common import statistics
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 
 
 def repetition(texts: Sequence[Sequence[int]], n: int) -> Measure:

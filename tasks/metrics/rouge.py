@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from rouge_score.rouge_scorer import RougeScorer
 
+from harness.common import statistics
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 
 _TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # papers' R-L is that of whole summaries
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")

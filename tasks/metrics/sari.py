@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts.tasks import Measure
-from harness.errors import RequestError
-from harness.measure import statistics
 
 ORDER = 4
 Tokens = Sequence[str]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from harness.errors import RequestError, reason
+from harness.common.errors import RequestError, reason
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.errors import unknown
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.errors import unknown
 from tasks.models.pretrained.checkpoints import content
 
 S = TypeVar("S")

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import NoPhases
+from harness.common.threads import one_thread
 from harness.plan.registry import Registry, construct
-from harness.threads import one_thread
 from tasks.models.pretrained.language import CausalLM
 from tests.benchmarks.test_ralmspec_benchmarks import SENTENCE, model, word  # noqa: F401 - a fixture
 from tests.benchmarks.test_softmax_benchmarks import structured

@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from harness.progress import Progress
+from harness.common.progress import Progress
 from methods.knnlm.builder import build_datastore
 from tasks.models.pretrained.language import CausalLM
 
@@ -73,7 +73,7 @@ import re, sys, tempfile
 from pathlib import Path
 import numpy as np, torch
 from harness.contracts import EncodedBlock
-from harness.progress import Progress
+from harness.common.progress import Progress
 from methods.knnlm.builder import build_datastore
 
 class Table:

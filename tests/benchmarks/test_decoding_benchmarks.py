@@ -19,8 +19,8 @@ from time import perf_counter
 import pytest
 import torch
 
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import NoPhases
 from methods.aggressive import nar_training
 from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
@@ -234,7 +234,7 @@ def _peak(name):
     """KiB by which decoding lets the process grow, and its peak."""
     code = f"""
 import resource, runpy, torch
-from harness.measure.phases import NoPhases
+from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 torch.set_num_threads(1)

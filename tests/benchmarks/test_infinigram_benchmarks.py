@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from harness.cores import usable_cores
+from harness.common.cores import usable_cores
 from methods.infinigram import peers
 from methods.infinigram.build import PEAK, build_index
 from methods.infinigram.engine import open_index

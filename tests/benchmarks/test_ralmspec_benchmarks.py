@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import NoPhases
+from harness.common.progress import Progress
 from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
-from harness.measure.artifacts import Cache, CellArtifacts
 from harness.measure.drawing import passes
-from harness.measure.phases import NoPhases
 from harness.measure.timing import Side, measure
-from harness.progress import Progress
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec

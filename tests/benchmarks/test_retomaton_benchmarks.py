@@ -16,8 +16,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import PhaseTimer
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import PhaseTimer
 from methods.knnlm.datastore import Datastore
 from methods.knnlm.mixture import log_knn
 from methods.knnlm.scorer import KnnLm

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from harness.common.cache import Cache, CellArtifacts
 from harness.contracts import OutputLayer
-from harness.measure.artifacts import Cache, CellArtifacts
 from harness.plan.registry import Registry
 
 ROUNDS = 9

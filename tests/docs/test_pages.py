@@ -62,9 +62,9 @@ def test_the_examples_run(example, tmp_path, task, cell, measured, described):
 
 
 def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):
-    from harness.measure.artifacts import Cache
-    from harness.progress import Progress
-    from harness.text.embedded import EmbeddedDocumentation
+    from harness.common.cache import Cache
+    from harness.common.progress import Progress
+    from harness.common.text.embedded import EmbeddedDocumentation
     from tasks.models.lm.sizes import Size
     from tasks.models.lm.training import trained_model
 

@@ -212,7 +212,7 @@ def test_help_shows_how_to_override_and_labelled_examples_that_are_understood(ca
 
 
 def test_debug_shows_the_traceback(toys):
-    from harness.errors import RequestError
+    from harness.common.errors import RequestError
 
     with pytest.raises(RequestError):
         main(["--debug", "list", "nothing"])

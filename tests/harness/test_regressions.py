@@ -12,11 +12,11 @@ import pytest
 
 from harness import regressions
 from harness.cli import main
+from harness.common.errors import RequestError
+from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric, described
 from harness.contracts.rows import new_row
-from harness.errors import RequestError
 from harness.plan.registry import Registry
-from harness.sources import ROOT
 
 PAIR = regressions.Pair("iad", "conll-gec")
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.plan.parameters import validate
 from harness.plan.registry import Registry
 

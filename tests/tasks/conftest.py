@@ -24,7 +24,7 @@ def tiny_size():
 
 @pytest.fixture(scope="session")
 def subwords_folder(tmp_path_factory):
-    from harness.measure.artifacts import Cache
+    from harness.common.cache import Cache
     from tasks.models.seq2seq.subwords import trained_subwords
 
     return trained_subwords(lambda: CLEAN * 3, {"text": "four sentences"}, 400, Cache(tmp_path_factory.mktemp("cache")))

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harness.errors import RequestError
-from harness.progress import Progress
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from tasks.causal_generation import CausalGeneration
 from tasks.metrics.repetition import repetition
 from tests.tasks.test_wikitext_perplexity import place

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.sides import OneSide
 from tasks.domain_perplexity import DomainPerplexity

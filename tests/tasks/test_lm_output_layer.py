@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM, PhiConfig, PhiForCausalLM
 
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, SoftmaxSetting
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
 from harness.plan.parameters import validate
 from harness.plan.registry import Registry
-from harness.progress import Progress
-from harness.text.kinds import open_source
 from tasks.lm_output_layer import LmOutputLayer
 from tasks.models.lm.training import trained_tokenizer
 from tasks.models.pretrained import language

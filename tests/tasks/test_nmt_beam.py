@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from harness import sources
+from harness.common import sources
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import TopK
-from harness.errors import RequestError
-from harness.measure.context import context
+from harness.contracts.tasks import Context
 from harness.plan.parameters import validate
-from harness.progress import Progress
 from tasks.bases.pool import PASSES
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.sentences import Vocabulary
@@ -61,7 +61,7 @@ def home(tmp_path_factory):
 def prepare(home):
     def prepared(**parameters):
         task = NmtBeam(**{**SMALL, **parameters})
-        return task, task.prepare(context("mini", "cpu", 1, home), Progress(quiet=True))
+        return task, task.prepare(Context.here("mini", "cpu", 1, home), Progress(quiet=True))
 
     return prepared
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import TopK
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.measure.context import context
+from harness.contracts.tasks import Context
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.parameters import validate
 from harness.plan.registry import Registry
-from harness.progress import Progress
 from tasks.bases.next_word import exact_log_probs
 from tasks.models.lstm import model as lstm
 from tasks.models.lstm.sizes import SIZES, Size
@@ -43,7 +43,7 @@ def prepare(tmp_path, monkeypatch):
 
     def prepared(seed=0, **parameters):
         monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
-        where = context("small", "cpu", seed, tmp_path / "cache")
+        where = Context.here("small", "cpu", seed, tmp_path / "cache")
         return PtbNextWord(**{**SMALL, **parameters}).prepare(where, Progress(quiet=True))
 
     return prepared
@@ -91,7 +91,7 @@ def test_the_data_of_mini_is_called_what_the_papers_numbers_ask_for(tmp_path):
     recipe = recipes.load("l2s-table1", Registry())
     cell = next(cell for cell in expansion.expand(recipe, "mini", Registry()) if cell.kind == "pair")
     task = PtbNextWord(**cell.task.params)
-    _, label = task._open(context("mini", "cpu", 0, tmp_path), Cache(tmp_path))
+    _, label = task._open(Context.here("mini", "cpu", 0, tmp_path), Cache(tmp_path))
     assert label in recipe.published_where["data"]
 
 
@@ -229,10 +229,11 @@ def test_preparing_again_needs_no_torch(prepare, tmp_path):
     folder = next(p.parent for p in (tmp_path / "cache" / "word-lstm").glob("*/config.json"))
     prepare(model=str(folder))
     program = (
-        "import sys; from pathlib import Path; from harness.measure.context import context; "
-        "from harness.progress import Progress; from tasks.ptb_next_word import PtbNextWord; "
+        "import sys; from pathlib import Path; from harness.contracts.tasks import Context; "
+        "from harness.common.progress import Progress; from tasks.ptb_next_word import PtbNextWord; "
         f"task = PtbNextWord(**{ {**SMALL, 'model': str(folder)} }); "
-        f"setting = task.prepare(context('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})), Progress(quiet=True)); "
+        f"where = Context.here('small', 'cpu', 0, Path({str(tmp_path / 'cache')!r})); "
+        "setting = task.prepare(where, Progress(quiet=True)); "
         "print('torch' in sys.modules, len(setting.timed))"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -8,14 +8,14 @@ import shutil
 import numpy as np
 import pytest
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import SPLITS
+from harness.common.text.folder import Folder
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.parameters import validate
-from harness.progress import Progress
-from harness.text import SPLITS
-from harness.text.folder import Folder
 from tasks.bases import pool
 from tasks.bases.serving import drawn, serving_metrics
 from tasks.data.passages import passages, spans

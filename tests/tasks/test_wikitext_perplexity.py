@@ -12,16 +12,16 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from harness.common.cache import Cache, CellArtifacts, SharedResults
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
+from harness.common.progress import Progress
+from harness.common.text.articles import count_words
+from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.tasks import Context, TokenScoringSetting
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
-from harness.measure.phases import NoPhases
 from harness.plan.parameters import instantiate
 from harness.plan.registry import Registry
-from harness.progress import Progress
-from harness.text.articles import count_words
-from harness.text.kinds import open_source
 from tasks.bases.pool import PASSES
 from tasks.models.lm.training import trained_tokenizer
 from tasks.wikitext_perplexity import WikitextPerplexity
@@ -158,7 +158,7 @@ def test_a_prepared_task_opens_without_reading_or_tokenizing_text(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the text was read again")
 
-    monkeypatch.setattr("harness.text.folder._read", refuse)
+    monkeypatch.setattr("harness.common.text.folder._read", refuse)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
     _, second = prepared(place)
     assert second.hashes == first.hashes

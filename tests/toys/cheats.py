@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from harness.common.phases import NoPhases
 from harness.contracts import Decoded, TokenScores, Trace
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from tests.toys.methods import Exact, Greedy, Uniform
 

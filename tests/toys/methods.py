@@ -10,7 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from harness import parts
+from harness.common import parts
+from harness.common.errors import NotInstalledError, RequestError
 from harness.contracts import (
     Decoded,
     RetrievalGeneration,
@@ -21,7 +22,6 @@ from harness.contracts import (
     TopK,
     Trace,
 )
-from harness.errors import NotInstalledError, RequestError
 from harness.plan.registry import method
 
 

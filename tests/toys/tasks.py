@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from harness.common.errors import RequestError
+from harness.common.statistics import block_bootstrap, mean_interval
 from harness.contracts import OutputLayer
 from harness.contracts.tasks import (
     DecodingSetting,
@@ -16,8 +18,6 @@ from harness.contracts.tasks import (
     Task,
     TokenScoringSetting,
 )
-from harness.errors import RequestError
-from harness.measure.statistics import block_bootstrap, mean_interval
 from harness.plan.registry import task
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Decoded, Phases, Shared
 from harness.contracts.answers import NEAR_TIE
 from harness.contracts.tasks import Measure
-from harness.errors import RequestError
-from harness.measure import statistics
 from harness.measure.drivers.acceptance import acceptance
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches, sums, thinned
 from harness.measure.refusals import counted, possible

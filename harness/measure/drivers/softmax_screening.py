@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Phases, Shared, TopK
 from harness.contracts.tasks import Measure
-from harness.errors import RequestError
-from harness.measure import statistics
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches
 from harness.measure.refusals import counted, probable
 from harness.plan.registry import label

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common import statistics
 from harness.contracts import Artifacts, Phases, Shared, TokenScores
 from harness.contracts.tasks import Measure
-from harness.measure import statistics
 from harness.measure.drivers.driver import Demand, Driver, Essence, sums, thinned
 from harness.measure.refusals import counted, probable
 

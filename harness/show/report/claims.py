@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
+from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
 from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES, Scale
-from harness.errors import RequestError
 from harness.measure.own_metrics import of
 from harness.plan.cell import Cell
 from harness.plan.matching import describe, differences, find

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.common.statistics import geometric_mean
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.measure.environment import describe
 from harness.measure.evidence import shape
-from harness.measure.statistics import geometric_mean
 from harness.plan.recipe import Recipe, ScaleSpec
 from harness.show.report.formats import number
 from harness.show.report.published import Number

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.common.files import write_atomically
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.files import write_atomically
 from harness.measure.own_metrics import among
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe

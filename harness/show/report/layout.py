@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from harness.common.statistics import Interval
 from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.measure.decision import decide, of_row
 from harness.measure.own_metrics import OWN, among, of
-from harness.measure.statistics import Interval
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.show.report.formats import NOTHING, duration, number, timespan, with_interval

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
+from harness.common.errors import RequestError, unknown
+from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric
-from harness.errors import RequestError, unknown
 from harness.measure.environment import DISTRIBUTION
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
-from harness.sources import ROOT
 
 SHARED = "share/shortcut-harness/published"
 COLUMNS = ("table", "row", "column", "metric", "value", "unit", "note")

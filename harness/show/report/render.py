@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.files import write_atomically
+from harness.common.files import write_atomically
 from harness.show.report.claims import Outcome, Verdict, Verdicts, told
 from harness.show.report.layout import SETTING
 from harness.show.report.tables import Grid, Table

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+from harness.common.generate import Constraints
 from harness.contracts import GenerationModel, Phases
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
-from harness.generate import Constraints
 from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify

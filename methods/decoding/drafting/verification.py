@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from harness.common.generate import Constraints
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
-from harness.generate import Constraints
 from methods.decoding.best import best_of_rows
 from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.phases import NoPhases
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import RetrievalSetting
-from harness.measure.phases import NoPhases
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.nearest.threads import use_one_thread
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.passages.methods import IterativeOptions, RalmSpec

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import RetrievalSetting
-from harness.errors import RequestError
 from harness.plan.registry import analysis
-from harness.progress import Progress
 from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from harness.common.errors import RequestError
 from harness.contracts import GenerationModel, Phases
-from harness.errors import RequestError
 from methods.ralmspec.core.speculation import Process, Step
 
 T = TypeVar("T")  # what a search finds for one query

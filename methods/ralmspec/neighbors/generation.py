@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.phases import NoPhases
 from harness.contracts import GenerationModel, Phases
-from harness.measure.phases import NoPhases
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.search import DatastoreSearch
 from methods.nearest.distances import exact_distances, ranked

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.search import DatastoreSearch

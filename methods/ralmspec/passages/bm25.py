@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.nearest.threads import Workers
 from methods.ralmspec.passages.encoders import TERM
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions

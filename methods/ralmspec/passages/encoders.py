@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import RequestError
-from harness.progress import Progress
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import torch
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, GenerationModel, Phases
-from harness.errors import RequestError
 from harness.plan.registry import method
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.nearest.index import Beam, IndexOptions, Links, Seed
 
 if TYPE_CHECKING:

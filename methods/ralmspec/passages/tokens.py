@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.common.progress import Progress
 from harness.contracts import Artifacts, GenerationModel
-from harness.progress import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source, split_hash
-from harness.training.loop import Plan, record, train, warmup_cosine
-from harness.training.optimizers import adamw
-from harness.training.precision import fast_precision
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source, split_hash
+from harness.common.training.loop import Plan, record, train, warmup_cosine
+from harness.common.training.optimizers import adamw
+from harness.common.training.precision import fast_precision
 from tasks.models.lm.training import training_windows
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 

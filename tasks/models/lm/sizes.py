@@ -11,7 +11,7 @@ from typing import Literal
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """A model and its training. Widths of heads are 64; the feed-forward part is four times as wide as the model.
-    optimizer: AdamW, or Muon for the matrices (`harness.training.optimizers`)."""
+    optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`)."""
 
     vocabulary: int
     layers: int

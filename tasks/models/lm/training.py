@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source, split_hash
-from harness.training.loop import History, Plan, record, train, warmup_cosine
-from harness.training.loss import output_loss
-from harness.training.optimizers import optimizer
-from harness.training.precision import fast_precision
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source, split_hash
+from harness.common.training.loop import History, Plan, record, train, warmup_cosine
+from harness.common.training.loss import output_loss
+from harness.common.training.optimizers import optimizer
+from harness.common.training.precision import fast_precision
 from tasks.data.tokens import token_ids
 from tasks.models.bpe import byte_level_bpe
 

@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.errors import RequestError
-from harness.files import arrays_digest
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.training.loop import Plan, record, train, warmup_cosine
-from harness.training.precision import fast_precision
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import arrays_digest
+from harness.common.progress import Progress
+from harness.common.training.loop import Plan, record, train, warmup_cosine
+from harness.common.training.precision import fast_precision
 from tasks.models.folder import load, save
 from tasks.models.lstm.recurrence import unrolled
 

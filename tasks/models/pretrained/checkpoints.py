@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.errors import RequestError, reason
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.errors import RequestError, reason
 
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm", "target.spm",

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from harness.common.errors import RequestError
 from harness.contracts import KeyKind
-from harness.errors import RequestError
 
 _USUAL_NAMES = ("mlp", "ffn", "feed_forward", "feedforward", "ff", "moe")
 

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.generate import Constraints, until_end
 from harness.contracts import LanguageModel
-from harness.errors import RequestError
-from harness.files import digest
-from harness.generate import Constraints, until_end
-from harness.measure.artifacts import Cache
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
 from tasks.models.pretrained.opening import open_module, open_tokenizer

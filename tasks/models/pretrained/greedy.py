@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from harness.files import digest
-from harness.generate import generate, maximum_new_tokens
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.files import digest
+from harness.common.generate import generate, maximum_new_tokens
 from tasks.models.pretrained.generation import TextGenerator
 
 _BATCH = 32

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import digest
 from harness.contracts import EncodedBlock, KeyKind
-from harness.errors import RequestError
-from harness.files import digest
-from harness.measure.artifacts import Cache
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.feed_forward import captured, last_feed_forward
 from tasks.models.pretrained.opening import open_module, open_tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 
 
 def choose_languages(module: Any, tokenizer: Any, source: str | None, target: str | None, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.errors import MachineError, RequestError, reason
+from harness.common.errors import MachineError, RequestError, reason
 from tasks.models.pretrained.checkpoints import locate, tokenizer_hash
 
 DTYPES = {

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import RequestError
-from harness.files import digest
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Split
-from harness.training.pairs import Pairs
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.files import digest
+from harness.common.progress import Progress
+from harness.common.text import Split
+from harness.common.training.pairs import Pairs
 from tasks.data.correction import CleanText, corrupted
 from tasks.data.simplification import Sentence
 from tasks.models.pretrained.checkpoints import tokenizer_hash

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.training.pairs import Pair, Pairs
+from harness.common.cache import Cache
+from harness.common.progress import Progress
+from harness.common.training.pairs import Pair, Pairs
 
 _TOGETHER = 10_000  # pairs tokenized in one call
 

@@ -19,9 +19,9 @@ class Size:
     edit_weight: what a target id counts in the loss where repeating the source would be wrong (Junczys-Dowmunt et al.,
     2018, section 4). versions: how often a clean text is corrupted, each time with other errors. last_steps: with which
     a corrector's training ends, on real corrections. copies: an encoder-decoder begins as a copier of its source, else
-    with random weights. optimizer: AdamW, or Muon for the matrices (`harness.training.optimizers`). student_steps: how
-    many steps a student, which learns from a teacher's outputs, takes from the teacher's weights; 0: it takes `steps`
-    steps from weights of its own.
+    with random weights. optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`).
+    student_steps: how many steps a student, which learns from a teacher's outputs, takes from the teacher's weights;
+    0: it takes `steps` steps from weights of its own.
     """
 
     vocabulary: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
 from tasks.models.bpe import byte_level_bpe
 
 PAD, END = "<pad>", "</s>"  # ids 0 and 1; the pad is the decoder's first input, as in Marian

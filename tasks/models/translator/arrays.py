@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.cache import Cache
+from harness.common.progress import Progress
 from harness.contracts import TopK
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
 from tasks.data.parallel import Pair, ParallelSource
 from tasks.data.sentences import Vocabulary
 from tasks.models.beam_search import Search

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from harness.common.progress import Progress
+from harness.common.threads import one_thread
 from harness.contracts import TopK
-from harness.progress import Progress
-from harness.threads import one_thread
 from tasks.data.sentences import END
 from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
 from tasks.models.translator.model import Ids, State, Translator, by_length, source_tensor

@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.training.loop import Plan, record, train, warmup_cosine
-from harness.training.precision import fast_precision
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.training.loop import Plan, record, train, warmup_cosine
+from harness.common.training.precision import fast_precision
 from tasks.data.sentences import END, UNKNOWN
 from tasks.models.folder import load, save
 

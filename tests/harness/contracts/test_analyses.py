@@ -7,9 +7,9 @@ from statistics import median
 
 import pytest
 
+from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts.ratios import value
-from harness.errors import RequestError
-from harness.measure import statistics
 from harness.measure.drivers import DRIVERS
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe

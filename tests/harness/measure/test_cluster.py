@@ -11,10 +11,10 @@ import time
 import pytest
 from rich.console import Console
 
-from harness import parts
-from harness.display import Display
-from harness.errors import MachineError, RequestError
+from harness.common import parts
+from harness.common.errors import MachineError, RequestError
 from harness.measure.cluster import ClusterRunner, connected
+from harness.measure.display import Display
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from tests.harness import running

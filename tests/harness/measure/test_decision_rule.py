@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.measure import statistics
+from harness.common import statistics
 from harness.measure.decision import LEAST, decide
 from tests.harness.measure.simulated_timing import KINDS, Machine
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.errors import CellFailedError
+from harness.common.errors import CellFailedError
 from harness.measure.drawing import passes
 
 

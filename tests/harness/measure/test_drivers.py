@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts import Decoded, OutputLayer, TokenScores, TokenScoring, TopK, Trace
 from harness.contracts.tasks import SoftmaxSetting
-from harness.errors import RequestError
 from harness.measure.drivers import DRIVERS
-from harness.measure.phases import NoPhases
 from harness.plan import registry
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cores import usable_cores
+from harness.common.cores import usable_cores
 from harness.measure import environment
 
 GIB = 2**30

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.plan.registry import analysis
 from harness.contracts.tasks import Measure
 

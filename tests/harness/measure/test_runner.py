@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.measure.runner import only_run_in
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.errors import MachineError, RequestError
 from harness.contracts.rows import SCHEMA, Row, new_row
-from harness.errors import MachineError, RequestError
 from harness.measure.store import RowStore, migrate
 from tests.harness.rows import with_samples
 

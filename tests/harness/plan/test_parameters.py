@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.plan.parameters import declared, group, instantiate, parse_overrides, public, validate
 from harness.plan.registry import private
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.plan import expansion, recipe, registry
 from harness.plan.parameters import parse_overrides
 from harness.plan.registry import Registry, method

@@ -6,8 +6,8 @@ import sysconfig
 
 import pytest
 
+from harness.common.errors import RequestError
 from harness.contracts import TokenScoring
-from harness.errors import RequestError
 from harness.plan import recipe, registry
 from harness.plan.registry import Registry, analysis, construct, method, refusal
 

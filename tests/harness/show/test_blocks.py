@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
+from harness.common.sources import ROOT
 from harness.show import blocks
 from harness.show.report.figure import as_bytes
-from harness.sources import ROOT
 
 RESULTS = ROOT / "results"
 PAGES = ["README.md", "docs/results.md"]

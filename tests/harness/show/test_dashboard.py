@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.errors import RequestError
 from harness.contracts.rows import new_row
-from harness.errors import RequestError
 from harness.measure import environment
 from harness.plan.recipe import parse
 from harness.show import dashboard

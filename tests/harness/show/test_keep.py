@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.errors import MachineError, RequestError
 from harness.contracts.rows import new_row
-from harness.errors import MachineError, RequestError
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named

@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 
 from harness.cli import main
+from harness.common.errors import RequestError
+from harness.common.sources import ROOT
 from harness.contracts.rows import new_row
-from harness.errors import RequestError
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing
@@ -25,7 +26,6 @@ from harness.plan.registry import Registry
 from harness.results import frame
 from harness.show import overview, page, scatter, stored
 from harness.show.report import every_eval, latex
-from harness.sources import ROOT
 from tests.harness.browser import browser, needs_browser
 from tests.harness.rows import with_samples
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.common.errors import RequestError
 from harness.contracts.rows import Row, new_row
-from harness.errors import RequestError
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
@@ -247,7 +247,7 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
 def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
     code = (
         "import sys; sys.modules['mlflow'] = None\n"
-        "from pathlib import Path; from harness.errors import RequestError\n"
+        "from pathlib import Path; from harness.common.errors import RequestError\n"
         "from harness.show.tracking import open_tracker\n"
         f"try: open_tracker(None, Path({str(tmp_path)!r}))\n"
         "except RequestError as error: print(error)"

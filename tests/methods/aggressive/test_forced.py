@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.phases import NoPhases
+from harness.common.progress import Progress
+from harness.common.sequences import edits
 from harness.contracts.tasks import GoldOutput
-from harness.errors import CellFailedError, RequestError
-from harness.measure.phases import NoPhases
-from harness.progress import Progress
-from harness.sequences import edits
 from methods.aggressive.forced import IadForced, blocks
 from methods.aggressive.iad import Iad, IadOptions
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.generate import Constraints
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.generate import Constraints
+from harness.common.phases import NoPhases
 from methods.aggressive import nar_training
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.nar import NarDrafter

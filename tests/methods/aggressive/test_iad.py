@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad, InputGuided
 from methods.aggressive.suffix import SuffixMatch
 from methods.decoding.greedy import Greedy

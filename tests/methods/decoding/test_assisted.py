@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.decoding.greedy import Greedy
 from methods.decoding.peers import TransformersAssisted
 

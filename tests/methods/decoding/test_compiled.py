@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import MBartConfig, MBartForConditionalGeneration
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding import transformer
 from methods.decoding.beam import Beam

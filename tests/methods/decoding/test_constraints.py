@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from harness.measure.phases import NoPhases
+from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.beam import Beam
 from methods.decoding.greedy import Greedy

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.plan.parameters import validate
 from methods.decoding.beam import Beam
 from methods.decoding.ctranslate import CTranslate2

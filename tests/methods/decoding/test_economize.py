@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.decoding.economize_lookup import EconomizeLookup
 from methods.decoding.greedy import Greedy
 

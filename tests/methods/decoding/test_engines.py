@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.decoding.engines import engine_of
 from methods.decoding.transformer import TransformerEngine, TransformerSession
 

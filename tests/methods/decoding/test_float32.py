@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 
+from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
-from harness.measure.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.beam import Beam
 from methods.decoding.engines import engine_of

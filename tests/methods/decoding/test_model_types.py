@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.generic import GenericEngine
 from methods.decoding.greedy import Greedy

@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 
-from harness.errors import RequestError
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.decoding.beam import Beam
 from methods.decoding.greedy import Greedy
 from methods.decoding.peers import (

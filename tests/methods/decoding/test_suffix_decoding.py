@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import NotInstalledError
-from harness.measure.phases import NoPhases
+from harness.common.errors import NotInstalledError
+from harness.common.phases import NoPhases
 from methods.decoding.greedy import Greedy
 from methods.decoding.suffix_decoding import SuffixDecoding
 

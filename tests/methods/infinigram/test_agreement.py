@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.progress import Progress
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from methods.infinigram.agreement import (
     FEWEST,
     GeneratedAgreement,

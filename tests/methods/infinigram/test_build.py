@@ -13,9 +13,9 @@ import time
 import numpy as np
 import pytest
 
-from harness import parts
-from harness.errors import RequestError
-from harness.progress import PIPE, Progress
+from harness.common import parts
+from harness.common.errors import RequestError
+from harness.common.progress import PIPE, Progress
 from methods.infinigram.build import build_index
 from methods.infinigram.engine import open_index
 from methods.infinigram.layout import pointer_width, verify

@@ -20,7 +20,7 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from harness.measure.artifacts import Cache
+    from harness.common.cache import Cache
     from tasks.models.seq2seq.subwords import trained_subwords
 
     return trained_subwords(lambda: DOCUMENTS * 3, {"text": "two"}, 300, Cache(tmp_path_factory.mktemp("cache")))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import NoPhases
 from methods.decoding.greedy import Greedy
 from methods.infinigram.drafting import InfinigramDrafter, InfinigramSpeculative, Written
 

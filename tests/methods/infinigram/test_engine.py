@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.infinigram import kernels
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import LogitsProcessorList
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.infinigram.generation import InfinigramProcessor
 from methods.infinigram.indexed import opened_reference
 from methods.infinigram.lm import InfinigramLm

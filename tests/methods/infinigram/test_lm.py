@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.infinigram.forest import Forest
 from methods.infinigram.lm import InfinigramLm
 from methods.infinigram.mixing import best_lambda, mixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.measure.artifacts import Cache, CellArtifacts
+from harness.common.cache import Cache, CellArtifacts
 from methods.knnlm.datastore import Datastore
 from tasks.models.pretrained.language import CausalLM
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts, SharedResults
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.knnlm import gate
 from methods.knnlm.adaptret import AdaptRet
 from methods.knnlm.gate import Gate, learned, neighbour_features

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import parts
-from harness.errors import MachineError, RequestError
-from harness.progress import Progress
+from harness.common import parts
+from harness.common.errors import MachineError, RequestError
+from harness.common.progress import Progress
 from methods.knnlm.builder import CHECKPOINT, build_datastore
 from methods.knnlm.datastore import FILES, Datastore, datastore_key
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_of_another_text_starts_over(model, tmp_path):
 CHILD = """
 import sys
 from pathlib import Path
-from harness.progress import Progress
+from harness.common.progress import Progress
 from methods.knnlm.builder import build_datastore
 from tasks.models.pretrained.language import CausalLM
 import numpy as np

@@ -14,12 +14,12 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
 from harness.cli import main
-from harness.display import Display
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.text.kinds import open_source
+from harness.measure.display import Display
 from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
 from harness.plan.registry import Registry
-from harness.text.kinds import open_source
 from tasks.models.lm.training import trained_tokenizer
 
 RECIPE = """

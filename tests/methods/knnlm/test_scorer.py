@@ -15,9 +15,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
-from harness.measure.phases import NoPhases, PhaseTimer
+from harness.common.cache import Cache, CellArtifacts, SharedResults
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases, PhaseTimer
 from methods.knnlm import base
 from methods.knnlm.lm import Lm
 from methods.knnlm.positions import full_batches, read, read_shared, searched
@@ -333,8 +333,8 @@ def test_log_probabilities_never_exceed_zero(model, fitted, lambda_, monkeypatch
 CHILD = """
 import json, sys
 from pathlib import Path
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
 from tasks.models.pretrained.language import CausalLM
 import numpy as np

@@ -13,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from methods.nearest import flat, tiled
 from methods.nearest.distances import exact_distances, ranked
 from methods.nearest.faiss_index import build_index

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.measure.artifacts import Cache, CellArtifacts
+from harness.common.cache import Cache, CellArtifacts
 from tasks.models.pretrained.language import CausalLM
 
 WORDS = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(60)]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.retomaton.generation import RetoMatonProcessor
 from tests.methods.knnlm.conftest import model
 from tests.methods.retomaton.test_scorer import fitted

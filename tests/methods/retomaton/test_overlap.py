@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.errors import CellFailedError
-from harness.progress import Progress
+from harness.common.errors import CellFailedError
+from harness.common.progress import Progress
 from methods.retomaton.overlap import NgramOverlap
 
 

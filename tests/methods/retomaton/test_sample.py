@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.errors import CellFailedError, RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
-from harness.progress import Progress
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.progress import Progress
 from methods.retomaton.sample import AutomatonSample, sample, transitions
 from methods.retomaton.states import States
 from tests.methods.knnlm.conftest import artifacts, model, store_of, text

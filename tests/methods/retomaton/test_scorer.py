@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts, SharedResults
-from harness.measure.phases import NoPhases
+from harness.common.cache import Cache, CellArtifacts, SharedResults
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RUNS, RetoMaton, runs
 from methods.retomaton.states import ARTIFACT, States

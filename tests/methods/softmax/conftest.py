@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.common.cache import Cache, CellArtifacts
 from harness.contracts import OutputLayer
-from harness.measure.artifacts import Cache, CellArtifacts
 from harness.plan.registry import Registry
 
 RIVALS = ["spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips"]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from harness.common.cache import CellArtifacts
+from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
-from harness.errors import RequestError
-from harness.measure.artifacts import CellArtifacts
 from harness.plan.parameters import instantiate
 from harness.plan.registry import Registry
 
@@ -19,7 +19,7 @@ SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
 
 @pytest.fixture(scope="module", params=ALL)
 def method(request, world, tmp_path_factory):
-    from harness.measure.artifacts import Cache
+    from harness.common.cache import Cache
 
     artifacts = CellArtifacts(Cache(tmp_path_factory.mktemp(request.param)))
     return fitted(request.param, world, artifacts, **SMALL.get(request.param, {}))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache, CellArtifacts
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
 from methods.softmax import clusters, knapsack, learning, screening
 from methods.softmax.l2s import L2S
 from methods.softmax.spherical_kmeans import SphericalKMeans

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.generate import generate
+from harness.common.progress import Progress
 from harness.contracts import Decoded
 from harness.contracts.tasks import Context
-from harness.errors import RequestError
-from harness.generate import generate
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
 from tasks.cnn_dm_summarization import CnnDmSummarization
 from tasks.data.invented_language import InventedLanguage
 from tasks.models.pretrained.generation import TextGenerator

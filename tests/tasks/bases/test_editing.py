@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.cache import Cache
+from harness.common.errors import CellFailedError, RequestError
+from harness.common.progress import Progress
+from harness.common.training.pairs import Pairs
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
-from harness.errors import CellFailedError, RequestError
-from harness.measure.artifacts import Cache
 from harness.plan.parameters import validate
-from harness.progress import Progress
-from harness.training.pairs import Pairs
 from tasks.bases.seq2seq import marked_blocks
 from tasks.conll_gec import ConllGec
 from tasks.data.simplification import read_corpus, simplified, training_texts

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context, Measure
-from harness.errors import RequestError
-from harness.progress import Progress
 from tasks.bases.seq2seq import Items, Seq2SeqTask
 
 QUIET = Progress(quiet=True)

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from transformers import AutoTokenizer
 
-from harness import sources
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source
+from harness.common import sources
+from harness.common.cache import Cache
+from harness.common.progress import Progress
+from harness.common.text import Source
 from tasks.data.correction import ArticleText, GrammarText, corrupted
 from tasks.data.learners import applied
 from tasks.metrics import m2

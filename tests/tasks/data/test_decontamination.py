@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.text import Source
+from harness.common.text import Source
 from tasks.data.decontamination import Decontaminated, Joined
 
 
@@ -15,7 +15,7 @@ class Texts(Source):
         self.splits = splits
 
     def fingerprint(self, split):
-        from harness.errors import RequestError
+        from harness.common.errors import RequestError
 
         if split not in self.splits:
             raise RequestError(f"no {split}")

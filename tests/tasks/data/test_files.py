@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from tasks.data.files import aligned_lines, find_file
 
 

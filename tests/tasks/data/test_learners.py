@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import RequestError
-from harness.files import data_roots
+from harness.common.errors import RequestError
+from harness.common.files import data_roots
 from tasks.data.corruption import misspellings
 from tasks.data.files import aligned_lines, find_file
 from tasks.data.learners import CONLL, TO_LEARN_FROM, applied, learner_pairs

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.text import SPLITS
-from harness.text.hub import HubAddress
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.text import SPLITS
+from harness.common.text.hub import HubAddress
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import pairs_hash
 from tasks.data.parallel_kinds import open_parallel

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source, Split
-from harness.text.articles import count_words
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source, Split
+from harness.common.text.articles import count_words
 from tasks.data.streams import Selection, pieces, streams
 from tasks.models.lm.training import trained_tokenizer
 

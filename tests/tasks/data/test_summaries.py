@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.text import Source
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.text import Source
 from tasks.data.parallel import pairs_hash
 from tasks.data.summaries import HubSummaries, Leads, cnn_dailymail, first_sentences
 

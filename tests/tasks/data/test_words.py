@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.measure.artifacts import Cache
-from harness.text.kinds import open_source
+from harness.common.cache import Cache
+from harness.common.text.kinds import open_source
 from tasks.data.words import encode, encoded_split, vocabulary, words
 
 

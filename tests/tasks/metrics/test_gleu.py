@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from tasks.metrics.gleu import gleu
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from tasks.metrics.m2 import Annotated, counts, main, measures, parse, read, score
 from tasks.metrics.m2_lattice import Gold, Lattice
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.files import data_roots
+from harness.common.files import data_roots
 from tasks.data.files import aligned_lines, find_file
 from tasks.metrics.gleu import gleu
 from tasks.metrics.m2 import counts, read, score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from tasks.metrics.sari import sari, sentence
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.errors import RequestError
 from harness.contracts.rows import new_row
-from harness.errors import RequestError
 from harness.plan import matching
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import CellOf, Timing, parse

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric, described
 from harness.contracts.rows import new_row
-from harness.errors import RequestError
 from harness.measure.own_metrics import own
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing, parse

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
-from harness.errors import RequestError
 from harness.measure.own_metrics import own
 from harness.show.report import published
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from harness.measure.phases import NoPhases
+from harness.common.phases import NoPhases
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from harness.common.cache import CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
-from harness.errors import RequestError
-from harness.measure.artifacts import CellArtifacts
 from harness.measure.drawing import passes
 from harness.measure.timing import Side, measure
-from harness.progress import Progress
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.analyses.retriever_latency import RetrieverLatency
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.measure.phases import NoPhases
+from harness.common.phases import NoPhases
 from methods.ralmspec.core import speculation
 from methods.ralmspec.core.scheduler import Strides
 from methods.ralmspec.core.speculation import Process, Step, follow, speculate

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.measure.phases import NoPhases
+from harness.common.phases import NoPhases
 from methods.ralmspec.core import speculation
 from methods.ralmspec.core.estimates import Estimates
 from methods.ralmspec.core.scheduler import OS3, Fixed, expected_matches, pipelined

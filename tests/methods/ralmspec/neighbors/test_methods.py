@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import CellArtifacts
-from harness.measure.phases import NoPhases
+from harness.common.cache import CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from methods.knnlm import base
 from methods.knnlm.mixture import knn_distribution
 from methods.knnlm.scorer import KnnLm

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import CellArtifacts
+from harness.common.cache import CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
-from harness.measure.phases import NoPhases, PhaseTimer
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 

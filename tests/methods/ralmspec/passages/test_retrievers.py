@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import RequestError
-from harness.measure.artifacts import CellArtifacts
+from harness.common.cache import CellArtifacts
+from harness.common.errors import RequestError
 from methods.ralmspec.passages.bm25 import Bm25Retriever
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity

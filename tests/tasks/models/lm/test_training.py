@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.text import Source, Split
-from harness.training.optimizers import Name
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.text import Source, Split
+from harness.common.training.optimizers import Name
 from tasks.models.lm import training
 from tasks.models.lm.sizes import SIZES, Size
 from tasks.models.lm.training import trained_model, trained_tokenizer, training_windows

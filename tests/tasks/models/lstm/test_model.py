@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from tasks.models.lstm import model as lstm
 from tasks.models.lstm.recurrence import unrolled
 from tasks.models.lstm.sizes import SIZES, Size

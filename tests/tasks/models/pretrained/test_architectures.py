@@ -29,8 +29,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.language import CausalLM
 

@@ -23,8 +23,8 @@ from transformers import (
     RobertaConfig,
 )
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
 from tasks.models.pretrained.generation import TextGenerator
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
+from harness.common.cache import Cache
+from harness.common.progress import Progress
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.greedy import greedy_outputs
 

@@ -23,9 +23,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from harness.common.cache import Cache
+from harness.common.errors import MachineError, RequestError
 from harness.contracts import LanguageModel
-from harness.errors import MachineError, RequestError
-from harness.measure.artifacts import Cache
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weight_files
 from tasks.models.pretrained.language import CausalLM, windows
 

@@ -26,9 +26,9 @@ from transformers import (
     NllbTokenizer,
 )
 
-from harness.errors import RequestError
-from harness.generate import generate
-from harness.measure.phases import NoPhases
+from harness.common.errors import RequestError
+from harness.common.generate import generate
+from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
 from methods.decoding.greedy import Greedy
 from tasks.models.pretrained.generation import TextGenerator

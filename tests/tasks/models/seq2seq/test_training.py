@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
-from harness.training.pairs import Pairs
+from harness.common.cache import Cache
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.common.training.pairs import Pairs
 from tasks.models.seq2seq import training
 from tasks.models.seq2seq.training import (
     COPIER,

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cores import usable_cores
-from harness.errors import RequestError
-from harness.measure.artifacts import Cache
-from harness.progress import Progress
+from harness.common.cache import Cache
+from harness.common.cores import usable_cores
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
 from tasks.data.sentences import END, MARKS
 from tasks.models.beam_search import Search
 from tasks.models.translator import model as lstm

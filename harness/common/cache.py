@@ -1,0 +1,164 @@
+"""What fitting builds, cached by the hash of all that determines it, written atomically, opened by any process.
+
+That includes the code that builds it (`harness.common.sources`), so that a fixed bug does not live on in the cache.
+`Cache` is the store on disk (folders named `<name>/<hash>`); `CellArtifacts` is one cell's view of it, with the
+manifest (name -> path, values) that travels from the fitting process to the timing processes; `SharedResults` are the
+arrays that cells share in the quality pass.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.common import sources
+from harness.common.errors import MachineError, RequestError
+from harness.common.files import default_cache, digest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Cache:
+    """Folders by name and key. A folder appears only when it is complete (built elsewhere, then renamed)."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or default_cache()
+
+    def build(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        build: Callable[[Path], None],
+        builder: Callable[..., Any] | None = None,
+    ) -> Path:
+        """Path of the folder for this key, built by `build(folder)` when absent.
+
+        The code of the module that defines `build` belongs to the key (that of `builder`, where `build` only stores
+        what this makes): who builds through the same module's function shares the folder. Processes that ask for it at
+        once wait for the first. A build that raises leaves nothing behind except `<hash>.partial`, which the builder
+        may continue from when it is called again.
+        Raises `MachineError` when the disk is full or the folder cannot be written.
+        """
+        identity = {"key": dict(key), "code": sources.built_by(builder or build)}
+        final = self.root / name / digest(identity)
+        if (final / "key.json").exists():
+            return final
+        try:
+            with exclusive(final.with_suffix(".lock")):
+                if (final / "key.json").exists():  # another process was first
+                    return final
+                partial = final.with_suffix(".partial")
+                partial.mkdir(parents=True, exist_ok=True)
+                record = {**identity, "seconds": _timed_build(build, partial)}
+                (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+                if final.exists():  # a folder without its key was never complete
+                    shutil.rmtree(final)
+                partial.rename(final)
+        except OSError as error:
+            raise MachineError(
+                f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE"
+            ) from error
+        return final
+
+    def value(self, name: str, key: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """A JSON-able value by name and key, as `build` has folders; `make()` gives it when it is absent."""
+
+        def build(folder: Path) -> None:
+            (folder / "value.json").write_text(json.dumps(make()))
+
+        return json.loads((self.build(name, key, build, builder=make) / "value.json").read_text())
+
+    @staticmethod
+    def seconds(folder: Path) -> float:
+        """What building this folder took, whenever that was."""
+        return float(json.loads((folder / "key.json").read_text())["seconds"])
+
+
+def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
+    """Seconds of a build, those of earlier attempts that ended in an error or an interrupt included."""
+    log = partial.with_suffix(".seconds")
+    before = float(log.read_text()) if log.exists() else 0.0
+    started = time.perf_counter()
+    try:
+        build(partial)
+    except BaseException:
+        log.write_text(str(before + time.perf_counter() - started))
+        raise
+    log.unlink(missing_ok=True)
+    return before + time.perf_counter() - started
+
+
+@contextmanager
+def exclusive(lock: Path) -> Iterator[None]:
+    """Hold a lock file; processes that ask for it meanwhile wait."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, Any]:
+    """What determines a method's artifacts in addition to their keys and builders: the device, the libraries' versions,
+    and the code of the model or layer that fitting reads. The weights of that model or layer are in the keys."""
+    return {"device": device, "libraries": dict(libraries), "subject": sources.built_by(type(subject))}
+
+
+class CellArtifacts:
+    """One cell's artifacts: see `harness.contracts.Artifacts`."""
+
+    def __init__(
+        self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
+        salt: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.cache = cache
+        self.salt = dict(salt or {})
+        self.paths = dict(paths or {})
+        self.values = dict(values or {})
+        self.spent = 0.0  # seconds spent in `build` now
+        self.cost = 0.0  # seconds that what was built cost, now or when it was cached
+
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        started = time.perf_counter()
+        path = self.cache.build(name, {"key": dict(key), **self.salt}, build)
+        self.spent += time.perf_counter() - started
+        self.cost += self.cache.seconds(path)
+        self.paths[name] = str(path)
+        return path
+
+    def path(self, name: str) -> Path:
+        if name not in self.paths:
+            raise RequestError(
+                f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}"
+            )
+        return Path(self.paths[name])
+
+    def manifest(self) -> dict[str, Any]:
+        """JSON-able state for another process: `CellArtifacts(cache, **manifest)`."""
+        return {"paths": self.paths, "values": self.values}
+
+
+class SharedResults:
+    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
+
+    def __init__(self, cache: Cache, salt: Mapping[str, Any] | None = None) -> None:
+        self.cache = cache
+        self.salt = dict(salt or {})
+
+    def arrays(
+        self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        import numpy as np
+
+        def build(folder: Path) -> None:
+            for part, array in compute().items():
+                np.save(folder / f"{part}.npy", array)
+
+        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build, builder=compute)
+        return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

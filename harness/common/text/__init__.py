@@ -1,0 +1,57 @@
+"""Where text comes from: one interface over text that Python carries, local folders and the Hugging Face hub.
+
+A source yields documents per split. What is made of them (token ids, a trained model) is cached under the split's
+content hash, so a process that finds everything cached opens no text at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from harness.common.cache import Cache
+from harness.common.sources import built_by
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Source(ABC):
+    """Documents per split, under a name for messages and rows."""
+
+    name: str
+
+    @abstractmethod
+    def fingerprint(self, split: Split) -> Mapping[str, Any]:
+        """What determines the split's documents, JSON-able and found without reading them (paths, sizes, versions).
+
+        Raises `RequestError` when the split cannot be had, saying where it was looked for.
+        """
+
+    @abstractmethod
+    def documents(self, split: Split) -> Sequence[str]:
+        """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable."""
+
+
+def content_hash(documents: Iterable[str]) -> str:
+    """SHA-256 (20 hex digits) over documents and their boundaries."""
+    total = hashlib.sha256()
+    for document in documents:
+        encoded = document.encode()
+        total.update(len(encoded).to_bytes(8, "little"))
+        total.update(encoded)
+    return total.hexdigest()[:20]
+
+
+def split_hash(source: Source, split: Split, cache: Cache) -> str:
+    """`content_hash` of a split, kept in the cache under its fingerprint and the code that reads it."""
+    key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
+    return str(cache.value("split-hash", key, lambda: content_hash(source.documents(split))))
+
+
+def split_of(identity: str, seed: int = 0) -> Split:
+    """The split of a document in a collection that comes without: 80% train, 10% validation, 10% test, by hash."""
+    share = hashlib.sha256(f"{seed}:{identity}".encode()).digest()[0] / 256
+    return "train" if share < 0.8 else "validation" if share < 0.9 else "test"

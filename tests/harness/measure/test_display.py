@@ -1,0 +1,26 @@
+"""What a person sees while a run goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from harness.measure.display import Display
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_name_gives_way_to_the_counts_and_times(width):
+    console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    with Display(console, "", 52) as display:
+        display.begin("5/5 iad-table1 (mini)")
+        display.step("Prompt lookup, 2+2 Transformer of width 128 / generated sentences, process 1 of 1")
+        display.report({"stage": "timing", "done": 3, "total": 4, "note": ""})
+        assert display._bars is not None
+        plain = Console(width=width, file=io.StringIO())
+        plain.print(display._bars.get_renderable())
+    whole, cell = plain.file.getvalue().rstrip("\n").splitlines()
+    assert whole.startswith("5/5 iad-table1 (mini)") and " 0/52 0:00:00 " in whole
+    assert cell.startswith("  Prompt lookup") and "…" in cell and " 3/4 " in cell and "0:00:00" in cell
+    assert len(whole) <= width and len(cell) <= width
