@@ -246,10 +246,10 @@ def keep(
       harness keep knnlm-wikitext --scale small
       harness keep knnlm-wikitext --scale small --by "Ada Lovelace"   # to results/reproduced, shown next to ours
     """
+    from harness import keep as keeping
     from harness import session
     from harness.plan import expansion
     from harness.plan import recipe as recipes
-    from harness.show import keep as keeping
     from harness.show.stored import REPRODUCED
 
     registry = Registry()
@@ -281,7 +281,7 @@ def compare(
         raise unknown("format", format_, comparing.FORMATS, "--format")
     found = comparing.compare(before, after)
     print(comparing.FORMATS[format_](found))
-    raise typer.Exit(int(any(one.verdict == "worse" for one in found)))
+    raise typer.Exit(int(comparing.is_worse(found)))
 
 
 @app.command()
@@ -317,11 +317,11 @@ def report(results: Results = Path("results")) -> None:
 def regressions(
     against: Annotated[str, typer.Option(help="A revision: a commit, branch or tag.")],
     pairs: Annotated[list[str] | None, typer.Option("--pair", metavar="METHOD:TASK", help="Repeatable.")] = None,
-    threshold: Annotated[float, typer.Option(min=1.0, help="Slowdown that is a regression.")] = 1.1,
     rounds: Annotated[int, typer.Option(help="Processes of each side.")] = 9,
-    as_json: AsJson = False,
+    format_: Annotated[str, typer.Option("--format", help="text, md, latex or json.")] = "text",
 ) -> None:
-    """Run a revision and the working tree in turns; exit code 1 where something got slower or worse.
+    """Run a revision and the working tree in turns and compare them; exit code 1 where something is slower or worse,
+    or cannot be compared.
 
     \b
     Examples:
@@ -329,18 +329,21 @@ def regressions(
       harness regressions --against HEAD~3 --pair l2s:ptb-next-word --rounds 15
     """
     from harness import regressions as checks
+    from harness.show import compare as comparing
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    if format_ not in comparing.FORMATS:
+        raise unknown("format", format_, comparing.FORMATS, "--format")
     try:
         found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
     except KeyboardInterrupt:
         raise StoppedError(
             "interrupted: regressions keeps nothing; start it again, fewer --rounds are quicker"
         ) from None
-    print(checks.as_json(found, threshold) if as_json else "\n".join(checks.lines(found, threshold)))
-    raise typer.Exit(int(any(one.slower(threshold) or one.worse or one.unknown for one in found)))
+    print(comparing.FORMATS[format_](found))
+    raise typer.Exit(int(found.cell_verdict.isin(["worse", "not comparable"]).any()))
 
 
 @app.command()

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.measure import environment
-from harness.show.report.formats import number
+from harness.show.formats import number
 
 State = Literal["ok", "warn", "problem"]
 OPTIONAL = {  # import name -> what its absence means; the distribution may require it all the same

@@ -24,7 +24,7 @@ from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 
 if TYPE_CHECKING:
-    from harness.show.report.claims import Verdicts
+    from harness.show.claims import Verdicts
     from harness.show.tracking import Tracker
 
 
@@ -74,16 +74,17 @@ TABLE_FORMATS = ("text", "md", "csv", "latex", "eee")
 
 def table(name: str, scale: Scale, format_: str, results: Path, registry: Registry) -> None:
     """Print what is stored of one recipe, in one of `TABLE_FORMATS`."""
-    from harness.show import stored
-    from harness.show.report import every_eval, latex, render
+    from harness.show import claims, every_eval, frame, stored, tables
 
     found = stored.of(name, scale, results, registry)
+    if format_ == "eee":
+        print(every_eval.as_json(found.recipe, found.rows, found.numbers.numbers))
+        return
+    made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
     if format_ == "text":
-        render.show(found.table(), _console())
-    elif format_ == "eee":
-        print(every_eval.as_json(found.recipe, found.newest(), found.numbers.numbers))
+        tables.show(made, _console())
     else:
-        print({"md": render.markdown, "csv": render.as_csv, "latex": latex.as_latex}[format_](found.table()))
+        print({"md": tables.markdown, "csv": tables.as_csv, "latex": tables.as_latex}[format_](made))
 
 
 def report(results: Path, registry: Registry) -> None:
@@ -131,7 +132,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
     if options.dry_run:
         _show_plan(planned, options)
         return 0
-    from harness.show.report import render
+    from harness.show import tables
     from harness.show.tracking import open_tracker
 
     _check_device(options.device)
@@ -152,10 +153,9 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
             code = max(code, recipe_code)
     if len(judged) > 1:
         console.print()
-        render.show_summary(judged, console)
+        tables.show_summary(judged, console)
     if options.as_json:
-        finite = json.loads(json.dumps(rows), parse_constant=lambda name: None)  # JSON has no NaN or Infinity
-        print(json.dumps(finite, indent=1))
+        print(json.dumps([row.as_json() for row in rows], indent=1))
     return code
 
 
@@ -175,29 +175,28 @@ def _one(
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
     from harness.measure import environment
-    from harness.show import stored
-    from harness.show.report import claims, figure, published, render, tables
-    from harness.show.report.selection import machine_of
+    from harness.rows import machine_id
+    from harness.show import claims, figure, frame, stored, tables
 
     scale = cells[0].scale
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
-    numbers = published.of(recipe)
-    machine = environment.machine_id(environment.capture(options.device))
+    machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
         result = runner.run(cells)
-        verdicts = claims.verdicts(recipe, scale, cells, result.rows)
+        rows = {stored.RUNS: runner.store.rows(), **stored.rows_of(recipe.name, scale, options.results, stored.KEPT)}
+        elsewhere = {kind: [row for row in found if row.machine != machine] for kind, found in rows.items()}
+        elsewhere[stored.RUNS] += result.rows
+        one = stored.gathered(recipe, scale, cells, elsewhere, lead=stored.RUNS)
+        verdicts = claims.verdicts(one)
         invocation.verdicts(verdicts)
-        kept = stored.rows_of(recipe.name, scale, options.results, ("measured", "reproduced"))
-        elsewhere = [row for row in [*kept, *runner.store.rows()] if machine_of(row) != machine]
-        rows = [*elsewhere, *result.rows]
-        table = tables.build(recipe, scale, rows, numbers, cells=cells, machine=machine, verdicts=verdicts)
-        drawn = figure.draw(recipe, scale, result.rows, numbers, folder, cells=cells)
-        written = [*render.write(table, folder), *drawn]
+        numbers = frame.of_all([one], registry)
+        table = tables.build(one, numbers, verdicts)
+        written = [*tables.write(table, folder), *figure.draw(one, numbers, folder)]
         invocation.files([folder / "rows.jsonl", *written])
     console.print()
-    render.show(table, console)
+    tables.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
     unmet = options.require_claims and not verdicts.met
     return list(result.rows), verdicts, result.exit_code or int(unmet)

@@ -1,8 +1,7 @@
 """A metric is data: what it is called, its unit, and what kind of number it is.
 
 Tasks, methods and analyses declare theirs in an attribute `measures`; a row carries these descriptions (`described`),
-so that reports need neither names to guess by nor the code that measured. `harness.measure.own_metrics` has the
-harness's own.
+so that reports need neither names to guess by nor the code that measured. `harness.rows` has the harness's own.
 """
 
 from __future__ import annotations

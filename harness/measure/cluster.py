@@ -14,7 +14,6 @@ lost, their parts would wait for ever.
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
 import uuid
@@ -28,12 +27,12 @@ from rich.console import Console
 from harness.common import parts
 from harness.common.errors import HarnessError, MachineError, RequestError
 from harness.common.files import default_cache
-from harness.contracts.rows import Row
 from harness.measure.display import Display
 from harness.measure.runner import Result, RowSink, Runner, only_run_in
-from harness.measure.store import RowStore
+from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
+from harness.rows import Row
 
 
 class ClusterRunner:
@@ -71,7 +70,7 @@ class ClusterRunner:
             )
             waiting: dict[Any, tuple[int, Cell]] = {}
             for number, cell in enumerate(cells, 1):
-                earlier = [] if self.fresh else [json.dumps(row) for row in known if row["cell"] == cell.name]
+                earlier = [] if self.fresh else [as_line(row) for row in known if row.cell == cell.name]
                 waiting[task.remote(cell, self.device, self.fresh, earlier)] = number, cell
             try:
                 return self._gather(ray, waiting, len(cells))
@@ -141,7 +140,7 @@ def built(cell: Cell, device: str, address: str) -> None:
 def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
     """A Ray task: one cell, on the node where it came to.
 
-    earlier: the cell's rows of before, as JSON. Returns its row, whether it was finished before, the exit code, what
+    earlier: lines of the cell's earlier rows. Returns its row, whether it was finished before, the exit code, what
     was said of it, the node; or the exit code and text of an error that ends the run.
     """
     import ray
@@ -151,7 +150,7 @@ def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> di
     answer: dict[str, Any] = {"error": None, "node": ray.util.get_node_ip_address()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "rows.jsonl").write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")
+        (folder / "rows.jsonl").write_text("".join(earlier), encoding="utf-8")
         display = Display(Console(file=said, width=500), cell.recipe, 1)
         try:
             result = Runner(folder, device, Registry(), display, sink, fresh=fresh).run([cell])

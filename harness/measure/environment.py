@@ -7,8 +7,6 @@ no host name, user name or path, so rows can be published.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import os
 import platform
 import subprocess
@@ -61,31 +59,6 @@ def capture(device: str = "cpu") -> dict[str, Any]:
 def libraries() -> dict[str, str]:
     """Name -> version of the installed distributions that can change a number."""
     return dict(_versions())  # a copy
-
-
-def machine_id(environment: Mapping[str, Any]) -> str:
-    """Hash of what makes timings comparable: CPU model, cores, memory (to a power of two), GPUs and driver, system."""
-    memory = environment["memory"]["total"]
-    facts = [
-        environment["cpu"]["model"],
-        environment["cores"],
-        round(math.log2(memory)) if memory else None,
-        environment["gpus"],
-        environment["os"],
-    ]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def describe(environment: Mapping[str, Any]) -> str:
-    """One line for people: `Intel Xeon ..., 2 of 2 cores, 24 GiB, NVIDIA ...`."""
-    memory = environment["memory"]["total"]
-    parts = [
-        environment["cpu"]["model"],
-        f"{environment['cores']['usable']} of {environment['cores']['total']} cores",
-        *([f"{memory / 2**30:.0f} GiB"] if memory else []),
-        *(gpu["name"] for gpu in environment["gpus"] or []),
-    ]
-    return ", ".join(parts)
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

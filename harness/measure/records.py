@@ -1,8 +1,8 @@
-"""What a cell's processes answered, made into its row: metrics over fits, samples, statistics and the decision."""
+"""What a cell's processes answered, made into the fields of its row: metrics over fits, objections to its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -10,80 +10,58 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.rows import Row
 from harness.contracts.tasks import Measure
 from harness.measure.drivers import Demand, Driver, Essence
-from harness.measure.evidence import state
-from harness.measure.own_metrics import of
-from harness.measure.quiet import disturbance
 from harness.plan.cell import Cell
 from harness.plan.recipe import Fidelity
+from harness.rows import OPERATORS, Row
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "below": lambda value, bound: value < bound,
-    "above": lambda value, bound: value > bound,
-    "at most": lambda value, bound: value <= bound,
-    "at least": lambda value, bound: value >= bound,
-}
 Demanded = Fidelity | Demand  # by the recipe, or else by the contract
-COUNTS = ("differing", "wide_differences")  # of items, which only a process with the method at work can make
+COUNTS = ("differing", "wide_differences")  # computed in the worker, where the method is open
 
 
-def record_quality(cell: Cell, row: Row, fits: Sequence[Mapping[str, Any]], demands: Sequence[Demanded]) -> None:
-    """Metrics, counters, what they are, series and examples of a cell's fits, and whether the demanded fidelity holds.
+def of_quality(cell: Cell, fits: Sequence[Mapping[str, Any]], demands: Sequence[Demanded]) -> dict[str, Any]:
+    """Fields of a row: metrics, counters, what they are, series and examples of a cell's fits, and the fidelity that is
+    demanded.
 
     Of several fits a metric is the median, and its interval reaches from the lowest to the highest end of theirs.
     Series and examples are the first fit's.
     """
     first = fits[0]
-    row["metrics"] = {name: _median([fit["metrics"].get(name) for fit in fits]) for name in first["metrics"]}
-    row["metrics"]["fit_s"] = median(fit["fit_s"] for fit in fits)
-    row["metrics"]["fit_memory_mib"] = max(fit["memory_mib"] for fit in fits)
+    metrics = {name: _median([fit["metrics"].get(name) for fit in fits]) for name in first["metrics"]}
     ends = {name: [fit["intervals"].get(name) for fit in fits] for name in first["intervals"]}
-    row["intervals"] = {
-        name: [min(low for low, _ in every), max(high for _, high in every)]
-        for name, every in ends.items()
-        if None not in every
+    counters = {name: _median([fit["counters"].get(name) for fit in fits]) for name in first["counters"]}
+    return {
+        "fidelity": _demanded(cell, metrics, demands),
+        "metrics": {
+            **metrics,
+            "fit_s": median(fit["fit_s"] for fit in fits),
+            "fit_memory_mib": max(fit["memory_mib"] for fit in fits),
+        },
+        "intervals": {
+            name: [min(low for low, _ in every), max(high for _, high in every)]
+            for name, every in ends.items()
+            if None not in every
+        },
+        "counters": {**counters, "fits": len(fits)},
+        **{part: first[part] for part in ("described", "series", "examples")},
     }
-    row["counters"] = {name: _median([fit["counters"].get(name) for fit in fits]) for name in first["counters"]}
-    row["counters"]["fits"] = len(fits)
-    row["described"] = first["described"]
-    row["series"], row["examples"] = first["series"], first["examples"]
-    row["fidelity"] = _fidelity(cell, row["metrics"], demands)
-
-
-def record_timing(
-    row: Row, responses: Sequence[dict[str, Any]], objections: Sequence[str], ratios: Mapping[str, Any]
-) -> None:
-    """Samples of a cell's timing processes and what follows from them, into its row. ratios: of further metrics
-    (`harness.contracts.ratios.Ratio`), as dictionaries."""
-    memory = responses[0]["memory_mib"]
-    if memory.get("method") is not None:
-        row["metrics"]["memory_mib"] = memory["method"]
-    if memory.get("speed_baseline") is not None:
-        row["metrics"]["baseline_memory_mib"] = memory["speed_baseline"]
-    row["timing"] = {
-        "processes": list(responses),
-        "objections": list(objections),
-        "ratios": dict(ratios),
-        "disturbed": disturbance(response["quiet"] for response in responses),
-    }
-    state(row)
 
 
 def objections(
     cell: Cell, row: Row, driver: Driver, files: Sequence[Path], responses: Sequence[Mapping[str, Any]],
     changes: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """Why the samples of a cell support no claim, whatever they show. files: the answers of its timing processes.
-    changes: of the environment meanwhile."""
+    """Why the samples of a cell support no claim, whatever they show. row: its answers' metrics. files: the answers of
+    its timing processes. changes: of the environment meanwhile."""
     if cell.kind == "pair" and cell.speed_baseline is None:
         return []
     found = []
-    fidelity = row["fidelity"]
-    if fidelity is not None and not fidelity["holds"]:
-        value = "not measured," if fidelity["value"] is None else f"{fidelity['value']:.4g}"
-        found.append(f"fidelity: {fidelity['metric']} {value} is not {fidelity['is']} {fidelity['bound']:g}")
+    if row.fidelity is not None and not row.is_faithful:
+        metric, comparison, bound = (row.fidelity[part] for part in ("metric", "is", "bound"))
+        value = row.value(metric)
+        shown = "not measured," if value is None else f"{value:.4g}"
+        found.append(f"fidelity: {metric} {shown} is not {comparison} {bound:g}")
     found += fidelity_of_timed(driver, cell.fidelity, files, responses)
     if cell.kind == "pair" and not qualities(row):
         found.append("no quality was measured")
@@ -96,8 +74,8 @@ def qualities(row: Row) -> dict[str, float]:
     """Finite metrics of the row that say how good its answers are."""
     return {
         name: value
-        for name, value in row["metrics"].items()
-        if value is not None and isfinite(value) and of(row, name).kind == "quality"
+        for name in row.metrics
+        if row.metric(name).kind == "quality" and (value := row.value(name)) is not None
     }
 
 
@@ -142,21 +120,14 @@ def _essences(driver: Driver, files: Sequence[Path], role: str) -> Essence | Non
     return driver.joined(parts)
 
 
-def _fidelity(cell: Cell, metrics: Mapping[str, float | None], demands: Sequence[Demanded]) -> dict[str, Any] | None:
-    """The demanded fidelity and whether it holds; a demand whose metric was not measured does not hold."""
+def _demanded(cell: Cell, metrics: Mapping[str, Any], demands: Sequence[Demanded]) -> dict[str, Any] | None:
+    """The demanded fidelity; a demand whose metric was not measured does not hold."""
     demand: Demanded | None = cell.fidelity
     if demand is None and cell.speed_baseline is not None:
         demand = next((one for one in demands if one.metric in metrics), demands[0])
     if demand is None or (cell.speed_baseline is None and demand.metric not in metrics):
         return None
-    value = metrics.get(demand.metric)
-    return {
-        "metric": demand.metric,
-        "is": demand.is_,
-        "bound": demand.bound,
-        "value": value,
-        "holds": value is not None and OPERATORS[demand.is_](value, demand.bound),
-    }
+    return {"metric": demand.metric, "is": demand.is_, "bound": demand.bound}
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -12,7 +12,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,15 +21,16 @@ from harness.common import sources
 from harness.common.cache import Cache
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import digest
-from harness.contracts.rows import SCHEMA, Row, new_row
 from harness.measure import environment
 from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
 from harness.measure.executors import LocalExecutor, Outcome
-from harness.measure.records import objections, qualities, record_quality, record_timing
+from harness.measure.quiet import disturbance
+from harness.measure.records import objections, of_quality, qualities
 from harness.measure.store import RowStore
 from harness.plan.cell import Cell, Named
 from harness.plan.registry import Registry
+from harness.rows import SCHEMA, Row, machine_id
 
 
 class RowSink(Protocol):
@@ -104,7 +105,7 @@ class Runner:
                 row, outcome = self._measure(cell, prepared, key, before, label)
                 self.store.append(row)
                 self.sink.row(row)
-                rows.append(self.store.finished(key) or row if row["status"] == "ok" else row)
+                rows.append(self.store.finished(key) or row if row.status == "ok" else row)
                 if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
                     raise MachineError(outcome.error)
                 if outcome.status != "skipped":
@@ -130,8 +131,8 @@ class Runner:
     ) -> tuple[Row, Outcome]:
         started, clock = datetime.now(UTC), time.monotonic()
         self.display.line(f"{label} ...")
-        row = new_row(
-            recipe=cell.recipe, cell=cell.name, row=cell.row, column=cell.column, scale=cell.scale,
+        row = Row(
+            recipe=cell.recipe, row=cell.row, column=cell.column, published=cell.published, scale=cell.scale,
             method=cell.method.name, task=cell.task.name,
             params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
             speed_baseline=_named(cell.speed_baseline), fidelity_baseline=_named(cell.fidelity_baseline),
@@ -141,31 +142,30 @@ class Runner:
         )  # fmt: skip
         outcome = prepared
         if outcome.status == "ok":
-            outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row)
-        row["status"] = outcome.status
-        if outcome.status != "ok":
-            row["error"] = {"message": outcome.error, "log": _scrub(outcome.log)}
-        row["environment"] = {"before": before, "after": environment.capture(self.device)}
-        row["seconds"] = time.monotonic() - clock
+            row, outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row)
+        error = None if outcome.status == "ok" else {"message": outcome.error, "log": _scrub(outcome.log)}
+        row = replace(
+            row, status=outcome.status, error=error, seconds=time.monotonic() - clock,
+            environment={"before": before, "after": environment.capture(self.device)},
+        )  # fmt: skip
         self.display.line(
-            f"{label}: {_headline(row)}  ({row['seconds']:.0f} s)",
+            f"{label}: {_headline(row)}  ({row.seconds:.0f} s)",
             {"ok": "", "skipped": "yellow"}.get(outcome.status, "red"),
         )
         if outcome.status not in ("ok", "skipped"):
             self.display.line(f"    log: {outcome.log_file}", "red")
         return row, outcome
 
-    def _run_analysis(self, cell: Cell, row: Row) -> Outcome:
+    def _run_analysis(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
         outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
         if outcome.status != "ok":
-            return outcome
+            return row, outcome
         response = outcome.response
-        row["metrics"], row["intervals"], row["counters"], row["described"], row["examples"] = (
-            response[part] for part in ("metrics", "intervals", "counters", "described", "examples")
-        )
-        return self._time(cell, row, "compare", [response["manifests"]], response["ratios"]) if cell.timed else outcome
+        parts = ("metrics", "intervals", "counters", "described", "examples")
+        row = replace(row, **{part: response[part] for part in parts}, ratios=response["ratios"])
+        return self._time(cell, row, "compare", [response["manifests"]]) if cell.timed else (row, outcome)
 
-    def _run_pair(self, cell: Cell, row: Row) -> Outcome:
+    def _run_pair(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
         request = self._request(cell)
         fits: list[dict[str, Any]] = []
         wanted = 1
@@ -177,27 +177,21 @@ class Runner:
                 "fit", {**request, "fit": number, "answers": answers}, f"{_slug(cell)}-fit{number}", cell
             )
             if fitted.status != "ok":
-                return fitted
+                return row, fitted
             fits.append(fitted.response)
             wanted = cell.timing.fits if fitted.response["random"] else 1
-        record_quality(cell, row, fits, self._driver(cell).demands)
-        if not cell.timed:
-            return fitted
-        ratios = {name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"]
-        outcome = self._time(cell, row, "time", [fit["manifests"] for fit in fits], ratios)
-        if outcome.status == "ok":
-            assert row["timing"] is not None
-            row["timing"]["counters"] = fits[0]["timing_counters"]
-            row["timing"]["fitted_once"] = fits[0]["random"] and len(fits) == 1
-        return outcome
+        row = replace(
+            row, **of_quality(cell, fits, self._driver(cell).demands),
+            ratios={name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"],
+            timing_counters=fits[0]["timing_counters"], fitted_once=fits[0]["random"] and len(fits) == 1,
+        )  # fmt: skip
+        return self._time(cell, row, "time", [fit["manifests"] for fit in fits]) if cell.timed else (row, fitted)
 
-    def _time(
-        self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]], ratios: dict[str, Any]
-    ) -> Outcome:
-        """Run the timing processes of a cell, which open what its fits built in turn, and record them."""
+    def _time(self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]]) -> tuple[Row, Outcome]:
+        """Run the timing processes of a cell, which open what its fits built in turn; the row with their samples."""
         request, before = self._request(cell), environment.capture(self.device)
         responses: list[dict[str, Any]] = []
-        done = self._processes(row["hashes"]["key"])  # a repeat draws other items
+        done = self._processes(row.hashes["key"])  # a repeat draws other items
         for process in range(done, done + cell.timing.processes):
             self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
             fit = process % len(manifests)
@@ -208,18 +202,19 @@ class Runner:
             }  # fmt: skip
             outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
-                return outcome
+                return row, outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
         after = environment.capture(self.device)
         files = [self._answers(row, f"time{response['process']}") for response in responses]
         changes = environment.changed(before, after)
-        record_timing(row, responses, objections(cell, row, self._driver(cell), files, responses, changes), ratios)
-        return outcome
+        return replace(
+            row, processes=responses, disturbed=disturbance(response["quiet"] for response in responses),
+            objections=objections(cell, row, self._driver(cell), files, responses, changes),
+        ), outcome  # fmt: skip
 
     def _processes(self, key: str) -> int:
         """Timing processes of this cell in earlier rows of the same key."""
-        earlier = [row["timing"] for row in self.store.rows() if row["hashes"].get("key") == key]
-        return sum(len(timing["processes"]) for timing in earlier if timing)
+        return sum(len(row.processes) for row in self.store.rows() if row.hashes.get("key") == key)
 
     def _driver(self, cell: Cell) -> Driver:
         """What compares the answers of the cell's sides."""
@@ -229,7 +224,7 @@ class Runner:
 
     def _answers(self, row: Row, part: str) -> Path:
         """Where the answers of a row's pass are kept; another key's are other files."""
-        return self.folder / "answers" / f"{_readable(row['cell'])}-{row['hashes']['key'][:8]}-{part}.npz"
+        return self.folder / "answers" / f"{_readable(row.cell)}-{row.hashes['key'][:8]}-{part}.npz"
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
@@ -283,7 +278,7 @@ class Runner:
                 "code": self._code_of(cell),
                 "libraries": env["libraries"],
                 "hashes": hashes,
-                "machine": environment.machine_id(env),
+                "machine": machine_id(env),
                 "python": env["python"],
                 "threads": env["threads"],
                 "schema": SCHEMA,
@@ -293,13 +288,11 @@ class Runner:
 
 def _headline(row: Row) -> str:
     """The row in a few words, for the line that stays on the terminal."""
-    if row["status"] != "ok":
-        error = row["error"] or {}
-        return f"{row['status']}: {error.get('message', '')}"
-    metrics = row["metrics"]
+    if row.status != "ok":
+        return f"{row.status}: {(row.error or {}).get('message', '')}"
     parts = [f"{name} {value:.4g}" for name, value in list(qualities(row).items())[:2]]
-    if "speedup" in metrics:
-        parts.append(f"speedup {metrics['speedup']:.3g}x ({(row['timing'] or {}).get('decision')})")
+    if row.speedup is not None:
+        parts.append(f"speedup {row.speedup:.3g}x ({row.decision})")
     return ", ".join(parts)
 
 

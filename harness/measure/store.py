@@ -1,35 +1,21 @@
 """Rows on disk: one JSON object per line, append-only, with a schema version.
 
-A row (`Row`) says everything about one cell at one time. A cell that is run again gets a further row; the newest
-counts. Nothing already written is ever changed, with one exception: the torn last line that `kill -9` or a
-full disk leaves is cut off before the next append.
+A cell that is run again gets a further row; the newest counts. Nothing already written is ever changed, with one
+exception: the torn last line that `kill -9` or a full disk leaves is cut off before the next append.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
-import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
 
 from harness.common.errors import MachineError, RequestError
-from harness.contracts.rows import SCHEMA, Row
-from harness.measure import migrations
-from harness.measure.evidence import altered, pooled, repeats
-
-Migration = Callable[[dict[str, Any]], dict[str, Any]]
-
-MIGRATIONS: Mapping[int, Migration] = {
-    1: lambda row: {**row, "series": {}, "examples": []},
-    2: lambda row: {**migrations.restated(row), "described": {}},
-}
-"""Schema n -> the function that turns a row of schema n into one of schema n + 1."""
+from harness.rows import SCHEMA, Row, newest
 
 
 class RowStore:
@@ -37,18 +23,17 @@ class RowStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sound: set[bytes] = set()  # hashes of lines already checked: that takes milliseconds
+        self._read: dict[bytes, Row] = {}  # line -> row: a run reads its file for each cell
 
     def append(self, row: Row) -> None:
         """Write one row and wait until it is on the disk.
 
         Raises `MachineError` when that fails (disk full, no permission): the file is then as it was before.
         """
-        line = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.path) as file:
-                _write_at_end(file, line)
+                _write_at_end(file, as_line(row).encode())
         except OSError as error:
             raise MachineError(
                 f"cannot write a row to {self.path}: {error.strerror or error}; rows already written are kept, "
@@ -56,16 +41,15 @@ class RowStore:
             ) from error
 
     def rows(self) -> list[Row]:
-        """All rows, oldest first, in the current schema; none when there is no file.
+        """All rows, oldest first; none when there is no file.
 
-        Raises `RequestError` naming file and line for a line that is not a row, a schema newer than this version's, or
-        a row whose speedup or decision does not follow from its samples.
+        Raises `RequestError` naming file and line for a line that is not a row or has another version's schema.
         """
         return [self._row(line, where) for line, where in self._lines()]
 
     def legible_rows(self) -> list[Row]:
         """As `rows`, for showing them: a line that `rows` refuses is left out with a warning that names it, and so are
-        older rows of the cell that it names, which it may stand in the place of.
+        older rows of its cell, whose place it may have taken.
 
         Raises `RequestError` where no line is left.
         """
@@ -76,7 +60,7 @@ class RowStore:
                 found.append(self._row(line, where))
             except RequestError as error:
                 refused.append(error)
-                found = [row for row in found if row["cell"] != _cell_of(line)]
+                found = [row for row in found if (row.row, row.column) != _labels_of(line)]
         if refused and not found:
             raise refused[0]
         for reason in refused:
@@ -99,96 +83,55 @@ class RowStore:
         ]
 
     def _row(self, line: bytes, where: str) -> Row:
-        row, known = migrate(_parse(line, where), where), hashlib.sha256(line).digest()
-        if known not in self._sound:
-            _refuse_altered(row, where)
-            self._sound.add(known)
-        return row
-
-    def latest(self) -> dict[str, Row]:
-        """Cell name -> its newest row, in the order in which cells first appeared."""
-        return {row["cell"]: row for row in self.rows()}
+        if line not in self._read:
+            self._read[line] = _parsed(line, where)
+        return self._read[line]
 
     def finished(self, key: str) -> Row | None:
         """The newest row that ended well under this resume key (`hashes["key"]`), pooled with its repeats, or None."""
-        found = [row for row in self.rows() if row["status"] == "ok" and row["hashes"].get("key") == key]
-        return pooled(repeats(found)) if found else None
+        found = [row for row in self.rows() if row.status == "ok" and row.hashes.get("key") == key]
+        return newest(found) if found else None
 
 
-def migrate(raw: dict[str, Any], where: str, steps: Mapping[int, Migration] = MIGRATIONS, newest: int = SCHEMA) -> Row:
-    """A row of any older schema in the newest one. Raises `RequestError` for a newer schema or a missing key."""
-    version = raw.get("schema")
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise RequestError(f"{where} is not a row: it has no schema number")
-    if version > newest:
-        raise RequestError(
-            f"{where} has schema {version}, this version reads up to {newest}: update shortcut-harness or "
-            "choose another folder (--results DIR)"
-        )
-    for step in range(version, newest):
-        if step not in steps:
-            raise RequestError(f"{where} has schema {version}, and no migration leads from {step} to {step + 1}")
-        with _legible(where):
-            raw = {**steps[step](raw), "schema": step + 1}
-    if newest == SCHEMA and (absent := Row.__annotations__.keys() - raw.keys()):
-        raise RequestError(f"{where} is not a row: it lacks {', '.join(sorted(absent))}")
-    return cast(Row, raw)
+def as_line(row: Row) -> str:
+    """A row as its line of the file."""
+    return json.dumps(row.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _refuse_altered(row: Row, where: str) -> None:
-    """Refuse a row that states something of its samples that does not follow from them."""
-    with _legible(where):
-        names = altered(row)
-    if names:
-        raise RequestError(
-            f"{where}: {', '.join(names)} of {row['cell']} do not follow from the row's samples; the row was edited, "
-            "remove it and measure again"
-        )
-
-
-@contextmanager
-def _legible(where: str) -> Iterator[None]:
-    """What is missing from a row's samples ends in one line that names the place."""
+def _parsed(line: bytes, where: str) -> Row:
     try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise RequestError(
-            f"{where} is not a row: its samples cannot be read ({type(error).__name__}: {error}); remove the line and "
-            "measure again"
-        ) from error
-
-
-def _parse(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
+        stored = json.loads(line)
     except ValueError as error:
         raise RequestError(
             f"{where} is not a row ({error}): remove the line, or move the file away to start over"
         ) from None
-    if not isinstance(value, dict):
-        raise RequestError(f"{where} is not a row: an object is expected, found {type(value).__name__}")
-    return value
-
-
-def _cell_of(line: bytes) -> str | None:
-    """The cell that a line names, whatever else is wrong with it."""
+    if not isinstance(stored, dict) or not isinstance(version := stored.get("schema"), int):
+        raise RequestError(f"{where} is not a row: an object with a schema number is expected")
+    if version > SCHEMA:
+        raise RequestError(
+            f"{where} has schema {version}, this version reads {SCHEMA}: update shortcut-harness or choose another "
+            "folder (--results DIR)"
+        )
+    if version < SCHEMA:
+        raise RequestError(
+            f"{where} was written by an older version (schema {version}, this one reads {SCHEMA}): measure it again in "
+            "another folder (--results DIR), or move the file away"
+        )
     try:
-        return cast(str | None, json.loads(line).get("cell"))
-    except (ValueError, AttributeError):
+        return Row.of(stored)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise RequestError(
+            f"{where} is not a row ({type(error).__name__}: {error}); remove the line and measure again"
+        ) from error
+
+
+def _labels_of(line: bytes) -> tuple[str, str] | None:
+    """Row and column that a line names, whatever else is wrong with it."""
+    try:
+        stored = json.loads(line)
+        return stored["row"], stored["column"]
+    except (ValueError, LookupError, TypeError):
         return None
-
-
-def _finite(value: Any) -> Any:
-    """The value with NaN and infinities as None, which strict JSON can say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(v) for v in value]
-    if not isinstance(value, str) and hasattr(value, "item"):  # a NumPy scalar
-        return _finite(value.item())
-    return value
 
 
 def _sound_length(content: bytes) -> int:

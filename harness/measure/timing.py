@@ -3,7 +3,7 @@
 A process draws its own items (`harness.measure.drawing`) and times them in pairs of passes (baseline, method),
 alternating AB and BA; no item comes twice. Finally it times both sides once more on the items of its last pair. The
 baseline's two times on these items are the noise (A/A); the method's two times tell whether it remembers answers.
-`harness.measure.decision` says what the samples of all processes support.
+`harness.decision` says what the samples of all processes support.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.common.phases import PhaseTimer
+from harness.decision import ProcessSample
 from harness.measure.quiet import Watch
 
 if TYPE_CHECKING:
@@ -26,26 +27,6 @@ if TYPE_CHECKING:
 
 MOST_TIMES = 64  # times of one side that a row keeps for each pass; more are summed by stretches
 WARM_NS = 1e8  # time of calls that a side is warmed up with
-
-
-@dataclass(slots=True)
-class ProcessSample:
-    """What one process measured, in nanoseconds.
-
-    pairs: {"order": "AB" | "BA", "count": items, "items": their numbers or None where a pass has more than
-    `MOST_TIMES`, "baseline_ns", "method_ns": one time for each call, in order; None for a side that is not timed}.
-    again: the same of the last pair's items, timed once more. hot: of every pair {"baseline_ns", "method_ns"}, the time
-    of all calls in a loop with nothing between them; empty where nothing runs between calls anyway. fit: the number of
-    the fit that was opened.
-    """
-
-    pairs: list[dict[str, Any]]
-    again: dict[str, Any] | None = None
-    hot: list[dict[str, float]] = field(default_factory=list)
-    fit: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Side:

@@ -9,8 +9,8 @@ from harness.common.errors import RequestError
 from harness.plan.recipe import CellOf
 
 if TYPE_CHECKING:
-    from harness.contracts.rows import Row
     from harness.plan.cell import Cell
+    from harness.rows import Row
 
 
 def find(wanted: CellOf, cells: Sequence[Cell]) -> list[Cell]:
@@ -43,8 +43,8 @@ def describe(wanted: CellOf) -> str:
 
 def differences(wanted: CellOf, row: Row) -> list[str]:
     """In what a stored row differs from what a claim names, in words; empty when it is of that."""
-    baseline = (row["speed_baseline"] or {}).get("method")
-    return _differences(wanted, row["method"], row["params"]["method"], row["params"]["task"], baseline)
+    baseline = (row.speed_baseline or {}).get("method")
+    return _differences(wanted, row.method, row.params["method"], row.params["task"], baseline)
 
 
 def _of_cell(wanted: CellOf, cell: Cell) -> list[str]:

@@ -72,7 +72,7 @@ class Claim(_Strict):
     """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
     `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.measure.decision`.
+    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.decision`.
     text: a sentence that stands alone, with method, setting and number. source: where the paper says it.
     """
 

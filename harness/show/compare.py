@@ -5,250 +5,206 @@
   where its interval of `LEVEL` leaves 1 out, and from `LEAST` on: smaller ones are within what the layout of a process
   in memory does.
 - Quality: a metric with a direction differs where the runs' 95% intervals lie apart; without intervals (counters, which
-  are exact) where the values differ. Answers of equal hash are the same answers.
+  are exact) where the values differ.
 - Rows of other data or another model, rows that failed, and cells that one run lacks are not comparable.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
+
+import pandas as pd
 
 from harness.common import statistics
 from harness.common.errors import RequestError
-from harness.contracts.rows import Row
-from harness.measure.decision import of_row
-from harness.measure.own_metrics import of
 from harness.measure.store import RowStore
-from harness.measure.timing import ProcessSample
-from harness.show.report import latex
-from harness.show.report.formats import number, with_interval
-from harness.show.report.selection import by_machine, interval_of, machine_of, value_of
+from harness.plan.registry import Registry
+from harness.rows import Row, by_cell
+from harness.show import frame
+from harness.show.formats import number, with_interval
+from harness.show.tables import floating, markdown_table
 
-Verdict = Literal["worse", "better", "no difference shown", "not comparable"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # of a cell, the first that one of its numbers has
+VERDICTS = ("worse", "better", "no difference shown", "not comparable")  # of a cell, the first that a number has
 LEAST = 0.02  # of a speed: the least relative difference that counts
 LEVEL = 0.99  # of a speed difference's interval: a run has tens of cells, of which none should differ by chance
 SPEEDUP = "speedup"
 SAME_HASHES = ("data", "evaluation", "model")  # hashes in which rows must agree
+COLUMNS = ("cell", "metric", "before", "after", "change", "verdict")
+Cell = tuple[str, str, str]  # recipe, scale, name
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One number of both runs. change: of a speed the ratio of the second to the first, with its interval, else None.
-    shown: both numbers as text."""
-
-    metric: str
-    before: float
-    after: float
-    change: float | None
-    interval: tuple[float, float] | None
-    verdict: Verdict
-    shown: tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One cell of both runs. reason: why it is not comparable, or what a reader must know."""
-
-    recipe: str
-    scale: str
-    cell: str
-    verdict: Verdict
-    reason: str
-    changes: tuple[Change, ...] = ()
-
-
-def stored(place: Path) -> dict[tuple[str, str, str], Row]:
-    """(recipe, scale, cell) -> the newest row, pooled with its repeats, of all `rows.jsonl` at a place: a file, or a
-    folder and what is in it. Of several machines the one that measured last counts.
+def rows_at(place: Path) -> dict[Cell, Row]:
+    """The newest row of each cell, pooled with its repeats, of all `rows.jsonl` at a place: a file, or a folder and
+    what is in it. Of several machines the one that measured last counts.
 
     Raises `RequestError` where there is none.
     """
     files = [place] if place.is_file() else sorted(place.rglob("rows.jsonl"))
-    rows = [row for file in files for row in RowStore(file).rows()]
+    rows = sorted(chain(*(RowStore(file).rows() for file in files)), key=lambda row: row.started or "")
     if not rows:
         raise RequestError(
             f"{place} holds no rows; give the folder of a run, which `harness reproduce` makes, or its rows.jsonl"
         )
-    rows.sort(key=lambda row: row["started"] or "")
-    found: dict[tuple[str, str, str], Row] = {}
-    for recipe, scale in dict.fromkeys((row["recipe"], row["scale"]) for row in rows):
-        for row in next(iter(by_machine(rows, recipe, scale).values())):
-            found[recipe, scale, row["cell"]] = row
-    return found
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.recipe, row.scale), []).append(row)
+    return {
+        (*key, name): row
+        for key, group in groups.items()
+        for name, row in by_cell(row for row in group if row.machine == group[-1].machine).items()
+    }
 
 
-def compare(before: Path, after: Path) -> list[Compared]:
-    """All cells of two runs, those of the first in its order."""
-    first, second = stored(before), stored(after)
-    return [_cell(key, first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
+def compare(before: Path, after: Path) -> pd.DataFrame:
+    """All cells of two runs, those of the first in its order, with the columns recipe, scale and `COLUMNS`.
+
+    A line for each cell's speed and for each metric that changed, one for a cell of which nothing did, and one without
+    a metric for what a reader must know, which `change` says. `cell_verdict` is the whole cell's.
+    """
+    first, second = rows_at(before), rows_at(after)
+    registry = Registry()
+    qualities = _qualities(*(frame.of_rows(rows.values(), registry) for rows in (first, second)))
+    lines = []
+    for key in dict.fromkeys([*first, *second]):
+        one, other = first.get(key), second.get(key)
+        reason = _incomparable(one, other)
+        if one is None or other is None or reason:
+            lines.append((*key, "", "", "", reason, VERDICTS[3], VERDICTS[3]))
+            continue
+        found = [*_speed(one, other), *qualities.get(key, ())]
+        verdicts = {verdict for *_, verdict in found} or {VERDICTS[3]}
+        whole = next(verdict for verdict in VERDICTS if verdict in verdicts)
+        shown = [line for line in found if line[0] == SPEEDUP or line[-1] in VERDICTS[:2]]
+        notes = _remarks(one, other) if found else ["no number with a direction in both rows"]
+        lines += [(*key, *line, whole) for line in shown or [("", "", "", "", whole)] if found]
+        lines += [(*key, "", "", "", "; ".join(notes), "note" if found else whole, whole)] * bool(notes)
+    return pd.DataFrame(lines, columns=["recipe", "scale", *COLUMNS, "cell_verdict"])
 
 
-def _cell(key: tuple[str, str, str], before: Row | None, after: Row | None) -> Compared:
+def is_worse(compared: pd.DataFrame) -> bool:
+    """Whether any cell got worse."""
+    return bool((compared.cell_verdict == "worse").any())
+
+
+Line = tuple[str, str, str, str, str]  # metric, before, after, change, verdict
+
+
+def _incomparable(before: Row | None, after: Row | None) -> str:
+    """Why two rows of a cell cannot be compared; empty where they can."""
     if before is None or after is None:
-        return Compared(*key, "not comparable", f"the {'first' if before is None else 'second'} run has no such cell")
-    for name, row in (("first", before), ("second", after)):
-        if row["status"] != "ok":
-            return Compared(*key, "not comparable", f"it {_ended(row)} in the {name} run")
-    for name in SAME_HASHES:
-        if before["hashes"].get(name) != after["hashes"].get(name):
-            return Compared(*key, "not comparable", f"the runs have other {name}: their hashes differ")
-    changes = [*_speed(before, after), *quality(before, after)]
-    if not changes:
-        return Compared(*key, "not comparable", "no number with a direction in both rows")
-    found = {change.verdict for change in changes}
-    verdict = next(one for one in VERDICTS if one in found)
-    return Compared(*key, verdict, "; ".join(_remarks(before, after)), tuple(changes))
-
-
-def _ended(row: Row) -> str:
+        return f"the {'first' if before is None else 'second'} run has no such cell"
     words = {"failed": "failed", "skipped": "was skipped", "timeout": "ran out of time", "killed": "was killed"}
-    return words[row["status"]]
+    for name, row in (("first", before), ("second", after)):
+        if row.status != "ok":
+            return f"it {words[row.status]} in the {name} run"
+    other = (name for name in SAME_HASHES if before.hashes.get(name) != after.hashes.get(name))
+    return next((f"the runs have other {name}: their hashes differ" for name in other), "")
 
 
-def _remarks(before: Row, after: Row) -> Iterator[str]:
+def _remarks(before: Row, after: Row) -> list[str]:
     """What a reader of the verdict must know."""
-    if machine_of(before) != machine_of(after):
-        yield "other machines"
-    if before["params"] != after["params"]:
-        yield "other parameters"
-    if before["speed_baseline"] != after["speed_baseline"]:
-        yield "other baselines"
-    if (before["timing"] is None) != (after["timing"] is None):
-        yield f"timed in the {'second' if before['timing'] is None else 'first'} run alone"
+    found = {
+        "other machines": before.machine != after.machine,
+        "other parameters": before.params != after.params,
+        "other baselines": before.speed_baseline != after.speed_baseline,
+        "timed in the second run alone": not before.processes and bool(after.processes),
+        "timed in the first run alone": bool(before.processes) and not after.processes,
+    }
+    return [words for words, holds in found.items() if holds]
 
 
-def _speed(before: Row, after: Row) -> Iterator[Change]:
+def _speed(before: Row, after: Row) -> list[Line]:
     """The speedup, where both rows have one over the same baseline."""
-    values = [value_of(row, SPEEDUP) for row in (before, after)]
-    if None in values or before["speed_baseline"] != after["speed_baseline"]:
-        return
-    one, other = (of_row((row["timing"] or {}).get("processes", ())) for row in (before, after))
-    found = speed_change(one, other)
-    first, second = (float(value) for value in values if value is not None)
-    shown = tuple(with_interval(value_of(row, SPEEDUP), interval_of(row, SPEEDUP)) for row in (before, after))
+    if before.speedup is None or after.speedup is None or before.speed_baseline != after.speed_baseline:
+        return []
+    shown = [with_interval(row.speedup, row.interval_of(SPEEDUP)) for row in (before, after)]
+    found = speed_change(before.processes, after.processes)
     if found is None:
-        yield Change(SPEEDUP, first, second, None, None, "not comparable", shown)  # type: ignore[arg-type]
-        return
+        return [(SPEEDUP, *shown, "", VERDICTS[3])]  # type: ignore[list-item]
     change, (low, high) = found
-    verdict: Verdict = "no difference shown"
-    if abs(change - 1) >= LEAST and not low <= 1 <= high:
-        verdict = "better" if change > 1 else "worse"
-    yield Change(SPEEDUP, first, second, change, (low, high), verdict, shown)  # type: ignore[arg-type]
+    differs = abs(change - 1) >= LEAST and not low <= 1 <= high
+    verdict = ("better" if change > 1 else "worse") if differs else VERDICTS[2]
+    return [(SPEEDUP, *shown, f"{with_interval(change, (low, high))} times", verdict)]  # type: ignore[list-item]
 
 
 def speed_change(
-    before: Sequence[ProcessSample], after: Sequence[ProcessSample]
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> tuple[float, tuple[float, float]] | None:
-    """The second speedup over the first, and its interval; None for fewer than 6 processes of either."""
+    """The second speedup over the first, and its interval, from the processes of two rows; None for fewer than 6 of
+    either."""
     ratios = [[math.log(_ratio(process)) for process in side] for side in (before, after)]
     pairs = list(zip(before, after, strict=False))
-    same = len(before) == len(after) and all(_items(one) == _items(other) is not None for one, other in pairs)
-    found = (  # fmt: skip
-        statistics.shift([b - a for a, b in zip(*ratios, strict=True)], LEVEL)
-        if same
-        else statistics.shift_between(ratios[0], ratios[1], LEVEL)
-    )
+    if len(before) == len(after) and all(_items(one) == _items(other) is not None for one, other in pairs):
+        found = statistics.shift([b - a for a, b in zip(*ratios, strict=True)], LEVEL)
+    else:
+        found = statistics.shift_between(ratios[0], ratios[1], LEVEL)
     if found is None:
         return None
     centre, (low, high) = found
     return math.exp(centre), (math.exp(low), math.exp(high))
 
 
-def _ratio(process: ProcessSample) -> float:
-    totals = [sum(sum(pair[f"{side}_ns"]) for pair in process.pairs) for side in ("baseline", "method")]
+def _ratio(process: Mapping[str, Any]) -> float:
+    totals = [sum(sum(pair[f"{side}_ns"]) for pair in process["pairs"]) for side in ("baseline", "method")]
     return totals[0] / totals[1]
 
 
-def _items(process: ProcessSample) -> list[Any] | None:
+def _items(process: Mapping[str, Any]) -> list[Any] | None:
     """The items that a process timed, in order; None where they are not known."""
-    items = [pair["items"] for pair in process.pairs]
+    items = [pair["items"] for pair in process["pairs"]]
     return None if None in items else items
 
 
-def quality(before: Row, after: Row) -> Iterator[Change]:
-    """Metrics and counters with a direction that both rows have."""
-    names = [*before["metrics"], *(name for name in before["counters"] if name not in before["metrics"])]
-    for name in names:
-        metric, values = of(before, name), (value_of(before, name), value_of(after, name))
-        if None in values or metric.better == "neither" or metric.kind in ("time", "speed", "memory"):
-            continue
-        first, second = (float(value) for value in values if value is not None)
-        intervals = interval_of(before, name), interval_of(after, name)
-        shown = with_interval(first, intervals[0]), with_interval(second, intervals[1])
-        yield Change(name, first, second, None, None, _of_quality(first, second, intervals, metric.better), shown)
-
-
-def _of_quality(
-    before: float, after: float, intervals: tuple[tuple[float, float] | None, tuple[float, float] | None], better: str
-) -> Verdict:
-    if before == after:
-        return "no difference shown"
-    one, other = intervals
-    if one is not None and other is not None and one[0] <= other[1] and other[0] <= one[1]:
-        return "no difference shown"
-    return "better" if (after > before) == (better == "higher") else "worse"
+def _qualities(before: pd.DataFrame, after: pd.DataFrame) -> dict[Cell, list[Line]]:
+    """Cell -> metrics and counters with a direction that both runs have: frames merged."""
+    found: dict[Cell, list[Line]] = {}
+    both = before.merge(after, on=[*frame.KEY, "metric"], suffixes=("", "_after"))
+    for one in both[both.better.isin(["higher", "lower"]) & both.kind.isin(["quality", "counter"])].itertuples():
+        spans = pd.notna(one.low) and pd.notna(one.low_after)
+        apart = not spans or one.low > one.high_after or one.low_after > one.high
+        verdict = VERDICTS[2]
+        if one.value != one.value_after and apart:
+            verdict = "better" if (one.value_after > one.value) == (one.better == "higher") else "worse"
+        shown = (
+            with_interval(value, (low, high) if pd.notna(low) else None)
+            for value, low, high in ((one.value, one.low, one.high), (one.value_after, one.low_after, one.high_after))
+        )
+        line: Any = (one.metric, *shown, "", verdict)
+        found.setdefault((one.recipe, one.scale, one.cell), []).append(line)
+    return found
 
 
 # ---------------------------------------------------------------- what people read
 
-HEADER = ("cell", "metric", "before", "after", "change", "verdict")
 
-
-def lines(compared: Sequence[Compared]) -> list[tuple[str, ...]]:
-    """A line for each cell's speed and for each metric that changed; one for a cell of which nothing did."""
-    found: list[tuple[str, ...]] = []
-    for one in compared:
-        name = f"{one.recipe}, {one.scale}: {one.cell}"
-        shown = [c for c in one.changes if c.metric == SPEEDUP or c.verdict in ("better", "worse")]
-        for change in shown:
-            by = f"{with_interval(change.change, change.interval)} times" if change.change is not None else ""
-            found.append((name, change.metric, *change.shown, by, change.verdict))
-        if not shown:
-            found.append((name, "", "", "", "", one.verdict))
-        if one.reason:
-            found.append((name, "", "", "", one.reason, one.verdict if one.verdict == "not comparable" else "note"))
-    return found
-
-
-def summary(compared: Sequence[Compared]) -> str:
+def summary(compared: pd.DataFrame) -> str:
     """How many cells are better, worse, ..."""
-    parts = [f"{number(sum(one.verdict == verdict for one in compared))} {verdict}" for verdict in VERDICTS]
-    return f"{number(len(compared))} cells: {', '.join(parts)}"
+    cells = compared.drop_duplicates(frame.KEY).cell_verdict
+    parts = [f"{number(int((cells == verdict).sum()))} {verdict}" for verdict in VERDICTS]
+    return f"{number(len(cells))} cells: {', '.join(parts)}"
 
 
-def as_markdown(compared: Sequence[Compared]) -> str:
-    """A Markdown table."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    return "\n".join([line(HEADER), line(["---"] * len(HEADER)), *map(line, lines(compared)), "", summary(compared)])
+def _shown(compared: pd.DataFrame) -> pd.DataFrame:
+    names = compared.recipe + ", " + compared.scale + ": " + compared.cell
+    return compared.assign(cell=names)[list(COLUMNS)]
 
 
-def as_json(compared: Sequence[Compared]) -> str:
-    """All numbers."""
-    return json.dumps([asdict(one) for one in compared], indent=1)
-
-
-def as_text(compared: Sequence[Compared]) -> str:
+def as_text(compared: pd.DataFrame) -> str:
     """Lines of aligned columns."""
-    table = [HEADER, *lines(compared)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    shown = _shown(compared)
+    widths = [max(map(len, [name, *shown[name]])) for name in shown]
+    lines = [list(shown), *shown.to_numpy().tolist()]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([*rows, "", summary(compared)])
 
 
-def as_latex(compared: Sequence[Compared]) -> str:
-    """A table for booktabs."""
-    return latex.floating(summary(compared), [latex.tabular(HEADER, [lines(compared)], "l" * len(HEADER))])
-
-
-FORMATS: Mapping[str, Callable[[Sequence[Compared]], str]] = {
-    "text": as_text, "md": as_markdown, "latex": as_latex, "json": as_json,
-}  # fmt: skip
+FORMATS: Mapping[str, Callable[[pd.DataFrame], str]] = {
+    "text": as_text,
+    "md": lambda found: f"{markdown_table(COLUMNS, _shown(found).to_numpy().tolist())}\n\n{summary(found)}",
+    "latex": lambda found: floating(_shown(found), summary(found)),
+    "json": lambda found: found.to_json(orient="records", indent=1),
+}

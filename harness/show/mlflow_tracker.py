@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.common.errors import MachineError, RequestError
-from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.measure.store import RowStore
 from harness.plan.recipe import Recipe
+from harness.rows import Row
 
 if TYPE_CHECKING:
-    from harness.show.report.claims import Verdicts
+    from harness.show.claims import Verdicts
 
 UNSENT = "unsent.jsonl"
 _QUIET = {  # set unless the user has set them
@@ -134,7 +134,7 @@ class MlflowInvocation:
             self._parent = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
 
     def row(self, row: Row) -> None:
-        self._failed_cells |= row["status"] not in ("ok", "skipped")
+        self._failed_cells |= row.status not in ("ok", "skipped")
         sent = False
         if not self._broken:
             with self._survive():
@@ -151,13 +151,13 @@ class MlflowInvocation:
         if self._broken:
             return
         with self._survive():
-            key = row["hashes"].get("key")
+            key = row.hashes.get("key")
             found = self._client.search_runs(
                 [self._experiment], filter_string=f"tags.`hash.key` = '{key}' and tags.status = 'ok'",
                 order_by=["attributes.start_time ASC"],
             )  # fmt: skip
             runs = ", ".join(run.info.run_id for run in found) or f"no run in this store, key {key}"
-            self._client.set_tag(self._parent, allowed(f"finished.{row['cell']}"), runs)
+            self._client.set_tag(self._parent, allowed(f"finished.{row.cell}"), runs)
 
     def verdicts(self, verdicts: Verdicts) -> None:
         from harness.show.tracking_records import counts, judged
@@ -197,10 +197,10 @@ class MlflowInvocation:
     def _send(self, row: Row) -> None:
         from harness.show.tracking_records import dataset, metrics, parameters, tags
 
-        started = datetime.fromisoformat(row["started"]) if row["started"] else datetime.now(UTC)
+        started = datetime.fromisoformat(row.started) if row.started else datetime.now(UTC)
         first = int(started.timestamp() * 1000)
         run = self._client.create_run(
-            self._experiment, start_time=first, run_name=row["cell"],
+            self._experiment, start_time=first, run_name=row.cell,
             tags={"mlflow.parentRunId": self._parent, **tags(row)},
         ).info.run_id  # fmt: skip
         batch, params = metrics(row, first), parameters(row)
@@ -209,18 +209,18 @@ class MlflowInvocation:
         for at in range(0, len(batch), 1000):
             self._client.log_batch(run, metrics=batch[at : at + 1000])
         self._send_inputs(run, row, dataset(row))
-        if row["error"]:
-            self._client.log_text(run, "\n".join(row["error"].values()), "error.txt")
-        self._client.set_terminated(run, _STATUS[row["status"]], first + int((row["seconds"] or 0) * 1000))
+        if row.error:
+            self._client.log_text(run, "\n".join(row.error.values()), "error.txt")
+        self._client.set_terminated(run, _STATUS[row.status], first + int((row.seconds or 0) * 1000))
 
     def _send_inputs(self, run: str, row: Row, data: Any) -> None:
         """The data set and the model that the cell read, by content hash."""
         from mlflow.entities import LoggedModelInput
 
         models = []
-        if digest := row["hashes"].get("model"):
+        if digest := row.hashes.get("model"):
             if digest not in self._models:
-                name = str(row["facts"].get("model") or row["params"]["task"].get("model") or "model")
+                name = str(row.facts.get("model") or row.params["task"].get("model") or "model")
                 self._models[digest] = self._model(run, re.sub(r"[^\w-]+", "-", name).strip("-") or "model", digest)
             models = [LoggedModelInput(self._models[digest])]
         if data is not None or models:
@@ -249,7 +249,7 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
         waiting = path.replace(path.with_suffix(".sending"))
         rows = RowStore(waiting).rows()
         recipe, scale = path.parts[-3:-1]
-        device = (rows[0]["device"] if rows else None) or ""
+        device = (rows[0].device if rows else None) or ""
         invocation = MlflowInvocation(tracker, recipe, recipe, scale, device, path.parent)
         for row in rows:
             invocation.row(row)

@@ -2,195 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.contracts.rows import Row
+import pandas as pd
+
 from harness.contracts.tasks import SCALES
-from harness.plan.registry import Registry
-from harness.show.report.layout import SPEEDUP, Layout
-from harness.show.report.selection import interval_of, value_of
-from harness.show.stored import Stored
+from harness.show.formats import number, with_interval
+from harness.show.frame import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DECIDED = ("faster", "slower", "no difference shown")
-PRECISION = "precision_at_1"
-_ALIKE = (PRECISION, "exact_match")  # the share of answers that are the exact method's
+ALIKE = ("precision_at_1", "exact_match")  # the share of answers that are the exact method's
+PERPLEXITIES = ("perplexity_difference", "perplexity")
+HEADER = ("method", "task", "speedup", "over", "decision", "answers changed", "paper's speedup", "row")
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Quality lost against a baseline. share: of answers that are other ones; of perplexity, what was added to it
-    (below 0: better than the baseline). of: `answers` or `perplexity`. against: the baseline, as `Mark.baseline`."""
+def overview(frame: pd.DataFrame) -> pd.DataFrame:
+    """A line for each method, variant, task and baseline, by contract, method and task.
 
-    share: float
-    of: str
-    against: str
+    Of several rows the one of the largest scale stands for them. Ties: a decided speed first, then headline recipes,
+    then rows that the paper has, then the first. Rows of cells that their recipe no longer has are left out.
 
+    Columns are those of the frame's line of the speedup, and:
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A method on a task, timed against one baseline.
-
-    variant: the method's parameters that its declaration names `variants`, such as `compute=int8`, and, where its
-    baseline is the same method, those in which the two differ. baseline: the method with its variant. declared:
-    whether it is the exact method that this one declares. label, column: of the row that stands for it. lost: None
-    where answers were not compared. published: the paper's speedup; published_lost: its quality, where that is known.
-    headline: whether the row is of a headline recipe. others: further rows of the same method, variant, task and
-    baseline.
+    - name: the method with its variant; others: further rows that it stands for
+    - lost: share of answers that are others than the reference's; of perplexity, what was added (below 0: better).
+      lost_of: "answers" or "perplexity"; both missing where answers were not compared
+    - paper_lost: the same of the paper, where it is known
     """
-
-    contract: str
-    method: str
-    task: str
-    baseline: str
-    declared: bool
-    recipe: str
-    scale: str
-    label: str
-    column: str
-    speedup: float
-    interval: tuple[float, float] | None
-    decision: str
-    lost: Lost | None
-    published: float | None = None
-    published_lost: float | None = None
-    others: int = 0
-    variant: str = ""
-    headline: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.method} ({self.variant})" if self.variant else self.method
-
-    @property
-    def comparable(self) -> bool:
-        """Whether speedup and quality lost are against the same baseline."""
-        return self.lost is not None and self.lost.against == self.baseline
-
-
-def marks(stored: Iterable[Stored], registry: Registry) -> list[Mark]:
-    """One mark for each method, variant, task and baseline, by contract, method and task.
-
-    Of several rows the one of the largest scale stands for them; of these one whose speed is decided, then one of a
-    headline recipe, then one that the paper has, then the first by recipe and the recipe's order. Rows of cells that
-    their recipe no longer has are left out.
-    """
-    found: dict[tuple[str, str, str, str], list[tuple[tuple[int, ...], Mark]]] = {}
-    for one in stored:
-        layout = one.layout()
-        rows = {row["cell"]: row for row in one.newest()}
-        for cell in one.cells:
-            if cell.name in rows and (mark := _mark(one, rows[cell.name], layout, registry)) is not None:
-                undecided, unpublished = mark.decision not in DECIDED, mark.published is None
-                rank = -SCALES.index(one.scale), int(undecided), int(not one.recipe.headline), int(unpublished)
-                found.setdefault((mark.method, mark.variant, mark.task, mark.baseline), []).append((rank, mark))
-    chosen = [replace(min(group, key=lambda pair: pair[0])[1], others=len(group) - 1) for group in found.values()]
-    return sorted(chosen, key=lambda mark: (mark.contract, mark.name, mark.task, not mark.declared, mark.baseline))
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """Marks that can be drawn together: one task, timed against one baseline, answers compared with one method's."""
-
-    task: str
-    baseline: str
-    against: str
-    marks: tuple[Mark, ...]
-
-
-def panels(marks: Sequence[Mark]) -> dict[str, Panel]:
-    """Contract -> the task, baseline and reference of answers that most methods and variants share, at the largest
-    scale that any mark has; of equals the one whose baseline is declared and is the reference too, then the one with
-    more rows of headline recipes, then the first.
-
-    The reference itself is among the marks, with nothing lost.
-    """
-    largest = max((SCALES.index(mark.scale) for mark in marks if mark.lost is not None), default=0)
-    at_scale = [mark for mark in marks if SCALES.index(mark.scale) == largest]
-    groups: dict[tuple[str, str, str, str], list[Mark]] = {}
-    for mark in at_scale:
-        if mark.lost is not None:
-            groups.setdefault((mark.contract, mark.task, mark.baseline, mark.lost.against), []).append(mark)
-    found: dict[str, Panel] = {}
-    for (contract, task, baseline, against), group in groups.items():
-        drawn = [mark.name for mark in group]
-        group += [
-            replace(mark, lost=Lost(0.0, group[0].lost.of, against))  # type: ignore[union-attr]  # none lacks it
-            for mark in at_scale
-            if (mark.task, mark.baseline, mark.name) == (task, baseline, against) and mark.name not in drawn
-        ]
-        panel = Panel(task, baseline, against, tuple(group))
-        if contract not in found or _rank(panel) > _rank(found[contract]):
-            found[contract] = panel
-    return {contract: found[contract] for contract in sorted(found)}
-
-
-def _rank(panel: Panel) -> tuple[int, int, int]:
-    own = all(mark.declared and mark.comparable for mark in panel.marks)
-    return len(panel.marks), int(own), sum(mark.headline for mark in panel.marks)
-
-
-def lost(row: Row, registry: Registry) -> Lost | None:
-    """How far a row's answers are from those of its fidelity baseline."""
-    baseline = row["fidelity_baseline"]
-    if baseline is None:
-        return None
-    against = _baseline(baseline, registry)
-    for name in _ALIKE:
-        if (value := value_of(row, name)) is not None:
-            return Lost(1 - value, "answers", against)
-    difference, perplexity = value_of(row, "perplexity_difference"), value_of(row, "perplexity")
-    if difference is None or perplexity is None or perplexity <= difference:
-        return None
-    return Lost(difference / (perplexity - difference), "perplexity", against)
-
-
-def _baseline(baseline: Mapping[str, Any], registry: Registry) -> str:
-    """The name of `Mark.baseline`."""
-    method, params = baseline["method"], baseline["params"]
-    shown = _parameters(_variants(method, registry), params)
-    return f"{method} ({shown})" if shown else str(method)
-
-
-def _variant(row: Row, baseline: Mapping[str, Any], registry: Registry) -> str:
-    """`Mark.variant` of a row that was timed against this baseline."""
-    own, other = row["params"]["method"], baseline["params"] if baseline["method"] == row["method"] else {}
-    differing = [name for name in own if name in other and own[name] != other[name]]
-    return _parameters([*dict.fromkeys((*_variants(row["method"], registry), *differing))], own)
-
-
-def _variants(method: str, registry: Registry) -> Sequence[str]:
-    return registry.entry("method", method).variants if method in registry.names("method") else ()
-
-
-def _parameters(names: Sequence[str], params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={params[name]}" for name in names if name in params)
-
-
-def pareto(marks: Sequence[Mark]) -> list[Mark]:
-    """Of the marks that lost is known of, those that no other one beats in both: from the least lost to the fastest."""
-    front: list[Mark] = []
-    known = [(mark.lost.share, -mark.speedup, mark) for mark in marks if mark.lost is not None]
-    for _, _, mark in sorted(known, key=lambda one: one[:2]):
-        if not front or mark.speedup > front[-1].speedup:
-            front.append(mark)
-    return front
-
-
-def _mark(one: Stored, row: Row, layout: Layout, registry: Registry) -> Mark | None:
-    speedup, baseline = value_of(row, SPEEDUP), row["speed_baseline"]
-    if row["status"] != "ok" or speedup is None or baseline is None or row["method"] not in registry.names("method"):
-        return None
-    entry, known = registry.entry("method", row["method"]), lost(row, registry)
-    published, precision = (layout.printed.get((row["cell"], name)) for name in (SPEEDUP, PRECISION))
-    exact = known is not None and known.share == 0  # a lossless method loses nothing in the paper either
-    return Mark(
-        contract=entry.contract, method=row["method"], task=row["task"], baseline=_baseline(baseline, registry),
-        declared=baseline["method"] == entry.baseline, recipe=one.recipe.name, scale=one.scale, label=row["row"],
-        column=row["column"], speedup=speedup, interval=interval_of(row, SPEEDUP),
-        decision=(row["timing"] or {}).get("decision") or "not decided", lost=known,
-        published=published.value if published else None,
-        published_lost=1 - precision.value if precision else 0.0 if exact else None,
-        variant=_variant(row, baseline, registry), headline=one.recipe.headline,
+    lines = frame[
+        (frame.metric == "speedup") & frame.baseline.notna() & frame.contract.notna() & (frame.status == "ok")
+        & frame.planned & (frame.apart == "")
+    ]  # fmt: skip
+    wide = frame[frame.metric.isin([*ALIKE, *PERPLEXITIES])]
+    values = wide.pivot_table(index=KEY, columns="metric", values="value", aggfunc="first")
+    values = values.reindex(columns=[*ALIKE, *PERPLEXITIES])
+    papers = wide[wide.metric == ALIKE[0]].set_index(KEY).paper
+    lines = lines.join(values, on=KEY).join(papers.rename("paper_precision"), on=KEY)
+    shares = 1 - lines[ALIKE[0]].fillna(lines[ALIKE[1]])
+    added = lines.perplexity_difference / (lines.perplexity - lines.perplexity_difference)
+    added = added.where(lines.perplexity > lines.perplexity_difference)
+    lost = shares.fillna(added).where(lines.reference.notna())
+    kinds = pd.Series("answers", lines.index).where(shares.notna(), "perplexity").where(lost.notna())
+    names = lines.method + lines.variant.map(lambda text: f" ({text})" if text else "")
+    paper_lost = (1 - lines.paper_precision).fillna(lost.where(lost == 0))  # lossless in the paper too
+    lines = lines.assign(name=names, lost=lost, lost_of=kinds, paper_lost=paper_lost)
+    rank = pd.DataFrame(
+        {"scale": -lines.scale.map(SCALES.index), "decided": ~lines.decision.isin(DECIDED),
+         "headline": ~lines.headline, "paper": lines.paper.isna()}
     )  # fmt: skip
+    order = rank.sort_values(list(rank), kind="stable").index
+    groups = ["method", "variant", "task", "baseline"]
+    others = lines.groupby(groups).cell.transform("size") - 1
+    best = lines.assign(others=others).loc[order].groupby(groups, sort=False).head(1)
+    by = ["contract", "name", "task", "declared", "baseline"]
+    return best.sort_values(by, ascending=[True, True, True, False, True], kind="stable")
+
+
+def table(lines: pd.DataFrame) -> list[list[str]]:
+    """The overview as text, under `HEADER`."""
+    return [
+        [
+            line.name, line.task, with_interval(line.value, interval(line)), line.baseline, line.decision,
+            changed(line), "" if pd.isna(line.paper) else number(line.paper), f"{line.recipe}: {line.cell}",
+        ]
+        for line in lines.itertuples(index=False, name="Line")
+    ]  # fmt: skip
+
+
+def interval(line: Any) -> tuple[float, float] | None:
+    return None if pd.isna(line.low) else (line.low, line.high)
+
+
+def changed(line: Any) -> str:
+    """How many answers are other ones, in words: `none`, `0.17%`, `perplexity -14%`; with the method that they were
+    compared with, where another one was timed. Nothing where answers were not compared."""
+    if pd.isna(line.lost):
+        return ""
+    share = f"{number(100 * line.lost, 2)}%"
+    words = "none" if line.lost == 0 else share
+    if line.lost_of == "perplexity" and line.lost != 0:
+        words = f"perplexity {'+' * (line.lost > 0)}{share}"
+    return words if line.reference == line.baseline else f"{words} (against {line.reference})"
+
+
+def panels(lines: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Contract -> the lines that can be drawn together: one task, one baseline, one reference of the answers.
+
+    It is the (task, baseline, reference) with the most lines at the largest scale. Ties: a declared baseline that is
+    the reference too, then more lines of headline recipes, then the first. The reference itself is among the lines,
+    with nothing lost.
+    """
+    known = lines[lines.lost.notna()]
+    if known.empty:
+        return {}
+    largest = max(known.scale, key=SCALES.index)
+    at_scale = lines[lines.scale == largest]
+    found: dict[str, tuple[tuple[int, bool, int], pd.DataFrame]] = {}
+    groups = ["contract", "task", "baseline", "reference"]
+    for (contract, task, baseline, reference), group in at_scale[at_scale.lost.notna()].groupby(groups, sort=False):
+        own = at_scale[(at_scale.task == task) & (at_scale.baseline == baseline) & (at_scale.name == reference)]
+        more = own[~own.name.isin(group.name)].assign(lost=0.0, lost_of=group.lost_of.iloc[0], reference=reference)
+        panel = pd.concat([group, more]) if len(more) else group
+        exact = bool((panel.declared & (panel.reference == panel.baseline)).all())
+        rank = len(panel), exact, int(panel.headline.sum())
+        if contract not in found or rank > found[contract][0]:
+            found[contract] = rank, panel
+    return {contract: found[contract][1] for contract in sorted(found)}
+
+
+def pareto(lines: pd.DataFrame) -> pd.DataFrame:
+    """The lines that no other one beats in both speedup and loss: from the least lost to the fastest."""
+    known = lines[lines.lost.notna()].sort_values(["lost", "value"], ascending=[True, False], kind="stable")
+    faster: Sequence[bool] = known.value > known.value.cummax().shift(fill_value=float("-inf"))
+    return known[faster]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.show.overview import DECIDED, Mark, Panel, panels, pareto
-from harness.show.report import labels
-from harness.show.report.colours import colour
-from harness.show.report.figure import as_bytes
+import pandas as pd
+
+from harness.show.colours import colour
+from harness.show.figure import as_bytes
+from harness.show.overview import DECIDED, interval, panels, pareto
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 ACROSS = 2  # panels in a row
 LEAST = 1e-3  # below this share lost the x axis is linear
 TICKS = ((-10, "-10%"), (-1, "-1%"), (0, "0"), (0.1, "0.1%"), (1, "1%"), (10, "10%"), (100, "100%"))
+MARKERS = "os^Dv<>Ph*Xd"
 PALE = 0.35  # of a mark whose speed is not decided
 NOTE = (
     "scale {}; higher and further left is better; pale: no claim or exploratory; "
@@ -24,15 +26,15 @@ NOTE = (
 )
 
 
-def draw(marks: Sequence[Mark]) -> bytes:
-    """The figure as SVG; the same marks give the same bytes. Raises `ValueError` when no mark can be drawn."""
-    found = panels(marks)
+def draw(lines: pd.DataFrame) -> bytes:
+    """The overview's lines as SVG; the same lines give the same bytes. Raises `ValueError` when none can be drawn."""
+    found = panels(lines)
     if not found:
         raise ValueError("no row has a speedup and answers that were compared")
     return as_bytes(_figure(found), "svg")
 
 
-def _figure(groups: Mapping[str, Panel]) -> Figure:
+def _figure(groups: Mapping[str, pd.DataFrame]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -43,38 +45,36 @@ def _figure(groups: Mapping[str, Panel]) -> Figure:
     places: Any = figure.subplots(down, across, squeeze=False, sharex=True).ravel()
     for unused in places[len(groups) :]:
         unused.set_axis_off()
-    shown = list(zip(places, groups.items(), strict=False))
-    for axes, (contract, panel) in shown:
+    for axes, (contract, panel) in zip(places, groups.items(), strict=False):
         _panel(axes, contract, panel)
-    every = [mark for panel in groups.values() for mark in panel.marks]
+    least = min(100 * panel.lost.min() for panel in groups.values())
     places[0].set_xticks([t for t, _ in TICKS], [text for _, text in TICKS])
     places[0].set_xticks([], minor=True)
-    places[0].set_xlim(min([-0.05, *(1.3 * _x(m) for m in every)]), 200_000)  # room for labels to the right
-    figure.supxlabel(NOTE.format(every[0].scale), fontsize="x-small", color="0.4", wrap=True)
-    figure.draw_without_rendering()  # the labels' places depend on the layout
-    for axes, (_, panel) in shown:
-        labels.place(axes, [_label(mark) for mark in panel.marks])
+    places[0].set_xlim(min(-0.05, 1.3 * least), 200)
+    figure.supxlabel(NOTE.format(next(iter(groups.values())).scale.iloc[0]), fontsize="x-small", color="0.4", wrap=True)
     return figure
 
 
-def _panel(axes: Axes, contract: str, panel: Panel) -> None:
-    axes.set_title(f"{contract.replace('-', ' ')}: {panel.task}", fontsize="medium")
+def _panel(axes: Axes, contract: str, panel: pd.DataFrame) -> None:
+    first = panel.iloc[0]
+    axes.set_title(f"{contract.replace('-', ' ')}: {first.task}", fontsize="medium")
     axes.set_xscale("symlog", linthresh=100 * LEAST)
     axes.set_yscale("log")
     axes.axhline(1, color="0.6", linewidth=0.8)
     axes.grid(alpha=0.25)
-    front = pareto([mark for mark in panel.marks if mark.decision in DECIDED])
-    axes.plot([_x(mark) for mark in front], [mark.speedup for mark in front], ":", color="0.5", zorder=1)
-    for mark in panel.marks:
-        alpha, shade = 1.0 if mark.decision in DECIDED else PALE, colour(mark.method)
-        low, high = mark.interval or (mark.speedup, mark.speedup)
-        error = [[max(0.0, mark.speedup - low)], [max(0.0, high - mark.speedup)]]
+    front = pareto(panel[panel.decision.isin(DECIDED)])
+    axes.plot(100 * front.lost, front.value, ":", color="0.5", zorder=1)
+    for number, line in enumerate(panel.itertuples(index=False, name="Line")):
+        alpha, shade = 1.0 if line.decision in DECIDED else PALE, colour(line.method)
+        low, high = interval(line) or (line.value, line.value)
+        error = [[max(0.0, line.value - low)], [max(0.0, high - line.value)]]
         axes.errorbar(
-            [_x(mark)], [mark.speedup], yerr=error, fmt="o", color=shade, alpha=alpha, capsize=3, markersize=6
-        )
-        if mark.published is not None and mark.published > 0 and mark.published_lost is not None:
-            place = [100 * mark.published_lost], [mark.published]
-            axes.plot(*place, "o", color=shade, fillstyle="none", markersize=9)
+            [100 * line.lost], [line.value], yerr=error, fmt=MARKERS[number % len(MARKERS)], color=shade, alpha=alpha,
+            capsize=3, markersize=6, label=line.name,
+        )  # fmt: skip
+        if not pd.isna(line.paper) and line.paper > 0 and not pd.isna(line.paper_lost):
+            axes.plot([100 * line.paper_lost], [line.paper], "o", color=shade, fillstyle="none", markersize=9)
+    axes.legend(fontsize="x-small", frameon=False, loc="best")
     low, high = axes.get_ylim()
     low, high = min(low, 0.5), max(high, 2.0)
     axes.set_ylim(low * 0.8, high * 1.25)
@@ -82,21 +82,7 @@ def _panel(axes: Axes, contract: str, panel: Panel) -> None:
     axes.set_yticks(ticks, [f"{t:g}×" for t in ticks])
     axes.set_yticks([], minor=True)
     axes.tick_params(labelbottom=True)
-    axes.set_xlabel(_axis(panel), fontsize="small")
-    axes.set_ylabel(f"speedup over {panel.baseline}", fontsize="small")
-
-
-def _axis(panel: Panel) -> str:
-    """What the x axis is of a panel."""
-    kinds = {mark.lost.of for mark in panel.marks if mark.lost is not None}
     words = {"answers": "answers unlike those of", "perplexity": "perplexity added to"}
-    return " or ".join(f"{words[kind]} {panel.against}" for kind in sorted(kinds))
-
-
-def _x(mark: Mark) -> float:
-    return 100 * mark.lost.share if mark.lost is not None else 0.0
-
-
-def _label(mark: Mark) -> labels.Label:
-    alpha = 1.0 if mark.decision in DECIDED else 0.7
-    return labels.Label(_x(mark), mark.speedup, mark.name, colour(mark.method), alpha)
+    losses = " or ".join(f"{words[kind]} {first.reference}" for kind in sorted(set(panel.lost_of)))
+    axes.set_xlabel(losses, fontsize="small")
+    axes.set_ylabel(f"speedup over {first.baseline}", fontsize="small")

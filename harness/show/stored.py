@@ -1,19 +1,19 @@
 """All rows on disk, by recipe and scale: committed ones, other people's, and this folder's runs.
 
 One kind of rows leads a recipe's table, figure and verdicts: this folder's runs where they are whole, else the
-committed rows, else another person's. Rows of the other kinds are shown apart, whatever machine they are of.
+committed rows, else another person's. Rows of other kinds and of other machines are shown apart.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from harness.common.errors import HarnessError, RequestError
-from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES, Scale
 from harness.measure.store import RowStore
 from harness.plan import expansion
@@ -21,33 +21,33 @@ from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
-from harness.show.report import claims, published, tables
-from harness.show.report.claims import Verdicts
-from harness.show.report.layout import Layout
-from harness.show.report.published import Published
-from harness.show.report.selection import by_machine, machine_of
-from harness.show.report.tables import Table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from harness.rows import Row, by_cell, describe
+from harness.show import published
+from harness.show.published import Published
 
 T = TypeVar("T")
 MEASURED, REPRODUCED, RUNS = "measured", "reproduced", "runs"  # folders of results
-KINDS = (MEASURED, REPRODUCED, RUNS)
-Kinds = dict[str, list[Row]]  # kind -> its rows
+KEPT = (MEASURED, REPRODUCED)
+KINDS = (*KEPT, RUNS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stored:
-    """What is stored of one recipe at one scale. rows: oldest first. cells: what the recipe expands to today. machine:
-    of the rows that lead (`selection.machine_of`)."""
+    """What is stored of one recipe at one scale.
+
+    cells: what the recipe expands to today. rows: the newest of each cell, of the kind and machine that lead, in the
+    recipe's order. apart: rows of other kinds and machines, by words for both.
+    """
 
     recipe: Recipe
     scale: Scale
-    rows: list[Row] = field(repr=False)
-    cells: list[Cell] = field(repr=False)
-    numbers: Published = field(repr=False)
-    machine: str | None = None
+    cells: Sequence[Cell] = field(repr=False)
+    rows: Sequence[Row] = field(repr=False)
+    apart: Mapping[str, Sequence[Row]] = field(repr=False, default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.recipe.name}, scale {self.scale}: {self.recipe.title}"
 
     @property
     def command(self) -> str:
@@ -57,24 +57,57 @@ class Stored:
         pair = self.cells[-1]
         return f"harness run {pair.method.name} {pair.task.name} --scale {self.scale}"
 
-    def newest(self) -> list[Row]:
-        """The newest row of each cell, with its repeats, of those that lead."""
-        return next(iter(by_machine(self.rows, self.recipe.name, self.scale, self.machine).values()), [])
+    @property
+    def every(self) -> Iterator[tuple[str, Row]]:
+        """All rows, with the words of those that are apart ("" for those that lead)."""
+        for words, rows in {"": self.rows, **self.apart}.items():
+            for row in rows:
+                yield words, row
 
-    def layout(self) -> Layout:
-        """Columns of its tables, and the published numbers next to its rows."""
-        return Layout(self.recipe, self.scale, self.numbers, self.cells, self.newest())
+    @property
+    def good(self) -> list[Row]:
+        """The finished ones of all rows."""
+        return [row for _, row in self.every if row.status == "ok"]
 
-    def verdicts(self) -> Verdicts:
-        """The judgement of the recipe's claims and targets."""
-        return claims.verdicts(self.recipe, self.scale, self.cells, self.rows, self.machine)
+    @cached_property
+    def numbers(self) -> Published:
+        """The paper's numbers."""
+        return published.of(self.recipe)
 
-    def table(self) -> Table:
-        """Measured next to published."""
-        return tables.build(
-            self.recipe, self.scale, self.rows, self.numbers, cells=self.cells, machine=self.machine,
-            verdicts=self.verdicts(),
-        )  # fmt: skip
+
+def gathered(
+    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Mapping[str, Sequence[Row]], lead: str = ""
+) -> Stored:
+    """What there is of a recipe, from its rows by kind. lead: the kind that leads; by default the first that is whole.
+    The machine that leads is the one that measured last."""
+    lead = lead or _lead(rows, {cell.name for cell in cells})
+    last = max(rows[lead], key=lambda row: row.started or "").machine if rows[lead] else ""
+    groups: dict[tuple[str, str], list[Row]] = {(lead, last): []}
+    for kind, row in sorted(
+        ((kind, row) for kind, found in rows.items() for row in found), key=lambda pair: pair[1].started or ""
+    ):
+        groups.setdefault((kind, row.machine), []).append(row)
+    place = {cell.name: number for number, cell in enumerate(cells)}
+    ordered = {
+        key: sorted(by_cell(group).values(), key=lambda row: place.get(row.cell, len(place)))
+        for key, group in groups.items()
+    }
+    ours = ordered.pop((lead, last))
+    apart = {
+        f"{place_of(group)}{'' if kind == lead else _WORDS.get(kind, '')}": group
+        for (kind, _), group in ordered.items()
+    }
+    return Stored(recipe, scale, cells, ours, apart)
+
+
+_WORDS = {MEASURED: ", committed", RUNS: ", measured here"}
+
+
+def place_of(rows: Sequence[Row]) -> str:
+    """The machine of rows that share one, in words, and who measured there if another person did."""
+    before, person = rows[-1].environment.get("before") or {}, rows[-1].environment.get("by")
+    words = f", measured by {person['name']} on {person['date']}" if person else ""
+    return (describe(before) if before else "an unknown machine") + words
 
 
 def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> list[Stored]:
@@ -82,15 +115,10 @@ def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> l
 
     A row or a file that cannot be read, and a recipe that is no longer there, are left out with one warning each.
     """
-    found: dict[tuple[str, str], Kinds] = {}
-    for kind in kinds:
-        for path in _files(results, kind):
-            name, scale = path.parts[-3:-1]
-            if rows := _read(path):
-                found.setdefault((name, scale), {}).setdefault(kind, []).extend(rows)
-    order = sorted(found, key=lambda key: (key[0], -SCALES.index(key[1])))
+    names = {path.parts[-3:-1] for kind in kinds for path in _files(results, kind)}
+    order = sorted(names, key=lambda key: (key[0], -SCALES.index(key[1])))
     every = (
-        _tried(lambda name=name, scale=scale: _one(name, scale, found[name, scale], registry))  # type: ignore[misc]
+        _tried(lambda name=name, scale=scale: _one(name, scale, results, registry, kinds))  # type: ignore[misc]
         for name, scale in order
     )
     return [one for one in every if one is not None]
@@ -101,84 +129,57 @@ def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequen
     none that can be read."""
     recipe = recipes.load(name, registry) if name.endswith((".yaml", ".yml")) else None
     folder = recipe.name if recipe else name
-    rows = {kind: rows_of(folder, scale, results, (kind,)) for kind in kinds}
-    if not any(rows.values()):
-        recipes.load(name, registry)  # an unknown name is refused as such
-        for path in _paths(folder, scale, results, kinds):
+    if (found := _one(folder, scale, results, registry, kinds, recipe)) is not None:
+        return found
+    recipes.load(name, registry)  # an unknown name is refused as such
+    for kind in kinds:
+        for path in _files(results, kind, folder, scale):
             RowStore(path).rows()  # says why none of them can be read
-        raise RequestError(
-            f"nothing is stored of {name} at scale {scale} in {results}: run `harness reproduce {name} --scale {scale}`"
-        )
-    return _one(folder, scale, {kind: found for kind, found in rows.items() if found}, registry, recipe)
-
-
-def rows_of(name: str, scale: Scale, results: Path, kinds: Sequence[str] = KINDS) -> list[Row]:
-    """All rows of one recipe at one scale, by kind; those that cannot be read are left out with a warning."""
-    return [row for path in _paths(name, scale, results, kinds) for row in _read(path)]
-
-
-def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:
-    """All stored rows as a table of numbers, one line per cell and machine, as in `table.csv`.
-
-    results: a folder with `measured`, `reproduced` or `runs` in it. Columns: labels, status, decision, each metric with
-    its 95% interval (`NAME_low`, `NAME_high`) and the published number next to it (`NAME_published`). Empty when there
-    are no rows.
-    """
-    return as_frame([one.table() for one in stored(Path(results), Registry(), kinds)])
-
-
-def as_frame(tables: Sequence[Table]) -> pd.DataFrame:
-    """The records of tables as one `frame`."""
-    import pandas as pd
-
-    return pd.DataFrame.from_records([record for table in tables for record in table.records])
-
-
-def _one(name: str, scale: Scale, rows: Kinds, registry: Registry, recipe: Recipe | None = None) -> Stored:
-    every = [row for found in rows.values() for row in found]
-    pair = next(
-        ((r["method"], r["task"]) for r in every if name == expansion.single_name(r["method"], r["task"])), None
+    raise RequestError(
+        f"nothing is stored of {name} at scale {scale} in {results}: run `harness reproduce {name} --scale {scale}`"
     )
+
+
+def rows_of(name: str, scale: Scale, results: Path, kinds: Sequence[str]) -> dict[str, list[Row]]:
+    """Kind -> all rows of one recipe at one scale; those that cannot be read are left out with a warning."""
+    found = {
+        kind: [row for path in _files(results, kind, name, scale) for row in _tried(RowStore(path).legible_rows) or []]
+        for kind in kinds
+    }
+    return {kind: rows for kind, rows in found.items() if rows}
+
+
+def _one(
+    name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequence[str], recipe: Recipe | None = None
+) -> Stored | None:
+    rows = rows_of(name, scale, results, kinds)
+    if not rows:
+        return None
+    pairs = ((row.method, row.task) for found in rows.values() for row in found)
+    pair = next((pair for pair in pairs if name == expansion.single_name(*pair)), None)
     if pair is not None:  # of `harness run`
         recipe, cells = expansion.single(*pair, scale, registry, {})
     else:
         recipe = recipe or recipes.load(name, registry)
         cells = expansion.expand(recipe, scale, registry)
-    lead = _lead(rows, {cell.name for cell in cells})
-    told = [_told(row, kind) if kind != lead else row for kind, found in rows.items() for row in found]
-    told.sort(key=lambda row: row["started"] or "")
-    newest = max(rows[lead], key=lambda row: row["started"] or "")
-    return Stored(recipe, scale, told, cells, published.of(recipe), machine_of(newest))
+    return gathered(recipe, scale, cells, rows)
 
 
-def _lead(rows: Kinds, planned: set[str]) -> str:
+def _lead(rows: Mapping[str, Sequence[Row]], planned: set[str]) -> str:
     """The kind that leads: runs where every planned cell has finished on one machine, else the first there is."""
     if found := rows.get(RUNS):
-        last = machine_of(max(found, key=lambda row: row["started"] or ""))
-        done = {row["cell"] for row in found if row["status"] in ("ok", "skipped") and machine_of(row) == last}
+        last = max(found, key=lambda row: row.started or "").machine
+        done = {row.cell for row in found if row.status in ("ok", "skipped") and row.machine == last}
         if planned <= done or len(rows) == 1:
             return RUNS
     return next(kind for kind in KINDS if kind in rows)
 
 
-def _told(row: Row, kind: str) -> Row:
-    """The row with its kind in its environment, which tells it from those that lead."""
-    return {**row, "environment": {**row["environment"], "kind": kind}}
-
-
-def _files(results: Path, kind: str) -> Iterator[Path]:
-    below = "*/*/*" if kind == REPRODUCED else "*/*"  # a folder for each person and day
+def _files(results: Path, kind: str, name: str = "*", scale: str = "*") -> Iterator[Path]:
+    below = f"*/{name}/{scale}" if kind == REPRODUCED else f"{name}/{scale}"  # a folder for each person and day
     for path in sorted((results / kind).glob(f"{below}/rows.jsonl")):
         if path.parts[-2] in SCALES:
             yield path
-
-
-def _paths(name: str, scale: Scale, results: Path, kinds: Sequence[str]) -> list[Path]:
-    return [path for kind in kinds for path in _files(results, kind) if path.parts[-3:-1] == (name, scale)]
-
-
-def _read(path: Path) -> list[Row]:
-    return _tried(RowStore(path).legible_rows) or []
 
 
 def _tried(read: Callable[[], T]) -> T | None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.common.errors import MachineError, RequestError
-from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
 from harness.plan.recipe import Recipe
+from harness.rows import Row
 from harness.show.mlflow_tracker import MlflowTracker
 
 if TYPE_CHECKING:
-    from harness.show.report.claims import Verdicts
+    from harness.show.claims import Verdicts
 
 NONE = "none"
 

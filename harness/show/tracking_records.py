@@ -6,60 +6,56 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from statistics import mean
 from typing import Any, get_args
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
-from harness.contracts.rows import Row
-from harness.measure.decision import decide, of_row
-from harness.measure.environment import describe
-from harness.measure.evidence import shape
-from harness.show.report.claims import Outcome, Verdicts
+from harness.rows import Row, describe
+from harness.show.claims import Outcome, Verdicts
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 
 
 def parameters(row: Row) -> list[Param]:
     """What was asked for: labels, method, task and all of their parameters."""
-    values: dict[str, Any] = {key: row[key] for key in ("row", "column", "scale", "method", "task", "seed", "device")}
+    values: dict[str, Any] = {
+        key: getattr(row, key) for key in ("row", "column", "scale", "method", "task", "seed", "device")
+    }
     for side in ("method", "task"):
-        values |= {f"{side}.{name}": value for name, value in row["params"].get(side, {}).items()}
+        values |= {f"{side}.{name}": value for name, value in row.params.get(side, {}).items()}
     for role in ("speed_baseline", "fidelity_baseline"):
-        if baseline := row[role]:
+        if baseline := getattr(row, role):
             values[role] = f"{baseline['method']} {json.dumps(baseline['params'], sort_keys=True)}"
     return [Param(allowed(k), str(v)[:LONGEST_PARAMETER]) for k, v in values.items() if v not in (None, "")]
 
 
 def tags(row: Row) -> dict[str, str]:
     """What to search and filter runs by."""
-    timing, code, environment = row["timing"] or {}, row["code"], row["environment"].get("before")
+    environment = row.environment.get("before")
     values = {
-        "status": row["status"], "cell": row["cell"], "recipe": row["recipe"], "scale": row["scale"],
-        "decision": timing.get("decision"), "reason": timing.get("reason"), "revision": code.get("revision"),
-        "dirty": code.get("dirty"), "error": (row["error"] or {}).get("message"),
-        "processes x pairs": " x ".join(map(str, shape(row))) if timing else None,
-        "disturbed": timing.get("disturbed") or None,
+        "status": row.status, "cell": row.cell, "recipe": row.recipe, "scale": row.scale,
+        "decision": row.decision, "reason": row.reason if row.processes else None,
+        "revision": row.code.get("revision"), "dirty": row.code.get("dirty"), "error": (row.error or {}).get("message"),
+        "processes x pairs": " x ".join(map(str, row.shape)) if row.processes else None,
+        "disturbed": row.disturbed or None,
         "machine": describe(environment) if environment else None,
         "environment": json.dumps(environment, sort_keys=True) if environment else None,
-        **{f"hash.{name}": value for name, value in row["hashes"].items()},
+        **{f"hash.{name}": value for name, value in row.hashes.items()},
     }  # fmt: skip
     return {allowed(name): str(value)[:LONGEST_TAG] for name, value in values.items() if value is not None}
 
 
 def metrics(row: Row, time_ms: int) -> list[Metric]:
-    """Every finite number of the row: metrics, intervals (`_low`, `_high`), counters, what follows from the samples and
-    counters that depend on timing (`timing.`), phases, samples as steps."""
-    numbers: dict[str, Any] = {**row["counters"], **row["metrics"]}
-    for name, (low, high) in row["intervals"].items():
-        numbers |= {f"{name}_low": low, f"{name}_high": high}
-    timing = row["timing"] or {}
-    numbers |= {f"timing.{name}": value for name, value in {**timing, **timing.get("counters", {})}.items()}
-    numbers |= phases(timing)
-    numbers["cell_s"] = row["seconds"]
-    series = {name: [(0, value)] for name, value in numbers.items()} | samples(timing)
-    series |= {f"series.{name}": list(enumerate(values)) for name, values in (row["series"] or {}).items()}
+    """Every finite number of the row with its interval (`_low`, `_high`), counters that depend on timing (`timing.`),
+    phases, samples and series as steps."""
+    numbers: dict[str, Any] = {"cell_s": row.seconds}
+    for name, (value, interval) in row.numbers.items():
+        numbers |= {name: value} | dict(zip((f"{name}_low", f"{name}_high"), interval or (), strict=False))
+    numbers |= {f"timing.{name}": value for name, value in row.timing_counters.items() if row.processes}
+    numbers |= phases(row)
+    series = {name: [(0, value)] for name, value in numbers.items()} | samples(row)
+    series |= {f"series.{name}": list(enumerate(values)) for name, values in row.series.items()}
     return [
         Metric(allowed(name), float(value), time_ms, step)
         for name, steps in series.items()
@@ -68,10 +64,10 @@ def metrics(row: Row, time_ms: int) -> list[Metric]:
     ]
 
 
-def phases(timing: Mapping[str, Any]) -> dict[str, float]:
+def phases(row: Row) -> dict[str, float]:
     """`phase.<role>.<phase>_s`: seconds of one pass, the mean over processes."""
     seconds: dict[str, list[float]] = {}
-    for process in timing.get("processes") or ():
+    for process in row.processes:
         for role, record in (process.get("phases") or {}).items():
             for kind, suffix in (("seconds", ""), ("overlapped", ".overlapped")):
                 for name, value in (record.get(kind) or {}).items():
@@ -79,20 +75,19 @@ def phases(timing: Mapping[str, Any]) -> dict[str, float]:
     return {name: mean(values) for name, values in seconds.items()}
 
 
-def samples(timing: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
+def samples(row: Row) -> dict[str, list[tuple[int, float]]]:
     """Series over processes (`process_speedup`, the ratios whose median is the speedup, and `process_wall_clock_s`)
     and over pairs (`pair_speedup`, `pair_wall_clock_s`). Seconds are those of one pass."""
-    processes = of_row(timing.get("processes") or [])
-    if not processes:
+    if row.summary is None:
         return {}
-    summary = decide(processes)
-    pairs = [pair for process in processes for pair in process.pairs]
+    pairs = [pair for process in row.processes for pair in process["pairs"]]
+    passes = [mean(sum(pair["method_ns"]) for pair in process["pairs"]) / 1e9 for process in row.processes]
     series = {
-        "process_speedup": summary.ratios,
-        "process_wall_clock_s": [mean(sum(pair["method_ns"]) for pair in p.pairs) / 1e9 for p in processes],
+        "process_speedup": row.summary.ratios,
+        "process_wall_clock_s": passes,
         "pair_wall_clock_s": [sum(pair["method_ns"]) / 1e9 for pair in pairs],
     }
-    if summary.ratios:
+    if row.summary.ratios:
         series["pair_speedup"] = [sum(pair["baseline_ns"]) / sum(pair["method_ns"]) for pair in pairs]
     return {name: list(enumerate(values)) for name, values in series.items() if values}
 
@@ -122,12 +117,12 @@ def counts(verdicts: Verdicts, time_ms: int) -> list[Metric]:
 
 def dataset(row: Row) -> DatasetInput | None:
     """The task's data by content hash, with the facts that the task reports of it."""
-    digest = row["hashes"].get("data")
+    digest = row.hashes.get("data")
     if not digest:
         return None
-    name = str(row["facts"].get("corpus") or row["facts"].get("data") or row["task"])
-    source = json.dumps({"task": row["task"], "params": row["params"].get("task", {})}, sort_keys=True)
-    profile = json.dumps(row["facts"], sort_keys=True)
+    name = str(row.facts.get("corpus") or row.facts.get("data") or row.task)
+    source = json.dumps({"task": row.task, "params": row.params.get("task", {})}, sort_keys=True)
+    profile = json.dumps(row.facts, sort_keys=True)
     data = Dataset(name=name, digest=digest[:36], source_type="task", source=source, profile=profile)
     return DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])
 

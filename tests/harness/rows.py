@@ -1,20 +1,25 @@
-"""Timing samples of rows that tests invent: well-formed, and with the speedup that is asked for."""
+"""Rows that tests invent, with well-formed timing samples that have the speedup that is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from harness.contracts.rows import Row
-from harness.measure.evidence import state
+from harness.rows import Row
 
 
-def timing(
+def new_row(**known: Any) -> Row:
+    """A row of these fields; recipe, scale, method and task have values where none are given."""
+    return Row(**{"recipe": "r", "scale": "small", "row": "a", "method": "m", "task": "t", **known})
+
+
+def processes(
     speedup: float | Sequence[float] = 2.0, *, shape: tuple[int, int] = (10, 3), items: int = 5, seconds: float = 1.0,
-    spread: float = 0.01, noise: float = 1.0, repeat: float = 1.0, hot: float | None = None,
-    objections: Sequence[str] = (), single: bool = False, first: int = 0,
-) -> dict[str, Any]:  # fmt: skip
-    """`timing` of a row, before `evidence.state`.
+    spread: float = 0.01, noise: float = 1.0, repeat: float = 1.0, hot: float | None = None, single: bool = False,
+    first: int = 0,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The timing processes of a row.
 
     speedup: the median over processes, which lie evenly within `spread` of it (0.01: 1%); or the ratio of each process.
     With 6 to 8 processes the interval reaches from the first ratio to the last. shape: processes, pairs. items: of one
@@ -22,23 +27,17 @@ def timing(
     noise: the baseline against itself; repeat: how much faster the method is on items it has seen; hot: the speedup
     in a loop. single: the method alone was timed. first: number of the first process, for repeats of a cell.
     """
-    processes, pairs = shape
-    ratios = list(speedup) if isinstance(speedup, Sequence) else _around(speedup, spread, processes)
-    return {
-        "processes": [
-            _process(first + number, ratio, pairs, items, seconds, noise, repeat, hot, single)
-            for number, ratio in enumerate(ratios)
-        ],
-        "objections": list(objections),
-        "disturbed": "",
-    }
+    number, pairs = shape
+    ratios = list(speedup) if isinstance(speedup, Sequence) else _around(speedup, spread, number)
+    return [
+        _process(first + place, ratio, pairs, items, seconds, noise, repeat, hot, single)
+        for place, ratio in enumerate(ratios)
+    ]
 
 
-def with_samples(row: Row, speedup: float | Sequence[float] = 2.0, **details: Any) -> Row:
-    """The row with such samples and with all that follows from them. `details` are those of `timing`."""
-    row["timing"] = timing(speedup, **details)
-    state(row)
-    return row
+def with_samples(row: Row, speedup: float | Sequence[float] = 2.0, objections: Sequence[str] = (), **details: Any) -> Row:
+    """The row with such samples. `details` are those of `processes`."""
+    return replace(row, processes=processes(speedup, **details), objections=list(objections))
 
 
 def _around(centre: float, spread: float, number: int) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.contracts.rows import Row
+from harness.rows import Row
 from harness.measure.display import Display
 from harness.measure.runner import Result, Runner
 from harness.plan.cell import Cell

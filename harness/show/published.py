@@ -16,8 +16,8 @@ from harness.common.errors import RequestError, unknown
 from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric
 from harness.measure.environment import DISTRIBUTION
-from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
+from harness.rows import Row
 
 SHARED = "share/shortcut-harness/published"
 COLUMNS = ("table", "row", "column", "metric", "value", "unit", "note")
@@ -65,6 +65,13 @@ class Number:
         per_unit = _ENDINGS.get(ending, 1.0)
         return self.value if factor == per_unit else self.value * factor / per_unit
 
+    def place_next_to(self, row: Row) -> str:
+        """Table and labels, as far as they are not the row's own: `Figure 3, WikiText-103` for the column
+        `WikiText-103 / FoSS=0` next to a row with the column `FoSS=0`."""
+        column = self.column.removesuffix(row.column).removesuffix(" / ")
+        parts = [self.table, "" if self.row == row.row else self.row, column]
+        return ", ".join(part for part in parts if part)
+
 
 class Published:
     """The published numbers of one recipe."""
@@ -77,11 +84,6 @@ class Published:
         print different ones."""
         found = [n for n in self.numbers if (n.row, n.column) == (row, column) and n.as_measured(metric) is not None]
         return found[0] if len({n.as_measured(metric) for n in found}) == 1 else None
-
-
-def places(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
-    """A cell's name -> row and column of the published cell next to which it stands."""
-    return {cell.name: cell.published or (cell.row, cell.column) for cell in cells}
 
 
 def comparable(metric: Metric, data_of_paper: bool) -> bool:

@@ -13,18 +13,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median, stdev
 from typing import Any, Literal
 
 from harness.common import statistics
-from harness.measure.timing import ProcessSample
 
 Decision = Literal["faster", "slower", "no difference shown", "no claim", "exploratory"]
 LEAST = ((6, 4), (10, 3))  # (processes, pairs) that suffice for a claim
 LEAST_ITEMS = 100  # different items over a cell's processes, where an item takes LONG_NS or more
 LONG_NS = 1e6
 REMEMBERS = 1.10  # an item timed again may be so much faster than at first
+
+
+@dataclass(slots=True)
+class ProcessSample:
+    """What one process measured, in nanoseconds.
+
+    pairs: {"order": "AB" | "BA", "count": items, "items": their numbers or None where a pass has too many to keep,
+    "baseline_ns", "method_ns": one time for each call, in order; None for a side that is not timed}.
+    again: the same of the last pair's items, timed once more. hot: of every pair {"baseline_ns", "method_ns"}, the time
+    of all calls in a loop with nothing between them; empty where nothing runs between calls anyway. fit: the number of
+    the fit that was opened.
+    """
+
+    pairs: list[dict[str, Any]]
+    again: dict[str, Any] | None = None
+    hot: list[dict[str, float]] = field(default_factory=list)
+    fit: int = 0
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> ProcessSample:
+        """The sample in a stored process."""
+        return cls(stored["pairs"], stored.get("again"), stored.get("hot") or [], stored.get("fit", 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -171,8 +195,3 @@ def _outliers(processes: Sequence[ProcessSample]) -> int:
         passes = [sum(p[f"{side}_ns"]) / p["count"] for q in processes for p in q.pairs if p[f"{side}_ns"] is not None]
         count += statistics.outliers(passes) if passes else 0
     return count
-
-
-def of_row(processes: Sequence[Mapping[str, Any]]) -> list[ProcessSample]:
-    """The samples of a stored row."""
-    return [ProcessSample(p["pairs"], p.get("again"), p.get("hot") or [], p.get("fit", 0)) for p in processes]

@@ -9,28 +9,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.common.statistics import geometric_mean
-from harness.contracts.rows import Row
-from harness.contracts.tasks import Scale
-from harness.measure.environment import describe
-from harness.measure.evidence import shape
-from harness.plan.recipe import Recipe, ScaleSpec
-from harness.show.report.formats import number
-from harness.show.report.published import Number
-from harness.show.report.selection import value_of
+from harness.plan.recipe import ScaleSpec
+from harness.rows import Row
+from harness.show.formats import number
+from harness.show.published import Number
+from harness.show.stored import Stored, place_of
 
+UNDECIDED = ("no claim", "exploratory", "no difference shown")
 PLACES = 4  # columns or cells named before "and so many more"
 
 
-def facts(recipe: Recipe, scale: Scale, rows: Sequence[Row], *, of_today: bool = True) -> dict[str, str]:
-    """What stands above a table, one short line each: source, scale, machine, sample, code. of_today: whether any row
-    is of a cell that the recipe has; what it says of a scale is not true of others."""
-    note = recipe.scales.get(scale, ScaleSpec()).note.rstrip(".") if of_today else ""
-    lines = {"After" if recipe.paper else "From": recipe.source, "Scale": f"{scale}: {note}" if note else scale}
+def above(one: Stored) -> dict[str, str]:
+    """What stands above a table, one short line each: source, scale, machine, sample, code. What the recipe says of a
+    scale is true only of cells that it still has."""
+    rows, cells = one.rows, {cell.name for cell in one.cells}
+    of_today = not cells or not rows or any(row.cell in cells for row in rows)
+    note = one.recipe.scales.get(one.scale, ScaleSpec()).note.rstrip(".") if of_today else ""
+    scale = f"{one.scale}: {note}" if note else str(one.scale)
+    lines = {"After" if one.recipe.paper else "From": one.recipe.source, "Scale": scale}
     if not rows:
         return {**lines, "Rows": "nothing has been measured yet"}
     return {
         **lines,
-        "Machine": f"{machine_line(rows)}; device {_each(rows, 'device')}",
+        "Machine": f"{place_of(rows)}; device {_each(rows, 'device')}",
         "Sample": f"{_samples(rows)}; seed {_each(rows, 'seed')}",
         "Code": _code(rows),
     }
@@ -43,31 +44,33 @@ def about(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     return [*_named(_each(rows, "task") if rows else "", shared), *_by_model(rows, shared)]
 
 
-def notes(rows: Sequence[Row], used: Sequence[Number], setting: str, *, comparable_data: bool) -> list[str]:
-    """Sentences on what the columns mean, which cells failed and why decisions are what they are."""
-    lines = []
-    if any(row["intervals"] for row in rows):
+def below(one: Stored, used: Sequence[Number], setting: str) -> list[str]:
+    """Sentences on what the columns mean, which cells failed and why decisions are what they are. used: the published
+    numbers in the table; setting: theirs, where all have one."""
+    rows, lines = one.rows, []
+    if any(row.intervals or (row.summary and row.summary.interval) for row in rows):
         lines.append("[low, high] is the 95% interval.")
-    if any(row["speed_baseline"] for row in rows):
+    if any(row.speed_baseline for row in rows):
         lines.append(
             "speedup = the baseline's time / the method's on the same items, the median over processes; above 1 is "
             "faster."
         )
-    if any(row["timing"] for row in rows):
+    if any(row.processes for row in rows):
         lines.append(
             "time per item: median over processes, from the same passes. items: timed over all processes, each of "
             "which draws its own."
         )
     if used:
         where = f"({setting})" if setting else "for the setting named last"
-        means = "× is measured / published" if comparable_data else "measured here on other data than the paper's"
+        comparable = one.scale in one.recipe.data_of_paper
+        means = "× is measured / published" if comparable else "measured here on other data than the paper's"
         lines.append(f"paper is the published number {where}; {means}.")
     for n in used:
         if n.note.startswith(("uncertain", "lower bound", "upper bound")):
             lines.append(f"Published {n.metric} of {n.row}, {n.column}: {n.note}.")
     for row in rows:
-        if row["status"] != "ok":
-            lines.append(f"{row['cell']}: {row['status']}, {(row['error'] or {}).get('message') or 'no message'}")
+        if row.status != "ok":
+            lines.append(f"{row.cell}: {row.status}, {(row.error or {}).get('message') or 'no message'}")
     return lines + _disturbed(rows) + _fitted_once(rows) + _across_settings(rows) + _reasons(rows)
 
 
@@ -79,16 +82,16 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        decided = (row["timing"] or {}).get("decision") in ("faster", "slower", "no difference shown")
-        if row["status"] == "ok" and row["metrics"].get("speedup") and decided:
-            groups.setdefault(row["row"], []).append(row)
+        decided = row.decision in ("faster", "slower", "no difference shown")
+        if row.status == "ok" and row.speed_baseline and row.speedup and decided:
+            groups.setdefault(row.row, []).append(row)
     lines = []
     for label, group in groups.items():
-        settings = {json.dumps([row["task"], row["params"]["task"]], sort_keys=True) for row in group}
-        baselines = {(row["speed_baseline"] or {}).get("method") for row in group}
+        settings = {json.dumps([row.task, row.params["task"]], sort_keys=True) for row in group}
+        baselines = {(row.speed_baseline or {}).get("method") for row in group}
         if len(group) < 2 or len(settings) < len(group) or len(baselines) > 1:
             continue
-        speedups = {row["column"]: value for row in group if (value := value_of(row, "speedup")) is not None}
+        speedups = {row.column: row.speedup for row in group if row.speedup is not None}
         mean, worst = geometric_mean(list(speedups.values())), min(speedups, key=lambda column: speedups[column])
         lines.append(
             f"{label}, speedup over {len(group)} settings: geometric mean {number(mean)}, "
@@ -97,28 +100,18 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def machine_line(rows: Sequence[Row]) -> str:
-    """The machine of rows that share one, in words, and who measured there if another person did."""
-    environment = rows[-1]["environment"]
-    before: dict[str, Any] = environment.get("before") or {}
-    person = environment.get("by")
-    words = f", measured by {person['name']} on {person['date']}" if person else ""
-    words += {"measured": ", committed", "runs": ", measured here"}.get(environment.get("kind", ""), "")
-    return (describe(before) if before else "an unknown machine") + words
-
-
 def _disturbed(rows: Sequence[Row]) -> list[str]:
     """What disturbed the timing of which cells, one line for each distinct text."""
     cells: dict[str, list[str]] = {}
     for row in rows:
-        if reason := (row["timing"] or {}).get("disturbed"):
-            cells.setdefault(reason, []).append(row["cell"])
+        if row.disturbed:
+            cells.setdefault(row.disturbed, []).append(row.cell)
     return [f"Disturbed: {reason} ({'; '.join(names)})." for reason, names in cells.items()]
 
 
 def _fitted_once(rows: Sequence[Row]) -> list[str]:
     """Which cells' intervals do not cover how their method was fitted, where that is random."""
-    names = [row["cell"] for row in rows if (row["timing"] or {}).get("fitted_once") and row["speed_baseline"]]
+    names = [row.cell for row in rows if row.fitted_once and row.processes and row.speed_baseline]
     return [f"Fitted once, at random: the interval does not cover the fit ({'; '.join(names)})."] if names else []
 
 
@@ -126,9 +119,8 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     """Why cells got no claim, one line for each distinct reason."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        timing = row["timing"] or {}
-        if timing.get("decision") in ("no claim", "exploratory", "no difference shown"):
-            cells.setdefault((timing["decision"], timing.get("reason") or "no reason given"), []).append(row["cell"])
+        if row.decision in UNDECIDED:
+            cells.setdefault((row.decision, row.reason), []).append(row.cell)
     return [
         f"{decision}: {reason} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
         for (decision, reason), names in cells.items()
@@ -136,18 +128,16 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:
-    return len(names) > 1 and len(names) == sum(
-        bool(row["speed_baseline"] or (row["timing"] or {}).get("decision")) for row in rows
-    )
+    return len(names) > 1 and len(names) == sum(bool(row.speed_baseline or row.decision) for row in rows)
 
 
 def _each(rows: Sequence[Row], key: str) -> str:
-    values = dict.fromkeys(str(row[key]) for row in rows)  # type: ignore[literal-required]
+    values = dict.fromkeys(str(getattr(row, key)) for row in rows)
     return " and ".join(values)
 
 
 def _samples(rows: Sequence[Row]) -> str:
-    shapes = dict.fromkeys((*shape(row), int(row["counters"].get("fits") or 1)) for row in rows if shape(row)[0])
+    shapes = dict.fromkeys((*row.shape, int(row.counters.get("fits") or 1)) for row in rows if row.processes)
     named = (
         f"{n} process{'es' * (n > 1)} × {m} pair{'s' * (m > 1)}" + (f" over {fits} fits" if fits > 1 else "")
         for n, m, fits in shapes
@@ -157,7 +147,7 @@ def _samples(rows: Sequence[Row]) -> str:
 
 def _code(rows: Sequence[Row]) -> str:
     versions = dict.fromkeys(
-        (code.get("version"), code.get("revision"), code.get("dirty")) for code in (row["code"] for row in rows)
+        (code.get("version"), code.get("revision"), code.get("dirty")) for code in (row.code for row in rows)
     )
     return " and ".join(
         f"version {version or 'unknown'}"
@@ -169,7 +159,7 @@ def _code(rows: Sequence[Row]) -> str:
 
 def _shared(rows: Sequence[Row]) -> dict[str, str | int | float]:
     """Scalar facts on which all finished rows agree."""
-    good = [row["facts"] for row in rows if row["status"] == "ok"]
+    good = [row.facts for row in rows if row.status == "ok"]
     if not good:
         return {}
     scalars = {k: v for k, v in good[0].items() if isinstance(v, str | int | float) and not isinstance(v, bool)}
@@ -181,15 +171,15 @@ def _by_model(rows: Sequence[Row], shared: Mapping[str, Any]) -> list[tuple[str,
     that are its own, such as its perplexity and how training came to it."""
     models: dict[str, list[Row]] = {}
     for row in rows:
-        if row["status"] == "ok" and (model := row["hashes"].get("model")):
+        if row.status == "ok" and (model := row.hashes.get("model")):
             models.setdefault(model, []).append(row)
     if len(models) < 2:
         return []
-    columns = Counter(column for group in models.values() for column in {row["column"] for row in group})
+    columns = Counter(column for group in models.values() for column in {row.column for row in group})
     lines = []
     for group in models.values():
         own = {name: value for name, value in _shared(group).items() if name not in shared}
-        places = dict.fromkeys(row["column"] if columns[row["column"]] == 1 else row["cell"] for row in group)
+        places = dict.fromkeys(row.column if columns[row.column] == 1 else row.cell for row in group)
         where = ", ".join(list(places)[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
         lines += _named(where, own)
     return lines

@@ -13,23 +13,22 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import data_roots, default_cache, write_atomically
 from harness.common.sources import ROOT
-from harness.contracts.rows import Row
 from harness.contracts.tasks import Scale
-from harness.measure.decision import LEAST
-from harness.measure.environment import describe
-from harness.measure.evidence import repeats, shape
-from harness.measure.store import RowStore
+from harness.decision import LEAST
+from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
-from harness.show.report import claims, figure, published, render, tables
-from harness.show.report.selection import machine_of
-from harness.show.stored import REPRODUCED
+from harness.plan.registry import Registry
+from harness.rows import Row, describe, repeats
+from harness.show import claims, figure, frame, tables
+from harness.show.stored import MEASURED, REPRODUCED, gathered
 
 
 def keep(
@@ -47,13 +46,13 @@ def keep(
     planned = {cell.name: cell for cell in cells}
     stored = RowStore(source / "rows.jsonl").rows()
     for row in sorted(stored, key=lambda row: not _changes(row, planned)):
-        latest[row["cell"]] = row  # stable: the newest, and before all others the newest of the recipe's settings
+        latest[row.cell] = row  # stable: the newest, and before all others the newest of the recipe's settings
     again = f"harness reproduce {recipe.name} --scale {scale}"
     if not latest:
         raise RequestError(f"{source} has no rows to keep: run `{again}` first")
     rows = [row for cell in cells if cell.name in latest for row in _with_repeats(latest[cell.name], stored)]
     reasons = objections(rows, [cell.name for cell in cells])
-    differences = [f"{row['cell']}: {', '.join(found)}" for row in rows if (found := _changes(row, planned))]
+    differences = [f"{row.cell}: {', '.join(found)}" for row in rows if (found := _changes(row, planned))]
     if differences:
         reasons.append(f"measured with other settings than the recipe's ({'; '.join(differences[:3])})")
     if reasons:
@@ -63,23 +62,22 @@ def keep(
         raise RequestError(f"{source} is not kept: {'; '.join(reasons)}; then run `{again}{fresh}`")
     scrub = Scrubber([(runs.parent, "results")])
     real = {cell.name for cell in cells if cell.kind == "pair" and scale != "mini"}
-    without: list[Row] = [{**row, "examples": []} if row["cell"] in real else row for row in rows]
-    clean: list[Row] = [scrub.value(row) for row in without]
+    without = [replace(row, examples=()) if row.cell in real else row for row in rows]
+    clean = [Row.of(scrub.value(row.as_json())) for row in without]
     place = measured
     if by is not None:
-        person = {"name": by, "date": max(row["started"] or "" for row in clean)[:10]}
+        person = {"name": by, "date": max(row.started or "" for row in clean)[:10]}
         place = measured.parent / REPRODUCED / _folder_name(person)
-        clean = [{**row, "environment": {**row["environment"], "by": person}} for row in clean]
+        clean = [replace(row, environment={**row.environment, "by": person}) for row in clean]
     target = place / recipe.name / scale
-    numbers = published.of(recipe)
-    judged = claims.verdicts(recipe, scale, cells, clean)
-    table = tables.build(recipe, scale, clean, numbers, cells=cells, verdicts=judged)
+    kept = gathered(recipe, scale, cells, {MEASURED: clean})
+    numbers = frame.of_all([kept], Registry())
+    table = tables.build(kept, numbers, claims.verdicts(kept))
 
     def fill(folder: Path) -> None:
-        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for row in clean]
-        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        render.write(table, folder)
-        figure.draw(recipe, scale, clean, numbers, folder, cells=cells)
+        (folder / "rows.jsonl").write_text("".join(map(as_line, clean)), encoding="utf-8")
+        tables.write(table, folder)
+        figure.draw(kept, numbers, folder)
 
     try:
         _replace(target, fill)
@@ -101,39 +99,39 @@ def write_log(reproduced: Path) -> Path:
     lines = []
     for path in sorted(reproduced.glob("*/*/*/rows.jsonl")):
         last = RowStore(path).rows()[-1]
-        person, folder = last["environment"].get("by") or {}, path.parent.relative_to(reproduced).as_posix()
-        machine = describe(last["environment"]["before"])
+        person, folder = last.environment.get("by") or {}, path.parent.relative_to(reproduced).as_posix()
+        machine = describe(last.environment["before"])
         name, scale = path.parts[-3:-1]
         lines.append([person.get("date", ""), person.get("name", ""), f"[{name}]({folder}/table.md)", scale, machine])
     header = ["date", "by", "recipe", "scale", "machine"]
-    page = f"# Reproductions\n\nMade by `harness keep RECIPE --by NAME`.\n\n{render.markdown_table(header, lines)}\n"
+    page = f"# Reproductions\n\nMade by `harness keep RECIPE --by NAME`.\n\n{tables.markdown_table(header, lines)}\n"
     write_atomically(reproduced / "README.md", page)
     return reproduced / "README.md"
 
 
 def _with_repeats(row: Row, stored: Sequence[Row]) -> list[Row]:
     """All rows of a cell that were measured under the same key, oldest first."""
-    key = row["hashes"].get("key")
-    same = [other for other in stored if other["cell"] == row["cell"] and other["hashes"].get("key") == key]
-    return repeats(same[: same.index(row) + 1]) if same and row["status"] == "ok" else [row]
+    key = row.hashes.get("key")
+    same = [other for other in stored if other.cell == row.cell and other.hashes.get("key") == key]
+    return repeats(same[: same.index(row) + 1]) if same and row.status == "ok" else [row]
 
 
 def objections(rows: Sequence[Row], cells: Sequence[str]) -> list[str]:
     """Why these rows may not be kept, in words; empty when they may."""
     reasons = []
-    present = {row["cell"] for row in rows}
+    present = {row.cell for row in rows}
     if absent := [name for name in cells if name not in present]:
         reasons.append(f"no row for {_few(absent)}")
-    if failed := [f"{row['cell']} ({row['status']})" for row in rows if row["status"] not in ("ok", "skipped")]:
+    if failed := [f"{row.cell} ({row.status})" for row in rows if row.status not in ("ok", "skipped")]:
         reasons.append(f"not finished: {_few(failed)}")
-    revisions = {row["code"].get("revision") for row in rows}
-    if None in revisions or any(row["code"].get("dirty") is not False for row in rows):
+    revisions = {row.code.get("revision") for row in rows}
+    if None in revisions or any(row.code.get("dirty") is not False for row in rows):
         reasons.append("measured from a tree with uncommitted changes or outside git: commit them first")
     if len(revisions) > 1:
         reasons.append(f"measured at {len(revisions)} different revisions")
-    if len({machine_of(row) for row in rows}) > 1:
+    if len({row.machine for row in rows}) > 1:
         reasons.append("measured on different machines")
-    if few := [f"{row['cell']} ({' x '.join(map(str, shape(row)))})" for row in rows if not _enough(row)]:
+    if few := [f"{row.cell} ({' x '.join(map(str, row.shape))})" for row in rows if not _enough(row)]:
         needed = " or ".join(f"{n} x {m}" for n, m in LEAST)
         reasons.append(f"too few processes x pairs for a claim, {needed} needed: {_few(few)}")
     return reasons
@@ -174,16 +172,16 @@ class Scrubber:
 
 def _changes(row: Row, planned: Mapping[str, Cell]) -> list[str]:
     """How a row's method, task, baselines and seed differ from its cell's, in words."""
-    cell = planned.get(row["cell"])
+    cell = planned.get(row.cell)
     if cell is None:
         return ["not a cell of the recipe"]
     pairs: list[tuple[str, Any, Any]] = [
-        ("method", {"method": row["method"], "params": row["params"]["method"]}, _as_row(cell.method)),
-        ("task", {"method": row["task"], "params": row["params"]["task"]}, _as_row(cell.task)),
-        ("speed baseline", row["speed_baseline"], _as_row(cell.speed_baseline)),
-        ("fidelity baseline", row["fidelity_baseline"], _as_row(cell.fidelity_baseline)),
+        ("method", {"method": row.method, "params": row.params["method"]}, _as_row(cell.method)),
+        ("task", {"method": row.task, "params": row.params["task"]}, _as_row(cell.task)),
+        ("speed baseline", row.speed_baseline, _as_row(cell.speed_baseline)),
+        ("fidelity baseline", row.fidelity_baseline, _as_row(cell.fidelity_baseline)),
     ]
-    found = [] if row["seed"] == cell.seed else [f"seed {row['seed']} instead of {cell.seed}"]
+    found = [] if row.seed == cell.seed else [f"seed {row.seed} instead of {cell.seed}"]
     for role, had, wanted in pairs:
         if had == wanted:
             continue
@@ -197,7 +195,7 @@ def _changes(row: Row, planned: Mapping[str, Cell]) -> list[str]:
             for name in sorted({*before, *after})
             if name not in before or name not in after or before[name] != after[name]
         ]
-    if not found and row["hashes"].get("cell") != cell.hash:
+    if not found and row.hashes.get("cell") != cell.hash:
         found.append("other labels, fidelity, timing or baselines than the recipe states")
     return found
 
@@ -230,10 +228,9 @@ def _replace(target: Path, fill: Callable[[Path], None]) -> None:
 
 def _enough(row: Row) -> bool:
     """Whether a row has samples for a claim; rows that compare no times need none."""
-    paired = row["speed_baseline"] is not None and row["metrics"].get("speedup") is not None
-    if not paired and (row["timing"] or {}).get("decision") is None:
+    if row.decision is None:
         return True
-    processes, pairs = shape(row)
+    processes, pairs = row.shape
     return any(processes >= n and pairs >= m for n, m in LEAST)
 
 

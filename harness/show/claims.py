@@ -2,7 +2,7 @@
 
 Fails closed: a claim holds only when finished rows of one machine and scale show it, with the whole interval of each
 metric (a counter is exact and needs none; a claim on the value alone or on the upper end says so), and for speed only
-with a decision of `harness.measure.decision` that allows it. Whatever is missing, unfinished, not finite or exploratory
+with a decision of `harness.decision` that allows it. Whatever is missing, unfinished, not finite or exploratory
 leads to another verdict, with the command that would settle it.
 """
 
@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
-from harness.contracts.rows import Row
 from harness.contracts.tasks import SCALES, Scale
-from harness.measure.own_metrics import of
-from harness.plan.cell import Cell
 from harness.plan.matching import describe, differences, find
-from harness.plan.recipe import CellOf, Claim, Comparison, Recipe
-from harness.show.report.formats import number, with_interval
-from harness.show.report.selection import by_machine, interval_of, value_of
+from harness.plan.recipe import CellOf, Claim, Comparison
+from harness.rows import Row
+from harness.show.formats import number, with_interval
+from harness.show.stored import Stored
 
 Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
 Interval = tuple[float, float]
+COLOURS: dict[Outcome, str] = {
+    "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
+    "not tested": "bright_black",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,10 @@ def told(group: Sequence[Verdict]) -> tuple[list[Verdict], str]:
     return here, f"{count} {'more ' * bool(here)}{'stand' if count > 1 else 'stands'} at other scales only ({scales})."
 
 
-def verdicts(
-    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Sequence[Row], machine: str | None = None
-) -> Verdicts:
-    """One verdict per claim and target, in the recipe's order.
-
-    cells: what the recipe expands to at this scale. rows: oldest first, of any recipe, scale and machine. Judged are
-    the newest row of each cell at this scale on one machine: the one given, else that of the newest row.
-    """
-    ours = next(iter(by_machine(rows, recipe.name, scale, machine).values()), [])
+def verdicts(one: Stored) -> Verdicts:
+    """One verdict per claim and target of a recipe at one scale, in the recipe's order, on the rows that lead."""
     claims, targets = (
-        [_Judge(recipe, scale, claim, cells, ours).verdict() for claim in conditions]
-        for conditions in (recipe.claims, recipe.targets)
+        [_Judge(one, claim).verdict() for claim in conditions] for conditions in (one.recipe.claims, one.recipe.targets)
     )
     return Verdicts(claims, targets)
 
@@ -107,12 +101,10 @@ class _UndecidedError(Exception):
 class _Judge:
     """Judges one claim."""
 
-    def __init__(self, recipe: Recipe, scale: Scale, claim: Claim, cells: Sequence[Cell], rows: Sequence[Row]) -> None:
-        self.recipe = recipe
-        self.scale = scale
+    def __init__(self, one: Stored, claim: Claim) -> None:
+        self.recipe, self.scale, self.cells = one.recipe, one.scale, one.cells
         self.claim = claim
-        self.cells = cells
-        self.rows = {row["cell"]: row for row in rows}
+        self.rows = {row.cell: row for row in one.rows}
         self.metric = Metric(claim.metric)
 
     def verdict(self) -> Verdict:
@@ -129,7 +121,7 @@ class _Judge:
                 "not tested", f"stands at scale {' and '.join(claim.scales)} only", self._command_at(claim.scales)
             )
         row = self._row(claim.of)
-        self.metric = of(row, claim.metric)
+        self.metric = row.metric(claim.metric)
         other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
         value = self._value(row)
         for each in (row, other):
@@ -138,8 +130,8 @@ class _Judge:
         if other is not None:
             self._rows_may_be_compared(row, other)
         bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
-        shown = with_interval(value, interval_of(row, claim.metric))
-        shown += f" ({row['cell']})" if claim.of.at else ""
+        shown = with_interval(value, row.interval_of(claim.metric))
+        shown += f" ({row.cell})" if claim.of.at else ""
         detail = f"{shown} {self._against(other, bound)}"
         if (paired := self._paired(row, other)) is not None:
             difference, interval = paired
@@ -156,15 +148,15 @@ class _Judge:
 
     def _is_timed(self, row: Row) -> bool:
         """Whether the metric follows from timing samples, or would if this row had any."""
-        return self.metric.kind == "speed" or self.claim.metric in _ratios(row) or self._is_timed_analysis(row)
+        return self.metric.kind == "speed" or self.claim.metric in row.ratios or self._is_timed_analysis(row)
 
     def _is_timed_analysis(self, row: Row) -> bool:
-        return any(cell.kind == "analysis" and cell.timed for cell in self.cells if cell.name == row["cell"])
+        return any(cell.kind == "analysis" and cell.timed for cell in self.cells if cell.name == row.cell)
 
     def _equal(self, row: Row) -> float | None:
         """The metric where both sides take equally long; None for one that does not compare two times."""
-        if self.claim.metric in (ratios := _ratios(row)):
-            equal: float | None = ratios[self.claim.metric].get("equal")
+        if self.claim.metric in row.ratios:
+            equal: float | None = row.ratios[self.claim.metric].get("equal")
             return equal
         return self.metric.equal if self.metric.kind == "speed" else None
 
@@ -188,51 +180,48 @@ class _Judge:
         if other := differences(wanted, row):
             message = f"{name} was measured as a cell {' and '.join(other)} instead of {describe(wanted)}"
             raise _UndecidedError("not tested", message, again)
-        if row["status"] != "ok":
-            message = f"{name}: {row['status']} {(row['error'] or {}).get('message', '')}".rstrip()
+        if row.status != "ok":
+            message = f"{name}: {row.status} {(row.error or {}).get('message', '')}".rstrip()
             raise _UndecidedError("not tested", message, again)
         return row
 
     def _value(self, row: Row) -> float:
-        value = value_of(row, self.claim.metric)
-        if value is None or not math.isfinite(value):
-            raise _UndecidedError("not tested", f"{row['cell']} has no finite {self.claim.metric}", None)
+        value = row.value(self.claim.metric)
+        if value is None:
+            raise _UndecidedError("not tested", f"{row.cell} has no finite {self.claim.metric}", None)
         return value
 
     def _interval(self, row: Row, value: float) -> Interval:
         """The metric's interval; the value alone where it is a counter, which is exact and needs none."""
-        interval = interval_of(row, self.claim.metric)
+        interval = row.interval_of(self.claim.metric)
         if interval is None:
             name, timed = self.claim.metric, self._is_timed(row) or self.metric.kind == "time"
-            if row["metrics"].get(name) is None and not timed:
+            if name not in row.metrics and not timed:
                 return value, value
             few = "too few processes or pairs" if timed else "too few items"
             command = self._larger_sample() if timed else self._larger_set()
-            raise _UndecidedError("not settled", f"{name} of {row['cell']} has no interval ({few} for one)", command)
+            raise _UndecidedError("not settled", f"{name} of {row.cell} has no interval ({few} for one)", command)
         low, high = interval
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            message = f"the interval of {self.claim.metric} of {row['cell']} is broken"
+            message = f"the interval of {self.claim.metric} of {row.cell} is broken"
             raise _UndecidedError("not settled", message, None)
         return low, high
 
     def _times_may_be_judged(self, row: Row) -> None:
-        timing = row["timing"] or {}
-        decision, reason = timing.get("decision"), timing.get("reason") or "no reason given"
-        holds = (row["fidelity"] or {}).get("holds") is True
-        if not holds and not self._is_timed_analysis(row):  # an analysis has no quality pass, its decision says it all
-            unchecked = row["fidelity"] is None
+        if not row.is_faithful and not self._is_timed_analysis(row):  # an analysis has no quality pass
+            unchecked = row.fidelity is None
             message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
-            raise _UndecidedError("not settled", f"no claim, {row['cell']} {message}", None)
-        if decision not in ("faster", "slower", "no difference shown"):
-            message = f"{decision or 'no claim'}, {row['cell']}: {reason if timing else 'not timed'}"
+            raise _UndecidedError("not settled", f"no claim, {row.cell} {message}", None)
+        if row.decision not in ("faster", "slower", "no difference shown"):
+            message = f"{row.decision or 'no claim'}, {row.cell}: {row.reason}"
             raise _UndecidedError("not settled", message, self._larger_sample())
 
     def _rows_may_be_compared(self, row: Row, other: Row) -> None:
-        if self.metric.kind == "speed" and row["speed_baseline"] != other["speed_baseline"]:
+        if self.metric.kind == "speed" and row.speed_baseline != other.speed_baseline:
             raise _UndecidedError("not tested", "the two speedups are against different baselines", None)
-        stale = [n for n in ("data", "model") if row["hashes"].get(n) != other["hashes"].get(n)]
-        if stale and (row["task"], row["params"]["task"]) == (other["task"], other["params"]["task"]):
-            message = f"{row['cell']} and {other['cell']} were measured on another {' and '.join(stale)}"
+        stale = [n for n in ("data", "model") if row.hashes.get(n) != other.hashes.get(n)]
+        if stale and (row.task, row.params["task"]) == (other.task, other.params["task"]):
+            message = f"{row.cell} and {other.cell} were measured on another {' and '.join(stale)}"
             raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
 
     def _paired(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
@@ -240,18 +229,18 @@ class _Judge:
 
         It is far narrower than two separate intervals: what both find hard cancels out.
         """
-        if other is None or self.claim.factor != 1 or row["fidelity_baseline"] is None:
+        if other is None or self.claim.factor != 1 or row.fidelity_baseline is None:
             return None
-        if row["fidelity_baseline"] != {"method": other["method"], "params": other["params"]["method"]}:
+        if row.fidelity_baseline != {"method": other.method, "params": other.params["method"]}:
             return None
         name = f"{self.claim.metric}_difference"
-        value, interval = value_of(row, name), interval_of(row, name)
+        value, interval = row.value(name), row.interval_of(name)
         return None if value is None or interval is None or not all(map(math.isfinite, interval)) else (value, interval)
 
     def _against(self, other: Row | None, bound: float) -> str:
         times = f"{number(self.claim.factor)} × " if self.claim.factor != 1 else ""
-        name = "" if other is None else f"{other['cell']} "
-        shown = with_interval(bound, interval_of(other, self.claim.metric) if other is not None else None)
+        name = "" if other is None else f"{other.cell} "
+        shown = with_interval(bound, other.interval_of(self.claim.metric) if other is not None else None)
         return f"against {times}{name}{shown}"
 
     def _larger_sample(self) -> str:
@@ -285,7 +274,7 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
 
 def _point(rows: Sequence[Row], name: str, at: float) -> Row:
     """The row that a curve would have where a metric has this value."""
-    known = sorted(((value, row) for row in rows if (value := value_of(row, name)) is not None), key=lambda one: one[0])
+    known = sorted(((value, row) for row in rows if (value := row.value(name)) is not None), key=lambda one: one[0])
     for (low, left), (high, right) in pairwise(known):
         if low <= at <= high:
             return _between(left, right, (at - low) / (high - low) if high > low else 0.0)
@@ -294,37 +283,30 @@ def _point(rows: Sequence[Row], name: str, at: float) -> Row:
 
 
 def _between(left: Row, right: Row, share: float) -> Row:
-    """The row at a share of the way from one to another: every metric on the line between the two, and so each end of
-    its interval, which is no narrower than that of the interpolated value, however the two rows hang together. It has
-    no times."""
-    metrics: dict[str, float | None] = {}
-    intervals: dict[str, list[float]] = {}
-    for metric in left["metrics"]:
-        one, other = value_of(left, metric), value_of(right, metric)
+    """The row at a share of the way from one to another: every metric is on the line between the two, and so is each
+    end of its interval, which is then no narrower than that of the interpolated value. It has no times."""
+    metrics = {}
+    intervals = {}
+    for name in left.metrics:
+        one, other = left.value(name), right.value(name)
         if one is None or other is None:
             continue
-        metrics[metric] = (1 - share) * one + share * other
-        ends, others = interval_of(left, metric), interval_of(right, metric)
+        metrics[name] = (1 - share) * one + share * other
+        ends, others = left.interval_of(name), right.interval_of(name)
         if ends is not None and others is not None:
-            intervals[metric] = [(1 - share) * a + share * b for a, b in zip(ends, others, strict=True)]
-    against = left["fidelity_baseline"] if left["fidelity_baseline"] == right["fidelity_baseline"] else None
-    return {
-        **left, "cell": f"{left['cell']} to {right['cell']}", "metrics": metrics, "intervals": intervals,
-        "counters": {}, "timing": None, "fidelity_baseline": against,
-    }  # fmt: skip
-
-
-def _ratios(row: Row) -> dict[str, Any]:
-    """The metrics, apart from the speedup, that follow from the row's samples."""
-    return (row["timing"] or {}).get("ratios") or {}
+            intervals[name] = [(1 - share) * a + share * b for a, b in zip(ends, others, strict=True)]
+    return replace(
+        left, row=f"{left.cell} to {right.cell}", column="", metrics=metrics, intervals=intervals, counters={},
+        processes=(), ratios={},
+        fidelity_baseline=left.fidelity_baseline if left.fidelity_baseline == right.fidelity_baseline else None,
+    )  # fmt: skip
 
 
 def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:
     """A speedup beyond 1, or another comparison beyond its value for equal times, counts only when the timing's own
     decision, which knows the noise floor, says so."""
-    decision = (row["timing"] or {}).get("decision")
-    if comparison in ("above", "at least") and bound >= equal and decision != "faster":
+    if comparison in ("above", "at least") and bound >= equal and row.decision != "faster":
         return "no difference shown"
-    if comparison in ("below", "at most") and bound <= equal and decision != "slower":
+    if comparison in ("below", "at most") and bound <= equal and row.decision != "slower":
         return "no difference shown"
     return "holds"

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from harness.contracts.metrics import Metric
-from harness.contracts.rows import Row
-from harness.measure.environment import DISTRIBUTION, describe
-from harness.measure.own_metrics import of
+from harness.measure.environment import DISTRIBUTION
 from harness.plan.recipe import Recipe
-from harness.show.report.published import Number
-from harness.show.report.selection import interval_of
+from harness.rows import Row, describe
+from harness.show.published import Number
 
 SCHEMA = "0.3.0"
 ORGANISATION = "shortcut-harness"
@@ -28,7 +26,7 @@ SHARES = ("precision_at_", "accuracy_at_", "exact_match", "agreement")  # metric
 
 def records(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> list[dict[str, Any]]:
     """A record for each finished row, and one for each row of the paper's tables."""
-    measured = [_measured(row) for row in rows if row["status"] == "ok" and row["metrics"]]
+    measured = [_measured(row) for row in rows if row.status == "ok"]
     return [record for record in measured if record["evaluation_results"]] + list(_published(recipe, numbers))
 
 
@@ -38,21 +36,21 @@ def as_json(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> s
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    started = _epoch(row["started"])
-    model = str(row["facts"].get("model") or row["params"]["task"].get("model") or row["task"])
-    environment = row["environment"].get("before") or {}
-    found = [_result(row, name, started) for name in row["metrics"] if _is_shared(of(row, name)) and _finite(row, name)]
+    started = _epoch(row.started)
+    model = str(row.facts.get("model") or row.params["task"].get("model") or row.task)
+    environment = row.environment.get("before") or {}
+    found = [_result(row, name, started) for name in row.numbers if _is_shared(row.metric(name))]
     return {
-        **_head(f"{row['recipe']}/{row['cell']}/{row['scale']}", started, "evaluation_run", "first_party"),
+        **_head(f"{row.recipe}/{row.cell}/{row.scale}", started, "evaluation_run", "first_party"),
         "evaluation_timestamp": started,
         "eval_library": {
-            "name": DISTRIBUTION, "version": str(row["code"].get("version") or "unknown"),
-            "additional_details": _texts({"revision": row["code"].get("revision"), "recipe": row["recipe"]}),
+            "name": DISTRIBUTION, "version": str(row.code.get("version") or "unknown"),
+            "additional_details": _texts({"revision": row.code.get("revision"), "recipe": row.recipe}),
         },
         "model_info": {
-            "name": model, "id": _identity(ORGANISATION, model), "inference_engine": {"name": row["method"]},
+            "name": model, "id": _identity(ORGANISATION, model), "inference_engine": {"name": row.method},
             "additional_details": {
-                **_texts({**row["params"]["method"], "model_hash": row["hashes"].get("model")}),
+                **_texts({**row.params["method"], "model_hash": row.hashes.get("model")}),
                 "deployment_type": "self_deployed", "model_availability": "unknown",
             },
         },
@@ -66,20 +64,19 @@ def _measured(row: Row) -> dict[str, Any]:
 
 
 def _result(row: Row, name: str, started: str) -> dict[str, Any]:
-    metric, value = of(row, name), row["metrics"][name]
-    data = str(row["facts"].get("data") or row["facts"].get("corpus") or row["task"])
-    details: dict[str, Any] = {"row": row["row"], "column": row["column"], "unit": metric.unit, "scale": row["scale"]}
+    metric, value = row.metric(name), row.value(name)
+    data = str(row.facts.get("data") or row.facts.get("corpus") or row.task)
+    details: dict[str, Any] = {"row": row.row, "column": row.column, "unit": metric.unit, "scale": row.scale}
     if metric.kind == "speed":
-        baseline = row["speed_baseline"] or {}
-        details |= {"baseline": baseline.get("method"), "decision": (row["timing"] or {}).get("decision")}
+        details |= {"baseline": (row.speed_baseline or {}).get("method"), "decision": row.decision}
     score: dict[str, Any] = {"score": value, "details": _texts(details)}
-    if interval := interval_of(row, name):
+    if interval := row.interval_of(name):
         score["uncertainty"] = {
             "confidence_interval": {"lower": interval[0], "upper": interval[1], "confidence_level": 0.95}
         }
     return {
-        "evaluation_name": f"{row['task']}: {metric.label}",
-        "source_data": _source(data, row["hashes"]),
+        "evaluation_name": f"{row.task}: {metric.label}",
+        "source_data": _source(data, row.hashes),
         "evaluation_timestamp": started, "metric_config": _config(metric), "score_details": score,
     }  # fmt: skip
 
@@ -144,7 +141,7 @@ def _identity(developer: str, model: str) -> str:
     return f"{developer}/{re.sub(r'[^A-Za-z0-9.]+', '-', model.replace('+', 'plus')).strip('-.') or 'model'}"
 
 
-def _source(name: str, details: dict[str, Any]) -> dict[str, Any]:
+def _source(name: str, details: Mapping[str, Any]) -> dict[str, Any]:
     return {"dataset_name": name, "source_type": "other", "additional_details": _texts(details)}
 
 
@@ -152,11 +149,7 @@ def _is_shared(metric: Metric) -> bool:
     return metric.better != "neither" and metric.kind in ("quality", "speed")
 
 
-def _finite(row: Row, name: str) -> bool:
-    return row["metrics"][name] is not None
-
-
-def _texts(values: dict[str, Any]) -> dict[str, str]:
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """The schema's details are texts."""
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
 

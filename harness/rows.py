@@ -1,0 +1,327 @@
+"""A row: what was measured of one cell at one time, and what follows from it.
+
+A row on disk holds labels, parameters, the answers' metrics, timing samples, hashes and the environment. Speedup,
+interval, decision and every other number that follows from the samples is a property: it cannot be edited, and rows of
+any age are judged by today's rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from statistics import median
+from typing import Any, Literal
+
+from harness.common.statistics import Interval, interval_over_processes
+from harness.contracts import ratios
+from harness.contracts.metrics import Metric
+from harness.decision import Decision, ProcessSample, Summary, decide
+
+SCHEMA = 4
+Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
+Baseline = dict[str, Any]  # {"method": name, "params": {...}}
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "below": lambda value, bound: value < bound,
+    "above": lambda value, bound: value > bound,
+    "at most": lambda value, bound: value <= bound,
+    "at least": lambda value, bound: value >= bound,
+}
+
+OWN = (
+    # what a timing sample says
+    Metric("speedup", unit="×", better="higher", kind="speed", relative=True),
+    Metric("hot_loop_speedup", "hot loop", "×", "higher", "speed", relative=True),
+    Metric("wall_clock_s", "time of a pass", "s", "lower", "time"),
+    Metric("baseline_wall_clock_s", "baseline's time of a pass", "s", "lower", "time"),
+    Metric("latency_s", "time per item", "s", "lower", "time"),
+    Metric("latency_std_s", "deviation of the time per item", "s", "lower", "time"),
+    Metric("baseline_latency_s", "baseline's time per item", "s", "lower", "time"),
+    # how much was timed
+    Metric("timed_items", kind="counter"),
+    Metric("different_items", kind="counter"),
+    Metric("noise_floor", "baseline against itself", "×", kind="counter"),
+    Metric("outliers", "passes far from the median", kind="counter"),
+    # what fitting and memory cost
+    Metric("fit_s", "fit", "s", "lower", "time"),
+    Metric("memory_mib", "memory", "MiB", "lower", "memory"),
+    Metric("baseline_memory_mib", "baseline's memory", "MiB", "lower", "memory"),
+    Metric("fit_memory_mib", "memory of the fit", "MiB", "lower", "memory"),
+    Metric("fits", kind="counter"),
+    # how close answers are to the baseline's (`harness.measure.drivers`)
+    Metric("perplexity_difference", better="lower"),
+    Metric("improvement_pct", "perplexity saved", "%", "higher"),
+    Metric("perplexity_ratio", better="lower"),
+    Metric("precision_at_*", "precision@*", better="higher", relative=True),
+    Metric("exact_match", better="higher"),
+    Metric("differing", "differing outputs", better="lower"),
+    Metric("widest_gap", "widest gap of logits", better="lower"),
+    Metric("wide_differences", better="lower"),
+    # what answers and methods count, as the contracts name it (`harness.measure.drivers`)
+    Metric("tokens", kind="counter"),
+    Metric("searches", better="lower", kind="counter"),
+    Metric("foss", "saved searches (FoSS)", kind="counter"),
+    Metric("iterations", better="lower", kind="counter"),
+    Metric("iterations_by_item", "iterations an output", better="lower", kind="counter"),
+    Metric("accepted_tokens", "mean acceptance length", better="higher", kind="counter"),
+    Metric("accepted_tokens_by_item", "mean acceptance length by item", better="higher", kind="counter"),
+    Metric("accepted_at_*", "accepted at position *", better="higher", kind="counter"),
+    Metric("blocks_of_*", "iterations accepting * tokens or more, not twice as many", kind="counter"),
+    Metric("multiply_adds", better="lower", kind="counter"),
+)
+"""The metrics that any row may have. They mean the same in every row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell's result. Fields that do not apply are None or empty. Numbers that are not finite are None."""
+
+    recipe: str
+    scale: str
+    row: str  # labels of the published table where there is one
+    column: str = ""
+    published: Sequence[str] | None = None  # row and column of the published cell next to it
+    method: str  # or the name of the analysis
+    task: str
+    params: Mapping[str, dict[str, Any]] = field(default_factory=lambda: {"method": {}, "task": {}})
+    seed: int | None = None
+    device: str | None = None
+    status: Status = "ok"
+    error: Mapping[str, str] | None = None  # {"message": one line, "log": the end of the process's log}
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the answers and the fit
+    intervals: Mapping[str, Sequence[float]] = field(default_factory=dict)  # metric -> [low, high], 95%
+    counters: Mapping[str, float | None] = field(default_factory=dict)
+    described: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # metric or counter -> label, unit, ...
+    series: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # figures of each item
+    examples: Sequence[dict[str, str]] = ()  # worked examples: label -> text
+    processes: Sequence[dict[str, Any]] = ()  # samples: `ProcessSample`, phases, memory, ... of each process
+    ratios: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # metric -> `harness.contracts.ratios.Ratio`
+    objections: Sequence[str] = ()  # why the samples support no claim, whatever they show
+    disturbed: str = ""  # what else the machine did meanwhile
+    timing_counters: Mapping[str, float] = field(default_factory=dict)
+    fitted_once: bool = False  # the fit is random and was done once
+    speed_baseline: Baseline | None = None
+    fidelity_baseline: Baseline | None = None
+    fidelity: Mapping[str, Any] | None = None  # what is demanded: {"metric", "is", "bound"}
+    facts: Mapping[str, Any] = field(default_factory=dict)  # sizes and names that the task reports
+    hashes: Mapping[str, str] = field(default_factory=dict)  # data, model, ...; "key" recognises a finished cell
+    code: Mapping[str, Any] = field(default_factory=dict)  # {"version", "revision", "dirty", "digest"}
+    environment: Mapping[str, Any] = field(default_factory=dict)  # {"before", "after"}: `measure.environment.capture`
+    started: str | None = None  # ISO 8601, UTC
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Row:
+        """A row from its JSON. Raises `TypeError` or another lookup error for what is no row."""
+        row = cls(**{name: value for name, value in stored.items() if name != "schema"})
+        _ = row.numbers  # what cannot be computed from its samples is refused now
+        return row
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as it is stored. NaN and infinities are None, which strict JSON can say."""
+        return {"schema": SCHEMA} | {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+
+    # ------------------------------------------------------------ what follows
+
+    @property
+    def cell(self) -> str:
+        """The cell's name, unique in a recipe."""
+        return f"{self.row} / {self.column}" if self.column else self.row
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """What the samples support; None where nothing was timed."""
+        if not self.processes:
+            return None
+        samples = [ProcessSample.of(process) for process in self.processes]
+        return decide(samples, exploratory=self.scale == "mini", objections=self.objections)
+
+    @property
+    def speedup(self) -> float | None:
+        return self.value("speedup")
+
+    @property
+    def decision(self) -> Decision | None:
+        return self.summary.decision if self.summary else None
+
+    @property
+    def reason(self) -> str:
+        """Why the decision is what it is."""
+        return self.summary.reason if self.summary else "not timed"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Timing processes, and the fewest pairs of one."""
+        return len(self.processes), min((len(process["pairs"]) for process in self.processes), default=0)
+
+    @property
+    def is_faithful(self) -> bool | None:
+        """Whether the answers are as close to the baseline's as demanded; None where nothing is demanded."""
+        if self.fidelity is None:
+            return None
+        value = self.value(self.fidelity["metric"])
+        return value is not None and OPERATORS[self.fidelity["is"]](value, self.fidelity["bound"])
+
+    @property
+    def machine(self) -> str:
+        """The machine it was measured on, with the name of another person who measured it; "" when unknown."""
+        before, person = self.environment.get("before"), self.environment.get("by") or {}
+        return " ".join(filter(None, (machine_id(before) if before else "", person.get("name", ""))))
+
+    @cached_property
+    def numbers(self) -> dict[str, tuple[float, Interval | None]]:
+        """Every finite number with its interval: metrics, then what follows from the samples, then counters."""
+        found: dict[str, tuple[float | None, Any]] = {n: (v, self.intervals.get(n)) for n, v in self.metrics.items()}
+        found |= self._memory() | self._timed()
+        found |= {name: (value, None) for name, value in self.counters.items() if found.get(name, (None,))[0] is None}
+        return {
+            name: (value, (interval[0], interval[1]) if interval and None not in interval else None)
+            for name, (value, interval) in found.items()
+            if value is not None and math.isfinite(value)
+        }
+
+    def value(self, name: str) -> float | None:
+        """A metric, else a counter; None when the row has neither or it is not finite."""
+        return self.numbers[name][0] if name in self.numbers else None
+
+    def interval_of(self, name: str) -> Interval | None:
+        """The 95% interval of a metric, or None."""
+        return self.numbers[name][1] if name in self.numbers else None
+
+    def metric(self, name: str) -> Metric:
+        """What a number of this row is: the harness's own metric, else what the row declares, else a plain number."""
+        if (own := _own(name)) is not None:
+            return own
+        for declared, about in self.described.items():
+            if (found := Metric(declared, **about).called(name)) is not None:
+                return found
+        counted = name in self.counters and name not in self.metrics
+        return Metric(name, label=name.replace("_", " "), kind="counter" if counted else "quality")
+
+    def _memory(self) -> dict[str, tuple[float | None, None]]:
+        """Peak memory of both sides; one process of a run measures it."""
+        found = [process["memory_mib"] for process in self.processes if process.get("memory_mib")][-1:]
+        names = {"memory_mib": "method", "baseline_memory_mib": "speed_baseline"}
+        return {name: (one.get(role), None) for one in found for name, role in names.items()}
+
+    def _timed(self) -> dict[str, tuple[float | None, Interval | None]]:
+        """Seconds of a pass and of an item, the speedup, ratios of times, and how much was timed."""
+        if (summary := self.summary) is None:
+            return {}
+        plain = {
+            "wall_clock_s": summary.method_s, "latency_s": summary.method_item_s,
+            "latency_std_s": summary.method_std_s, "baseline_wall_clock_s": summary.baseline_s,
+            "baseline_latency_s": summary.baseline_item_s,
+        }  # fmt: skip
+        evidence = {
+            "timed_items": summary.timed, "different_items": summary.items, "noise_floor": summary.noise_floor,
+            "outliers": summary.outliers,
+        }  # fmt: skip
+        return {
+            **{name: (value, None) for name, value in plain.items()},
+            "speedup": (summary.speedup, summary.interval),
+            "hot_loop_speedup": (summary.hot, summary.hot_interval),
+            **{name: self._over_processes(ratio) for name, ratio in self.ratios.items()},
+            **{name: (value, None) for name, value in evidence.items()},
+        }
+
+    def _over_processes(self, ratio: Mapping[str, Any]) -> tuple[float | None, Interval | None]:
+        """The median of a ratio over processes, and its interval; None where a process has no value."""
+        values = [ratios.value(ratio, process) for process in self.processes]
+        known = [value for value in values if value is not None]
+        return (median(known), interval_over_processes(known)) if len(known) == len(values) else (None, None)
+
+
+def _own(name: str) -> Metric | None:
+    return next((found for metric in OWN if (found := metric.called(name)) is not None), None)
+
+
+def metric_among(rows: Iterable[Row], name: str) -> Metric:
+    """What a number of several rows is, as the first row says that has it."""
+    having = next((row for row in rows if name in row.numbers), None)
+    return having.metric(name) if having else _own(name) or Metric(name, label=name.replace("_", " "))
+
+
+def newest(rows: Sequence[Row]) -> Row:
+    """One row for all rows of a cell, oldest first: the newest, with the processes of all that repeat it.
+
+    A repeat ended well under the same key and the same state of the code. No repeat displaces another: this rule is
+    stated before anything is measured. A copy of a row (kept, and still among the runs) is no repeat.
+    """
+    parts: list[Row] = []
+    for row in repeats(rows):
+        if row.processes and all(row.processes != part.processes for part in parts):
+            parts.append(row)
+    if len(parts) < 2:
+        return rows[-1]
+    return replace(
+        rows[-1],
+        processes=[process for part in parts for process in part.processes],
+        objections=list(dict.fromkeys(reason for part in parts for reason in part.objections)),
+        disturbed="; ".join(dict.fromkeys(part.disturbed for part in parts if part.disturbed)),
+    )
+
+
+def repeats(rows: Sequence[Row]) -> list[Row]:
+    """The newest of one cell's rows and the earlier ones that repeat it, oldest first."""
+    last = rows[-1]
+
+    def identity(row: Row) -> tuple[Any, ...]:
+        return row.hashes.get("key"), row.code.get("revision"), row.code.get("dirty")
+
+    if last.status != "ok" or not last.hashes.get("key"):
+        return [last]
+    return [*(row for row in rows[:-1] if row.status == "ok" and identity(row) == identity(last)), last]
+
+
+def by_cell(rows: Iterable[Row]) -> dict[str, Row]:
+    """Cell -> its `newest` row, in the order in which cells first appear. rows: oldest first."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.cell, []).append(row)
+    return {cell: newest(every) for cell, every in found.items()}
+
+
+# ---------------------------------------------------------------- what a stored environment says
+
+
+def machine_id(environment: Mapping[str, Any]) -> str:
+    """Hash of what makes timings comparable: CPU model, cores, memory (to a power of two), GPUs and driver, system."""
+    memory = environment["memory"]["total"]
+    facts = [
+        environment["cpu"]["model"],
+        environment["cores"],
+        round(math.log2(memory)) if memory else None,
+        environment["gpus"],
+        environment["os"],
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def describe(environment: Mapping[str, Any]) -> str:
+    """One line for people: `Intel Xeon ..., 2 of 2 cores, 24 GiB, NVIDIA ...`."""
+    memory = environment["memory"]["total"]
+    parts = [
+        environment["cpu"]["model"],
+        f"{environment['cores']['usable']} of {environment['cores']['total']} cores",
+        *([f"{memory / 2**30:.0f} GiB"] if memory else []),
+        *(gpu["name"] for gpu in environment["gpus"] or []),
+    ]
+    return ", ".join(parts)
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: NaN and infinities become None, tuples lists, NumPy's scalars numbers."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(v) for v in value]
+    if not isinstance(value, str) and hasattr(value, "item"):
+        return _plain(value.item())
+    return value

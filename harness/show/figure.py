@@ -1,0 +1,223 @@
+"""The recipe's figure: curves, stacked bars, histograms of single items, or graphs."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from harness.common.files import write_atomically
+from harness.rows import Row, metric_among
+from harness.show import curves
+from harness.show.stored import Stored, place_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Graph = dict[str, dict[str, str]]  # node -> edge -> the node that it leads to
+
+
+def draw(one: Stored, numbers: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write `figure.svg` and `figure.png`; nothing when there is nothing to draw (`drawing`).
+
+    The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
+    """
+    drawn = drawing(one, numbers)
+    if drawn is None:
+        return []
+    paths = {kind: folder / f"figure.{kind}" for kind in ("svg", "png")}
+    for kind, path in paths.items():
+        write_atomically(path, as_bytes(drawn, kind))
+    return list(paths.values())
+
+
+def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
+    """The figure of the rows that lead; None when the recipe has none or no row has what it shows. numbers: the
+    recipe's part of the frame."""
+    wanted, rows = one.recipe.figure, [row for row in one.rows if row.status == "ok"]
+    if wanted is None:
+        return None
+    if wanted.histogram:
+        return _histograms({row.cell: found for row in rows if (found := item_speedups(row))}, one)
+    if wanted.graph:
+        return _graphs({row.cell: graph for row in rows if (graph := graph_of(row, wanted.graph))}, one)
+    if wanted.parts:
+        return _bars(rows, wanted.parts, one)
+    return curves.figure(one, numbers)
+
+
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """A figure as `svg` or `png`."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+    return buffer.getvalue()
+
+
+def _panels(count: int, across: int, size: tuple[float, float], title: str, note: str) -> tuple[Figure, list[Any]]:
+    """A figure with so many panels of a size in inches, a title above and a note below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    across = min(count, across)
+    down = -(-count // across)
+    drawn = Figure(figsize=(max(6.5, size[0] * across), 0.9 + size[1] * down), layout="constrained")
+    FigureCanvasAgg(drawn)
+    panels = drawn.subplots(down, across, squeeze=False).ravel().tolist()
+    for unused in panels[count:]:
+        unused.set_axis_off()
+    width = int(16 * max(6.5, size[0] * across))
+    drawn.suptitle(textwrap.fill(title, width), fontsize="medium")
+    drawn.supxlabel(textwrap.fill(note, int(1.3 * width)), fontsize="x-small", color="0.4")
+    return drawn, panels
+
+
+def _bars(rows: Sequence[Row], parts: Sequence[str], one: Stored) -> Figure | None:
+    """Stacked bars: a panel for each column with an axis of its own, in it a bar for each row that has every part."""
+    whole = [row for row in rows if all(row.value(part) is not None for part in parts)]
+    columns: dict[str, list[Row]] = {}
+    for row in whole:
+        columns.setdefault(row.column, []).append(row)
+    if not columns:
+        return None
+    metrics = [metric_among(whole, part) for part in parts]
+    known = any(row.interval_of(part) for row in whole for part in parts)
+    note = "whiskers: 95% interval of the part that ends there; " if known else ""
+    drawn, panels = _panels(len(columns), 3, (3.6, 4.0), one.title, note + place_of(rows))
+    for panel, (column, bars) in zip(panels, columns.items(), strict=False):
+        floors = np.zeros(len(bars))
+        for place, metric in enumerate(metrics):
+            heights = np.array([row.value(metric.name) for row in bars])
+            panel.bar(range(len(bars)), heights, bottom=floors, width=0.6, color=f"C{place}", label=metric.label)
+            floors += heights
+            shift = 0.12 * (place - (len(metrics) - 1) / 2)  # whiskers of thin parts would cover one another
+            for at, (row, height, top) in enumerate(zip(bars, heights, floors, strict=True)):
+                if interval := row.interval_of(metric.name):
+                    ends = [[max(0.0, height - interval[0])], [max(0.0, interval[1] - height)]]
+                    panel.errorbar(at + shift, top, yerr=ends, color="0.2", capsize=3, fmt="none")
+        panel.set_xticks(range(len(bars)), [textwrap.fill(row.row, 12) for row in bars], fontsize="small")
+        panel.set_title(column, fontsize="medium")
+        panel.set_ylim(bottom=0)
+        panel.grid(axis="y", alpha=0.3)
+    units = {metric.unit for metric in metrics}
+    panels[0].set_ylabel(units.pop() if len(units) == 1 else "")
+    named = (list(reversed(found)) for found in panels[0].get_legend_handles_labels())
+    drawn.legend(*named, loc="outside right upper", fontsize="small", frameon=False)
+    return drawn
+
+
+def item_speedups(row: Row) -> list[float]:
+    """Time of the baseline over that of the method, for each item that was timed alone: sums over the passes that the
+    item was in, in the order of their numbers. Empty where a call answers several items, or a pass has too many to be
+    kept apart."""
+    sums: dict[int, list[float]] = {}
+    for pair in (pair for process in row.processes for pair in process["pairs"]):
+        items = pair["items"] or ()
+        sides = pair["baseline_ns"] or (), pair["method_ns"] or ()
+        if any(len(times) != len(items) for times in sides):
+            continue
+        for item, *times in zip(items, *sides, strict=True):
+            total = sums.setdefault(item, [0.0, 0.0])
+            total[:] = (known + new for known, new in zip(total, times, strict=True))
+    return [baseline / method for _, (baseline, method) in sorted(sums.items())]
+
+
+def _histograms(groups: Mapping[str, Sequence[float]], one: Stored) -> Figure | None:
+    """A panel for each cell: how the speedup varies from item to item, with its median and equal times marked."""
+    if not groups:
+        return None
+    drawn, panels = _panels(len(groups), 2, (5.0, 3.2), one.title, place_of(one.rows))
+    every = np.concatenate([np.asarray(values) for values in groups.values()])
+    edges = np.histogram_bin_edges(every, bins=int(np.clip(len(every) ** 0.5, 10, 40)))
+    for panel, (name, values) in zip(panels, groups.items(), strict=False):
+        middle, slower = float(np.median(values)), float(np.mean(np.asarray(values) < 1))
+        panel.hist(values, bins=edges, color="C0", alpha=0.8)
+        panel.axvline(middle, color="C1", label=f"median {middle:.2f}")
+        panel.axvline(1.0, color="0.3", linestyle=":", label=f"{slower:.0%} of the items slower")
+        panel.set_title(textwrap.fill(f"{name} ({len(values)} items)", 60), fontsize="medium")
+        panel.set(ylabel="items", xlabel="speedup of one item (times)", xlim=(edges[0], edges[-1]))
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize="small", frameon=False)
+    return drawn
+
+
+def graph_of(row: Row, node: str) -> Graph:
+    """The graph that a row's worked examples tell of: each is a node, named by its text under the label `node`; its
+    other labels are edges to the nodes that they name. Edges to nodes that no example describes are left out."""
+    described = [example for example in row.examples if node in example]
+    names = {example[node] for example in described}
+    return {
+        example[node]: {edge: end for edge, end in example.items() if edge != node and end in names}
+        for example in described
+    }
+
+
+def layers(graph: Graph) -> list[list[str]]:
+    """The nodes by the least number of edges that lead to them from the first one; those that none leads to are
+    last."""
+    first = next(iter(graph))
+    depth, waiting = {first: 0}, deque([first])
+    while waiting:
+        node = waiting.popleft()
+        for end in graph[node].values():
+            if end not in depth:
+                depth[end] = depth[node] + 1
+                waiting.append(end)
+    last = max(depth.values()) + 1
+    found = [[node for node in graph if depth.get(node, last) == level] for level in range(last + 1)]
+    return [layer for layer in found if layer]
+
+
+def _graphs(graphs: Mapping[str, Graph], one: Stored) -> Figure | None:
+    """A panel for each graph, from left to right by layers. Edges of one direction between two nodes are one arrow."""
+    if not graphs:
+        return None
+    deep = max(len(layers(graph)) for graph in graphs.values())
+    wide = max(len(layer) for graph in graphs.values() for layer in layers(graph))
+    drawn, panels = _panels(len(graphs), 1, (3.0 * deep, max(4.0, 1.5 * wide)), one.title, place_of(one.rows))
+    for panel, (name, graph) in zip(panels, graphs.items(), strict=True):
+        panel.set_title(name, fontsize="medium")
+        panel.set_axis_off()
+        _graph(panel, graph)
+    return drawn
+
+
+def _graph(panel: Any, graph: Graph) -> None:
+    places: dict[str, tuple[float, float]] = {}
+    for depth, layer in enumerate(found := layers(graph)):
+        for row, node in enumerate(layer):
+            places[node] = float(depth), (len(layer) - 1) / 2 - row + 0.2 * (depth % 2)
+    heights = [y for _, y in places.values()]
+    panel.set(xlim=(-0.5, len(found) - 0.5), ylim=(min(heights) - 0.7, max(heights) + 0.7))
+    for node, edges in graph.items():
+        together: dict[str, list[str]] = {}
+        for edge, end in edges.items():
+            together.setdefault(end, []).append(edge)
+        for end, labels in together.items():
+            _edge(panel, places[node], places[end], "\n".join(labels))
+    for node, place in places.items():
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "#dbe9f6", "edgecolor": "C0"}
+        panel.text(*place, textwrap.fill(node, 18), ha="center", va="center", fontsize="small", zorder=3, bbox=box)
+
+
+def _edge(panel: Any, start: tuple[float, float], end: tuple[float, float], label: str, bend: float = 0.2) -> None:
+    """An arrow with its label in the middle; bent, so that one there and one back do not cover each other. From a node
+    to itself it is only the label, above the node."""
+    if start == end:
+        middle, label = (start[0], start[1] + 0.42), f"↻ {label}"
+    else:
+        style = {"arrowstyle": "-|>", "color": "0.45", "shrinkA": 26, "shrinkB": 30}
+        panel.annotate("", end, start, arrowprops={**style, "connectionstyle": f"arc3,rad={bend}"}, zorder=1)
+        # the middle of the arc lies half of the bend to the right of the straight line
+        across, up = (end[0] - start[0]) / 2, (end[1] - start[1]) / 2
+        middle = start[0] + across + bend * up, start[1] + up - bend * across
+    box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    panel.text(*middle, label, ha="center", va="center", fontsize="x-small", color="C3", zorder=2, bbox=box)
