@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.common.errors import HarnessError, RequestError, StoppedError, unknown
-from harness.plan.registry import Kind, Registry, refusal
+from harness.plan.registry import Kind, Registry
 
 PROGRAM: dict[str, Any] = {
     "name": "harness", "no_args_is_help": True, "pretty_exceptions_enable": False,
@@ -30,9 +30,7 @@ PROGRAM: dict[str, Any] = {
 app = typer.Typer(**PROGRAM)
 
 INTERRUPTED = 130
-LISTS: dict[str, Kind | None] = {
-    "methods": "method", "tasks": "task", "analyses": "analysis", "recipes": None, "pairs": None,
-}  # fmt: skip
+LISTS = ("methods", "tasks", "analyses", "recipes", "pairs")
 
 
 def _names_of(kind: Kind) -> Callable[[], list[str]]:
@@ -100,64 +98,13 @@ def list_names(
     """
     if what not in LISTS:
         raise unknown("list", what, LISTS)
-    registry = Registry()
-    kind = LISTS[what]
-    found = _named(registry, kind) if kind else _pairs(registry) if what == "pairs" else _recipes(registry, results)
+    from harness import listing
+
+    found = listing.listed(what, Registry(), results)
     if as_json:
         print(json.dumps(found, indent=1))
-        return
-    if not found:
-        print(f"no {what} are registered")
-        return
-    width = {key: max(len(str(key)), *(len(_cell(line[key])) for line in found)) for key in found[0]}
-    print("  ".join(key.ljust(width[key]) for key in width).rstrip())
-    for line in found:
-        print("  ".join(_cell(line[key]).ljust(width[key]) for key in width).rstrip())
-
-
-def _named(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
-    entries = [registry.entry(kind, name) for name in registry.names(kind)]
-    if kind == "analysis":
-        return [{"name": e.name, "summary": e.summary} for e in entries]
-    side = "needs" if kind == "method" else "provides"
-    return [
-        {"name": e.name, "contract": e.contract, side: list(getattr(e, side)), "summary": e.summary} for e in entries
-    ]
-
-
-def _pairs(registry: Registry) -> list[dict[str, Any]]:
-    result = []
-    for name in registry.names("method"):
-        for task in registry.names("task"):
-            reason = refusal(registry.entry("method", name), registry.entry("task", task))
-            result.append({"method": name, "task": task, "runs": reason is None, "reason": reason or ""})
-    return result
-
-
-def _recipes(registry: Registry, results: Path) -> list[dict[str, Any]]:
-    """Read the top of each file only: a listing needs no schema. committed, here: scales of which rows are stored."""
-    import yaml
-
-    from harness.contracts.tasks import SCALES
-    from harness.plan.recipe import files
-
-    def stored(kind: str, name: str) -> list[str]:
-        return [scale for scale in SCALES if (results / kind / name / scale / "rows.jsonl").exists()]
-
-    result = []
-    for name, path in sorted(files(registry).items()):
-        raw = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        result.append(
-            {
-                "name": name, "headline": bool(raw.get("headline")), "committed": stored("measured", name),
-                "here": stored("runs", name), "title": raw.get("title", ""),
-            }
-        )  # fmt: skip
-    return result
-
-
-def _cell(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else {True: "yes", False: "no"}.get(value, str(value))
+    else:
+        print("\n".join(listing.lines(found)) if found else f"no {what} are registered")
 
 
 @app.command()

@@ -97,10 +97,12 @@ class Row:
     counters: Mapping[str, float | None] = field(default_factory=dict)
     described: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # metric or counter -> label, unit, ...
     series: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # figures of each item
-    examples: Sequence[dict[str, str]] = ()  # worked examples: label -> text
-    processes: Sequence[dict[str, Any]] = ()  # samples: `ProcessSample`, phases, memory, ... of each process
+    examples: Sequence[dict[str, str]] = field(default_factory=list)  # worked examples: label -> text
+    processes: Sequence[dict[str, Any]] = field(
+        default_factory=list
+    )  # samples: `ProcessSample`, phases, memory, ... of each process
     ratios: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # metric -> `harness.contracts.ratios.Ratio`
-    objections: Sequence[str] = ()  # why the samples support no claim, whatever they show
+    objections: Sequence[str] = field(default_factory=list)  # why the samples support no claim, whatever they show
     disturbed: str = ""  # what else the machine did meanwhile
     timing_counters: Mapping[str, float] = field(default_factory=dict)
     fitted_once: bool = False  # the fit is random and was done once
@@ -209,9 +211,10 @@ class Row:
         return {name: (one.get(role), None) for one in found for name, role in names.items()}
 
     def _timed(self) -> dict[str, tuple[float | None, Interval | None]]:
-        """Seconds of a pass and of an item, the speedup, ratios of times, and how much was timed."""
+        """Seconds of a pass and of an item, the speedup, ratios of times, and how much was timed. A speedup over a
+        baseline follows from samples or is none."""
         if (summary := self.summary) is None:
-            return {}
+            return {"speedup": (None, None)} if self.speed_baseline else {}
         plain = {
             "wall_clock_s": summary.method_s, "latency_s": summary.method_item_s,
             "latency_std_s": summary.method_std_s, "baseline_wall_clock_s": summary.baseline_s,

@@ -44,10 +44,11 @@ SOURCES = ("harness", "methods", "tasks")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?=(?::\w+)?\Z)")
 
 
-def digest(*targets: str) -> str:
+def digest(*targets: str, leaving: frozenset[str] = frozenset()) -> str:
     """SHA-256 (20 hex digits) of the code that the modules of `targets` (`package.module` or `package.module:Object`)
-    run. Raises `RequestError` when one of them has no source file or a source cannot be parsed."""
-    return _digest(closure(*targets))
+    run, as `closure` has it. Raises `RequestError` when one of them has no source file or a source cannot be
+    parsed."""
+    return _digest(closure(*targets, leaving=leaving))
 
 
 def built_by(builder: Callable[..., Any] | type) -> str:

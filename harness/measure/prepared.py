@@ -1,17 +1,31 @@
-"""A cell in a process of its own: its task prepared, its methods ready to be made."""
+"""A cell in a process of its own: its task prepared, its methods ready to be made; and where answers are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from harness.common.cache import Cache, CellArtifacts, salt
 from harness.common.progress import Progress
+from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.tasks import Context, Setting
-from harness.measure.drivers import DRIVERS, Driver
+from harness.measure.drivers import DRIVERS, Driver, Essence
+from harness.measure.drivers.given_sides import GivenSides
 from harness.plan.registry import Registry, construct
 
 Request = dict[str, Any]
+
+
+class Sides(NamedTuple):
+    """What a process times: the methods by role, what drives them, and the setting with the items."""
+
+    driver: Driver
+    setting: Any
+    methods: dict[str, Any]
 
 
 class PreparedCell:
@@ -57,6 +71,29 @@ class PreparedCell:
         method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
         return method
 
+    def sides(self) -> Sides:
+        """What was fitted, opened for timing: method and baseline, or the two sides of a timed analysis."""
+        manifests = self.request["manifests"]
+        if self.request["kind"] == "pair":
+            roles = self.roles("method", "speed_baseline")
+            return Sides(self.driver, self.setting, {role: self.opened(role, manifests[role]) for role in roles})
+        run: TimedAnalysis = self.analysis()
+        run.open(self.setting, CellArtifacts(self.cache, salt=self.salt, **manifests))
+        pool, sample = run.items()
+        setting = SimpleNamespace(timed=range(pool), sample=sample)
+        return Sides(GivenSides(run), setting, {"method": run.method, "speed_baseline": run.baseline})
+
     def roles(self, *names: str) -> list[str]:
         """Those of these roles that the request names."""
         return [name for name in names if self.request.get(name)]
+
+
+def keep_answers(request: Request, groups: Mapping[str, Essence]) -> None:
+    """Write the answers of a pass, by role, where the request says, so that a new metric needs no new run."""
+    if path := request.get("answers"):
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = target.with_suffix(".partial.npz")
+        arrays: dict[str, Any] = {f"{role}.{n}": array for role, group in groups.items() for n, array in group.items()}
+        np.savez_compressed(partial_file, **arrays)
+        partial_file.replace(target)

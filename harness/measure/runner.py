@@ -1,9 +1,8 @@
 """Cells -> rows: isolated processes, resume by hash, one row per cell whatever happens to it.
 
-A cell is one fitting process and n timing processes that open its artifacts. Its key is the hash of all that
-determines its row (code of method, baselines, task and measuring; parameters; data; model; device; machine; library
-versions): a cell is not run again when a row of this machine has its key. Each distinct task is prepared
-once before its first cell, in a process of its own, because the data's and model's hashes belong to the key.
+A cell is one fitting process and n timing processes that open its artifacts. It is not run again when a row of this
+machine has its key (`harness.measure.identity`). Each distinct task is prepared once before its first cell, in a
+process of its own, because the data's and model's hashes belong to the key.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ from harness.measure import environment
 from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
 from harness.measure.executors import LocalExecutor, Outcome
+from harness.measure.identity import Identity, named
 from harness.measure.quiet import disturbance
 from harness.measure.records import objections, of_quality, qualities
 from harness.measure.store import RowStore
-from harness.plan.cell import Cell, Named
+from harness.plan.cell import Cell
 from harness.plan.registry import Registry
-from harness.rows import SCHEMA, Row, machine_id
+from harness.rows import Row
 
 
 class RowSink(Protocol):
@@ -65,7 +65,7 @@ class Runner:
         self.display = display
         self.sink = sink
         self.fresh = fresh
-        self.cache = cache or Cache()
+        self.identity = Identity(registry, device, (cache or Cache()).root)
         self.executor = executor or LocalExecutor()
         self.store = RowStore(folder / "rows.jsonl")
         self._code = environment.code_version(sources.ROOT)
@@ -84,7 +84,7 @@ class Runner:
     def build(self, cell: Cell) -> None:
         """Build what a cell's methods need into the cache; measure nothing. What fails is left to the cell's run."""
         if self._prepare(cell).status == "ok" and cell.kind != "analysis":
-            self._step("build", self._request(cell), f"{_slug(cell)}-build", cell)
+            self._step("build", self.identity.request(cell), f"{_slug(cell)}-build", cell)
 
     def _run(self, cells: Sequence[Cell]) -> Result:
         rows: list[Row] = []
@@ -93,7 +93,7 @@ class Runner:
             before = environment.capture(self.device)
             prepared = self._prepare(cell)
             hashes = prepared.response.get("hashes", {})
-            key = self._key(cell, hashes, before)
+            key = self.identity.key(cell, hashes, before)
             done = None if self.fresh or prepared.status != "ok" else self.store.finished(key)
             label = f"[{number}/{len(cells)}] {cell.name}"
             if done is not None:
@@ -120,7 +120,9 @@ class Runner:
         identity = digest([cell.task.name, cell.task.params, cell.scale, cell.seed])
         if identity not in self._prepared:
             self.display.step(f"preparing {cell.task.name}")
-            outcome = self._step("prepare", self._request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell)
+            outcome = self._step(
+                "prepare", self.identity.request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell
+            )
             if outcome.status == "failed" and outcome.exit_code in (2, 3):
                 raise (RequestError if outcome.exit_code == 2 else MachineError)(outcome.error)
             self._prepared[identity] = outcome
@@ -135,7 +137,7 @@ class Runner:
             recipe=cell.recipe, row=cell.row, column=cell.column, published=cell.published, scale=cell.scale,
             method=cell.method.name, task=cell.task.name,
             params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
-            speed_baseline=_named(cell.speed_baseline), fidelity_baseline=_named(cell.fidelity_baseline),
+            speed_baseline=named(cell.speed_baseline), fidelity_baseline=named(cell.fidelity_baseline),
             hashes={**prepared.response.get("hashes", {}), "cell": cell.hash, "key": key},
             facts=prepared.response.get("facts", {}),
             code=self._code, started=started.isoformat(timespec="seconds"),
@@ -157,16 +159,16 @@ class Runner:
         return row, outcome
 
     def _run_analysis(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
-        outcome = self._step("analysis", self._request(cell), f"{_slug(cell)}-analysis", cell)
+        outcome = self._step("analysis", self.identity.request(cell), f"{_slug(cell)}-analysis", cell)
         if outcome.status != "ok":
             return row, outcome
         response = outcome.response
         parts = ("metrics", "intervals", "counters", "described", "examples")
         row = replace(row, **{part: response[part] for part in parts}, ratios=response["ratios"])
-        return self._time(cell, row, "compare", [response["manifests"]]) if cell.timed else (row, outcome)
+        return self._time(cell, row, [response["manifests"]]) if cell.timed else (row, outcome)
 
     def _run_pair(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
-        request = self._request(cell)
+        request = self.identity.request(cell)
         fits: list[dict[str, Any]] = []
         wanted = 1
         while len(fits) < wanted:
@@ -185,11 +187,11 @@ class Runner:
             ratios={name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"],
             timing_counters=fits[0]["timing_counters"], fitted_once=fits[0]["random"] and len(fits) == 1,
         )  # fmt: skip
-        return self._time(cell, row, "time", [fit["manifests"] for fit in fits]) if cell.timed else (row, fitted)
+        return self._time(cell, row, [fit["manifests"] for fit in fits]) if cell.timed else (row, fitted)
 
-    def _time(self, cell: Cell, row: Row, mode: str, manifests: Sequence[dict[str, Any]]) -> tuple[Row, Outcome]:
+    def _time(self, cell: Cell, row: Row, manifests: Sequence[dict[str, Any]]) -> tuple[Row, Outcome]:
         """Run the timing processes of a cell, which open what its fits built in turn; the row with their samples."""
-        request, before = self._request(cell), environment.capture(self.device)
+        request, before = self.identity.request(cell), environment.capture(self.device)
         responses: list[dict[str, Any]] = []
         done = self._processes(row.hashes["key"])  # a repeat draws other items
         for process in range(done, done + cell.timing.processes):
@@ -200,7 +202,7 @@ class Runner:
                 "fit": fit, "manifests": manifests[fit],
                 "answers": str(self._answers(row, f"time{process}")),
             }  # fmt: skip
-            outcome = self._step(mode, timed, f"{_slug(cell)}-time{process}", cell)
+            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell)
             if outcome.status != "ok":
                 return row, outcome
             responses.append({**outcome.response, "process": process, "fit": fit})
@@ -228,62 +230,11 @@ class Runner:
 
     def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
-        threads = cell.timing.threads if mode in ("time", "compare") or cell.scale == "mini" else None
+        threads = cell.timing.threads if mode == "time" or cell.scale == "mini" else None
         return self.executor.run(
             mode, request, self.folder / "logs", label,
             timeout=cell.timing.timeout, threads=threads, report=self.display.report,
         )  # fmt: skip
-
-    # ------------------------------------------------------------ identity
-
-    def _request(self, cell: Cell) -> dict[str, Any]:
-        return {
-            "scale": cell.scale,
-            "device": self.device,
-            "seed": cell.seed,
-            "cache": str(self.cache.root),
-            "task": asdict(cell.task),
-            "method": asdict(cell.method),
-            "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
-            "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
-            "timing": cell.timing.model_dump(),
-            "code": self._code_of(cell),
-            "baseline_code": self._baseline_code_of(cell),
-            "libraries": environment.capture("cpu")["libraries"],
-        }
-
-    def _code_of(self, cell: Cell) -> str:
-        """Digest of the code that the cell's row depends on: of measuring, method, baselines and task."""
-        kind: Any = "analysis" if cell.kind == "analysis" else "method"
-        methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
-        targets = [self.registry.entry(kind, name).target for name in methods]
-        targets.append(self.registry.entry("task", cell.task.name).target)
-        return sources.digest(
-            "harness.measure.worker", "harness.measure.records", "harness.measure.executors", *targets
-        )
-
-    def _baseline_code_of(self, cell: Cell) -> str | None:
-        """Digest of the code that the answers of the cell's fidelity baseline depend on, which cells share."""
-        if cell.fidelity_baseline is None:
-            return None
-        targets = [self.registry.entry("method", cell.fidelity_baseline.name).target]
-        targets.append(self.registry.entry("task", cell.task.name).target)
-        return sources.digest("harness.measure.worker", *targets)
-
-    def _key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
-        return digest(
-            {
-                "cell": cell.resolved,
-                "device": self.device,
-                "code": self._code_of(cell),
-                "libraries": env["libraries"],
-                "hashes": hashes,
-                "machine": machine_id(env),
-                "python": env["python"],
-                "threads": env["threads"],
-                "schema": SCHEMA,
-            }
-        )
 
 
 def _headline(row: Row) -> str:
@@ -294,10 +245,6 @@ def _headline(row: Row) -> str:
     if row.speedup is not None:
         parts.append(f"speedup {row.speedup:.3g}x ({row.decision})")
     return ", ".join(parts)
-
-
-def _named(method: Named | None) -> dict[str, Any] | None:
-    return None if method is None else {"method": method.name, "params": method.params}
 
 
 def _slug(cell: Cell) -> str:

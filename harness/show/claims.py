@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.common.errors import RequestError
@@ -21,6 +20,7 @@ from harness.plan.matching import describe, differences, find
 from harness.plan.recipe import CellOf, Claim, Comparison
 from harness.rows import Row
 from harness.show.formats import number, with_interval
+from harness.show.interpolation import point
 from harness.show.stored import Stored
 
 Outcome = Literal["holds", "does not hold", "no difference shown", "not settled", "not tested"]
@@ -168,7 +168,10 @@ class _Judge:
             raise _UndecidedError("not tested", str(error), None) from None
         rows = [self._finished(name, wanted) for name in names]
         for metric, value in wanted.at.items():
-            return _point(rows, metric, value)
+            try:
+                return point(rows, metric, value)
+            except LookupError as error:
+                raise _UndecidedError("not tested", str(error.args[0]), None) from None
         return rows[0]
 
     def _finished(self, name: str, wanted: CellOf) -> Row:
@@ -270,36 +273,6 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
         "at least": (left_low >= right_high, left_high < right_low),
     }[comparison]
     return "holds" if holds else "does not hold" if fails else "no difference shown"
-
-
-def _point(rows: Sequence[Row], name: str, at: float) -> Row:
-    """The row that a curve would have where a metric has this value."""
-    known = sorted(((value, row) for row in rows if (value := row.value(name)) is not None), key=lambda one: one[0])
-    for (low, left), (high, right) in pairwise(known):
-        if low <= at <= high:
-            return _between(left, right, (at - low) / (high - low) if high > low else 0.0)
-    reach = f"reach from {number(known[0][0])} to {number(known[-1][0])}" if known else "have none"
-    raise _UndecidedError("not tested", f"no point at {name} = {number(at)}: the rows {reach}", None)
-
-
-def _between(left: Row, right: Row, share: float) -> Row:
-    """The row at a share of the way from one to another: every metric is on the line between the two, and so is each
-    end of its interval, which is then no narrower than that of the interpolated value. It has no times."""
-    metrics = {}
-    intervals = {}
-    for name in left.metrics:
-        one, other = left.value(name), right.value(name)
-        if one is None or other is None:
-            continue
-        metrics[name] = (1 - share) * one + share * other
-        ends, others = left.interval_of(name), right.interval_of(name)
-        if ends is not None and others is not None:
-            intervals[name] = [(1 - share) * a + share * b for a, b in zip(ends, others, strict=True)]
-    return replace(
-        left, row=f"{left.cell} to {right.cell}", column="", metrics=metrics, intervals=intervals, counters={},
-        processes=(), ratios={},
-        fidelity_baseline=left.fidelity_baseline if left.fidelity_baseline == right.fidelity_baseline else None,
-    )  # fmt: skip
 
 
 def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:

@@ -114,7 +114,7 @@ def figure(one: Stored, numbers: pd.DataFrame) -> Figure | None:
     for name, curve in papers.groupby("curve", sort=False):
         colour, marker = style.get(str(name)) or style[curve.measured.iloc[0]]
         plain, ours = str(name).removesuffix(PUBLISHED), curve.measured.iloc[0]
-        label = plain if not same_axes else None if plain == ours else plain + PUBLISHED
+        label = plain if not same_axes else None if name == ours else plain + PUBLISHED
         curve = curve.sort_values(["x", "y"])
         theirs.plot(curve.x, curve.y, marker + "--", color=colour, fillstyle="none", markersize=8, label=label)
     for place in places:
@@ -122,7 +122,8 @@ def figure(one: Stored, numbers: pd.DataFrame) -> Figure | None:
         place.title.set_fontsize("medium")
         place.grid(alpha=0.3)
         _scale(place.xaxis, pd.concat([*(found.x for found in panels.values()), papers.x]), axes[wanted.x])
-        place.legend(fontsize="x-small", loc="best", framealpha=0.6)
+        if place.get_legend_handles_labels()[0]:
+            place.legend(fontsize="x-small", loc="best", framealpha=0.6)
     return canvas
 
 

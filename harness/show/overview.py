@@ -36,7 +36,7 @@ def overview(frame: pd.DataFrame) -> pd.DataFrame:
         (frame.metric == "speedup") & frame.baseline.notna() & frame.contract.notna() & (frame.status == "ok")
         & frame.planned & (frame.apart == "")
     ]  # fmt: skip
-    wide = frame[frame.metric.isin([*ALIKE, *PERPLEXITIES])]
+    wide = frame[frame.metric.isin([*ALIKE, *PERPLEXITIES]) & (frame.apart == "")]
     values = wide.pivot_table(index=KEY, columns="metric", values="value", aggfunc="first")
     values = values.reindex(columns=[*ALIKE, *PERPLEXITIES])
     papers = wide[wide.metric == ALIKE[0]].set_index(KEY).paper
@@ -50,7 +50,7 @@ def overview(frame: pd.DataFrame) -> pd.DataFrame:
     paper_lost = (1 - lines.paper_precision).fillna(lost.where(lost == 0))  # lossless in the paper too
     lines = lines.assign(name=names, lost=lost, lost_of=kinds, paper_lost=paper_lost)
     rank = pd.DataFrame(
-        {"scale": -lines.scale.map(SCALES.index), "decided": ~lines.decision.isin(DECIDED),
+        {"scale": -lines.scale.map(SCALES.index).astype(int), "decided": ~lines.decision.isin(DECIDED),
          "headline": ~lines.headline, "paper": lines.paper.isna()}
     )  # fmt: skip
     order = rank.sort_values(list(rank), kind="stable").index

@@ -93,10 +93,10 @@ def gathered(
         for key, group in groups.items()
     }
     ours = ordered.pop((lead, last))
-    apart = {
-        f"{place_of(group)}{'' if kind == lead else _WORDS.get(kind, '')}": group
-        for (kind, _), group in ordered.items()
-    }
+    apart: dict[str, Sequence[Row]] = {}
+    for (kind, machine), group in ordered.items():
+        words = place_of(group) + ("" if kind == lead else _WORDS.get(kind, ""))
+        apart[f"{words} ({machine})" if words in apart else words] = group  # the words leave out system and driver
     return Stored(recipe, scale, cells, ours, apart)
 
 

@@ -40,9 +40,9 @@ def overhead(registry, folder, processes, pairs, pause):
     started = time.perf_counter()
     row = runner.run(found).rows[0]
     cell = time.perf_counter() - started - spent[0]  # the first step prepares the task, before the cell
-    assert row["status"] == "ok", row["error"]
+    assert row.status == "ok", row.error
     # The quality pass of this method is one pause.
-    own = row["metrics"]["fit_s"] + pause + sum(map(in_samples, row["timing"]["processes"]))
+    own = row.value("fit_s") + pause + sum(map(in_samples, row.processes))
     return {
         "cell_s": cell,
         "runner_s": cell - sum(spent[1:]),

@@ -56,9 +56,9 @@ def test_the_examples_run(example, tmp_path, task, cell, measured, described):
     text = f"{HEAD}task: {{name: {task}}}\ntiming: {{processes: 1, pairs: 2}}\ncells:\n  - {{row: a, {cell}}}\n"
     cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", example)
     (row,) = running.run(example, tmp_path / "run", cells).rows
-    assert row["status"] == "ok", row["error"]
-    assert measured <= row["metrics"].keys()
-    assert described == row["described"].keys()
+    assert row.status == "ok", row.error
+    assert measured <= row.numbers.keys()
+    assert described == row.described.keys()
 
 
 def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):

@@ -35,7 +35,9 @@ def processes(
     ]
 
 
-def with_samples(row: Row, speedup: float | Sequence[float] = 2.0, objections: Sequence[str] = (), **details: Any) -> Row:
+def with_samples(
+    row: Row, speedup: float | Sequence[float] = 2.0, objections: Sequence[str] = (), **details: Any
+) -> Row:
     """The row with such samples. `details` are those of `processes`."""
     return replace(row, processes=processes(speedup, **details), objections=list(objections))
 

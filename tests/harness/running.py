@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.rows import Row
 from harness.measure.display import Display
 from harness.measure.runner import Result, Runner
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
+from harness.rows import Row
 
 
 class Heard:

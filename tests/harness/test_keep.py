@@ -8,26 +8,22 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import MachineError, RequestError
-from harness.contracts.rows import new_row
+from harness.keep import Scrubber, keep, write_log
 from harness.measure import environment
 from harness.measure.store import RowStore
-from harness.plan.cell import Cell, Named
+from harness.plan.cell import Named
 from harness.plan.recipe import Fidelity, Figure, Timing, parse
-from harness.show import stored
-from harness.show.keep import Scrubber, keep, write_log
-from harness.show.report import tables
-from harness.show.report.published import Published
-from harness.show.report.selection import machine_of
-from tests.harness.rows import with_samples
+from harness.rows import by_cell
+from harness.show import stored, tables
+from harness.show.claims import Verdicts
+from tests.harness.rows import new_row, with_samples
+from tests.harness.show.made import cell_of, numbers_of
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
 ENVIRONMENT = environment.capture()
 
 
-LM = Cell(
-    recipe="demo", row="LM", column="", scale="small", kind="pair", method=Named("m"), task=Named("t"),
-    speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True, seed=1,
-)  # fmt: skip
+LM = cell_of("m", "t", row="LM")
 CELLS = [LM, replace(LM, row="kNN-LM", speed_baseline=Named("lm", {"sizes": (1, 2)}))]
 
 
@@ -40,7 +36,7 @@ def row(name, *, speedup=2.0, shape=(10, 3), first=0, dirty=False, revision="r1"
         "speed_baseline": {"method": "lm", "params": {"sizes": [1, 2]}} if compared else None,
         "hashes": {"cell": CELLS[compared].hash, "key": f"key of {name}"},
     } | known))  # fmt: skip
-    return with_samples(made, speedup, shape=shape, first=first, single=made["speed_baseline"] is None)
+    return with_samples(made, speedup, shape=shape, first=first, single=made.speed_baseline is None)
 
 
 @pytest.fixture
@@ -64,17 +60,17 @@ def test_the_newest_row_of_each_cell_is_kept_with_a_table(run):
     target = run(row("LM"), row("kNN-LM", status="failed"), row("gone"), row("kNN-LM", shape=(6, 4)))
     assert sorted(path.name for path in target.iterdir()) == ["rows.jsonl", "table.csv", "table.md"]
     kept = RowStore(target / "rows.jsonl").rows()
-    assert [(one["cell"], one["status"]) for one in kept] == [("LM", "ok"), ("kNN-LM", "ok")]
+    assert [(one.cell, one.status) for one in kept] == [("LM", "ok"), ("kNN-LM", "ok")]
     again = run(row("LM", seconds=9.0), row("kNN-LM"))
-    assert RowStore(again / "rows.jsonl").latest()["LM"]["seconds"] == 9.0
+    assert by_cell(RowStore(again / "rows.jsonl").rows())["LM"].seconds == 9.0
     assert [path.name for path in again.parent.iterdir()] == ["small"]
 
 
 def test_a_cell_that_was_skipped_for_an_absent_package_is_kept_with_its_reason(run):
     why = {"message": "the toy shop is not installed", "log": ""}
-    absent = row("kNN-LM", status="skipped") | {"metrics": {}, "intervals": {}, "timing": None, "error": why}
+    absent = replace(row("kNN-LM", status="skipped", error=why), processes=())
     target = run(row("LM"), absent)
-    assert [one["status"] for one in RowStore(target / "rows.jsonl").rows()] == ["ok", "skipped"]
+    assert [one.status for one in RowStore(target / "rows.jsonl").rows()] == ["ok", "skipped"]
     table = (target / "table.md").read_text()
     assert "SKIPPED" in table and "kNN-LM: skipped, the toy shop is not installed" in table
 
@@ -108,7 +104,7 @@ def test_a_timed_analysis_needs_the_samples_of_a_claim_too(run):
     )
     with pytest.raises(RequestError, match=r"6 x 4 or 10 x 3 needed: waiting \(9 x 3\)"):
         run(row("LM"), few, cells=cells)
-    assert run(row("LM"), enough | {"hashes": {**enough["hashes"], "key": "l"}}, cells=cells).exists()
+    assert run(row("LM"), replace(enough, hashes={**enough.hashes, "key": "l"}), cells=cells).exists()
 
 
 def test_the_kept_table_and_figure_show_the_kept_rows(run):
@@ -121,7 +117,7 @@ def test_the_kept_table_and_figure_show_the_kept_rows(run):
 
 def test_a_later_run_with_overrides_does_not_hide_the_rows_that_may_be_kept(run):
     target = run(row("LM"), row("kNN-LM"), row("kNN-LM", params={"method": {"k": 9}, "task": {}}))
-    assert RowStore(target / "rows.jsonl").latest()["kNN-LM"]["params"]["method"] == {}
+    assert by_cell(RowStore(target / "rows.jsonl").rows())["kNN-LM"].params["method"] == {}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_all_repeats_are_kept_and_the_table_shows_them_pooled(run):
         row("LM"), row("kNN-LM", speedup=2.0), row("kNN-LM", status="failed"), row("kNN-LM", speedup=4.0, first=10)
     )
     kept = RowStore(target / "rows.jsonl").rows()
-    assert [(one["cell"], one["metrics"].get("speedup")) for one in kept] == [
+    assert [(one.cell, one.speedup) for one in kept] == [
         ("LM", None), ("kNN-LM", pytest.approx(2)), ("kNN-LM", pytest.approx(4)),
     ]  # fmt: skip
     line = next(line for line in (target / "table.md").read_text().splitlines() if line.startswith("| kNN-LM"))
@@ -188,7 +184,7 @@ def test_all_repeats_are_kept_and_the_table_shows_them_pooled(run):
 def test_an_earlier_measurement_of_another_state_of_the_code_is_no_repeat_and_stands_in_no_ones_way(run, known):
     target = run(row("LM"), row("kNN-LM", **known), row("kNN-LM", first=10))
     kept = RowStore(target / "rows.jsonl").rows()
-    assert [(one["cell"], one["code"]["dirty"], one["code"]["revision"]) for one in kept] == [
+    assert [(one.cell, one.code["dirty"], one.code["revision"]) for one in kept] == [
         ("LM", False, "r1"), ("kNN-LM", False, "r1"),
     ]  # fmt: skip
 
@@ -197,7 +193,7 @@ def test_a_measurement_under_another_key_is_no_repeat(run):
     other = row("kNN-LM", speedup=2.0, hashes={"cell": CELLS[1].hash, "key": "of older code"})
     target = run(row("LM"), other, row("kNN-LM", speedup=4.0))
     kept = RowStore(target / "rows.jsonl").rows()
-    assert [one["metrics"].get("speedup") for one in kept] == [None, pytest.approx(4)]
+    assert [one.speedup for one in kept] == [None, pytest.approx(4)]
 
 
 def test_paths_of_this_machine_do_not_reach_the_kept_files(run, tmp_path, monkeypatch):
@@ -236,7 +232,7 @@ def test_sentences_of_a_data_set_are_not_kept_but_what_an_analysis_found_in_it_i
     cells = [replace(CELLS[0], kind="analysis"), CELLS[1]]
     found = row("LM", examples=[{"output": "of the"}], hashes={"cell": cells[0].hash, "key": "k"}, seconds=9.0)
     kept = run(found, row("kNN-LM", examples=[example]), cells=cells)
-    assert [one["examples"] != [] for one in RowStore(kept / "rows.jsonl").rows()] == [True, False]
+    assert [one.examples != [] for one in RowStore(kept / "rows.jsonl").rows()] == [True, False]
     generated = run(row("LM", examples=[example]), row("kNN-LM", examples=[example]), scale="mini")
     assert "sentence of others" in (generated / "rows.jsonl").read_text(), "at mini every sentence is generated"
 
@@ -261,16 +257,16 @@ def test_another_persons_run_is_kept_under_her_name_listed_and_shown_beside_ours
     page = write_log(results / "reproduced").read_text()
     link = "[demo](2026-11-21-ada-lovelace/demo/small/table.md)"
     assert f"| 2026-11-21 | Ada Lovelace | {link} | small | Another CPU" in page
-    every = stored.rows_of("demo", "small", results, ("measured", "reproduced"))
-    table = tables.build(RECIPE, "small", every, Published([]), cells=CELLS, machine=machine_of(every[0]))
-    assert [len(section.lines) for section in table.lead.sections] == [2, 2]
-    assert table.lead.sections[1].heading.endswith("measured by Ada Lovelace on 2026-11-21")
+    every = stored.gathered(RECIPE, "small", CELLS, stored.rows_of("demo", "small", results, stored.KEPT))
+    table = tables.build(every, numbers_of(every), Verdicts())
+    (_, first), (heading, second) = tables.sections(table.lead)
+    assert len(first) == len(second) == 2 and heading.endswith("measured by Ada Lovelace on 2026-11-21")
 
 
 def test_the_same_machine_under_another_name_is_another_persons(run):
     run(row("LM", started="2026-11-20"), row("kNN-LM", started="2026-11-20"))
     target = run(row("LM", started="2026-11-21"), row("kNN-LM", started="2026-11-21"), by="Ada")
-    (hers,) = {machine_of(one) for one in RowStore(target / "rows.jsonl").rows()}
+    (hers,) = {one.machine for one in RowStore(target / "rows.jsonl").rows()}
     assert hers.endswith(" Ada")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,56 +15,63 @@ from harness.cli import main
 from harness.common.errors import RequestError
 from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric, described
-from harness.contracts.rows import new_row
+from harness.measure.store import RowStore
+from harness.plan.expansion import single_name
 from harness.plan.registry import Registry
+from tests.harness.rows import new_row, processes
 
-PAIR = regressions.Pair("iad", "conll-gec")
-
-
-def rounds(rng, times=1.0, count=9, items=(0,), **metrics):
-    """Rows of one side of each round: a method whose passes take about `times`, drifting with the machine."""
-
-    def one(cell, seconds):
-        passes = [{"items": list(items), "method_ns": [1e9 * seconds * rng.lognormal(0, 0.02)], "baseline_ns": None}]
-        return new_row(
-            recipe="r", row=cell, scale="mini", metrics={"exact_match": 1.0, **metrics},
-            counters={"iterations": metrics.get("iterations", 7)}, timing={"processes": [{"pairs": passes}]},
-            described=described(Metric("exact_match", better="higher"), Metric("iterations", better="lower")),
-        )  # fmt: skip
-
-    return [[one("greedy", 1.0), one("iad", times)] for _ in range(count)]
+PAIR = ("iad", "conll-gec")
+HASHES = {"key": "k"}  # the rounds of a side repeat one row
 
 
-def failed(judged, threshold=1.1):
-    return bool(judged.slower(threshold) or judged.worse or judged.unknown)
-
-
-def test_an_unchanged_tree_passes_in_two_hundred_of_two_hundred_and_a_slowdown_is_caught_each_time():
+@pytest.fixture
+def judged(monkeypatch, tmp_path):
+    """The comparison of simulated rounds: `judged(speedup=..., exact_match=...)` changes the working tree's rows."""
     rng = np.random.default_rng(0)
-    assert not any(failed(regressions.judge(PAIR, rounds(rng), rounds(rng))) for _ in range(200))
-    slowed = [regressions.judge(PAIR, rounds(rng), rounds(rng, 1.3)) for _ in range(200)]
-    assert all(one.slower(1.1) == ["iad"] for one in slowed)
+
+    @contextmanager
+    def checkout(revision, folder):
+        yield tmp_path
+
+    def compare(rounds=9, **changes):
+        drawn = {}
+
+        def measure(pair, tree, results):
+            """Add a process; both sides draw the same items in the same round."""
+            changed = changes if tree == ROOT else {}
+            store = RowStore(results / "runs" / single_name(*pair) / "mini" / "rows.jsonl")
+            number = drawn[results] = drawn.get(results, -1) + 1
+            ratio = changed.get("speedup", 2.0) * rng.lognormal(0, 0.02)
+            store.append(new_row(
+                scale="mini", row="iad", method="iad", speed_baseline={"method": "greedy", "params": {}}, hashes=HASHES,
+                metrics={"exact_match": changed.get("exact_match", 1.0)},
+                counters={"iterations": changed.get("iterations", 7)}, params={"method": {}, "task": {}},
+                described=described(Metric("exact_match", better="higher"), Metric("iterations", better="lower")),
+                processes=processes(ratio, shape=(1, 9), first=number + changed.get("items", 0)),
+            ))  # fmt: skip
+
+        monkeypatch.setattr(regressions, "checkout", checkout)
+        monkeypatch.setattr(regressions, "_measure", measure)
+        return regressions.run("HEAD", [PAIR], rounds, lambda line: None)
+
+    return compare
 
 
-def test_a_lost_answer_and_a_risen_counter_are_named_and_a_gain_is_none_of_them():
-    rng = np.random.default_rng(0)
-    worse = regressions.judge(PAIR, rounds(rng), rounds(rng, exact_match=0.9, iterations=8))
-    assert {change.metric for change in worse.worse} == {"exact_match", "iterations"}
-    told = "\n".join(regressions.lines([worse], 1.1))
-    assert "WORSE   iad on conll-gec: exact_match 1 before, 0.9 now" in told and "ok " in told
-    better = regressions.judge(PAIR, rounds(rng, exact_match=0.9, iterations=8), rounds(rng, 0.5))
-    assert not failed(better)
-    (plain,) = json.loads(regressions.as_json([worse], 1.1))
-    assert plain["worse"]["iterations"] == [7, 8] and plain["slower"] == []
+def test_an_unchanged_tree_passes_and_a_slowdown_is_caught_each_time(judged):
+    assert not any((judged().cell_verdict == "worse").any() for _ in range(10))
+    assert all((judged(speedup=2.0 / 1.3).cell_verdict == "worse").all() for _ in range(10))
 
 
-def test_what_cannot_be_compared_is_said_and_is_no_pass():
-    rng = np.random.default_rng(0)
-    other = regressions.judge(PAIR, rounds(rng), rounds(rng, items=(1,)))
-    assert other.unknown == ["greedy: other items were timed", "iad: other items were timed"] and failed(other)
-    assert "UNKNOWN iad on conll-gec, iad: other items were timed" in list(regressions.lines([other], 1.1))
-    alone = regressions.judge(PAIR, rounds(rng), [one[:1] for one in rounds(rng)])
-    assert alone.unknown == ["iad: one side lacks it"] and "greedy" in alone.slowdown
+def test_the_rounds_of_a_side_are_compared_as_processes_of_one_row(judged):
+    speed = judged(speedup=4.0).set_index("metric").loc["speedup"]
+    assert speed.verdict == "better" and speed.change.startswith(("1.9", "2.0")) and "[" in speed.before
+    assert judged(speedup=4.0, items=99).set_index("metric").loc["speedup"].verdict == "better"  # of other items
+
+
+def test_a_lost_answer_and_a_risen_counter_are_named_and_a_gain_is_none_of_them(judged):
+    worse = judged(exact_match=0.9, iterations=8)
+    assert set(worse[worse.verdict == "worse"].metric) == {"exact_match", "iterations"}
+    assert set(judged(iterations=6).verdict) == {"better", "no difference shown"}
 
 
 def test_a_revision_is_checked_out_and_removed_whatever_happens(tmp_path):
@@ -78,7 +85,7 @@ def test_a_revision_is_checked_out_and_removed_whatever_happens(tmp_path):
 
 def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():
     found = regressions.pairs([], Registry())
-    assert len({Registry().entry("method", pair.method).contract for pair in found}) == len(found) == 4
+    assert len({Registry().entry("method", method).contract for method, _ in found}) == len(found) == 4
     with pytest.raises(RequestError, match="l2s"):
         regressions.pairs(["l2ss:ptb-next-word"], Registry())
 
@@ -122,8 +129,8 @@ WRONG_CLUSTERS = ("self._packed = pack(layer, self._clusters,", "self._packed = 
     ("planted", "said"),
     [
         (("", ""), ""),
-        (A_THIRD_SLOWER, "SLOWER  l2s on ptb-next-word, l2s"),
-        (WRONG_CLUSTERS, "WORSE   l2s on ptb-next"),
+        (A_THIRD_SLOWER, "speedup"),
+        (WRONG_CLUSTERS, "precision_at_"),
     ],
     ids=["unchanged", "slower", "worse"],
 )
@@ -139,4 +146,5 @@ def test_what_is_planted_in_the_working_tree_is_found_by_the_command(tmp_path, p
         cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == int(bool(said)), ended.stdout + ended.stderr
-    assert said in ended.stdout and ("SLOWER" in ended.stdout or "WORSE" in ended.stdout) == bool(said)
+    worse = [line for line in ended.stdout.splitlines() if line.endswith("worse")]
+    assert any(said in line for line in worse) if said else not worse

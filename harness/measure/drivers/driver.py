@@ -95,6 +95,16 @@ class Driver(ABC):
         """Totals of the answers' deterministic counters."""
         return {}
 
+    def sums(self, method: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]) -> dict[str, float]:
+        """Totals of the timed answers' counters that the method's ratios go by, as `ROLE.COUNTER`. calls, answers: of
+        each role, what the timed calls gave, and what that comes to."""
+        wanted = {name for ratio in method.ratios.values() for name in ratio.names}
+        return {
+            f"{role}.{name}": value
+            for role, given in answers.items() if any(one.startswith(f"{role}.") for one in wanted)
+            for name, value in self.counters(given).items() if f"{role}.{name}" in wanted
+        }  # fmt: skip
+
     def costs(self, method: Any, setting: Any) -> dict[str, float]:
         """The fitted method's own counters, of the call that is timed."""
         return dict(method.counters())

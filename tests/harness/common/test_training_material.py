@@ -48,13 +48,13 @@ def test_a_setting_without_what_its_task_provides_is_refused():
     ("name", "streams", "pairs"), [("toy-drafter", 0, 7), ("toy-lookup", 2, 0), ("toy-greedy", 0, 0)]
 )
 def test_a_cell_fits_by_the_needs_of_the_decorator(toys, cache_home, name, streams, pairs):
-    from harness.measure import worker
+    from harness.measure import steps
 
     request = {
         "scale": "mini", "device": "cpu", "seed": 0, "cache": str(cache_home), "libraries": {}, "code": "",
         "task": {"name": "toy-translation", "params": {}}, "method": {"name": name, "params": {}},
     }  # fmt: skip
-    response = worker.fit(request)
+    response = steps.fit(request)
     counters = response["counters"]
     assert (counters.get("streams", 0), counters.get("pairs", 0)) == (streams, pairs)
 

@@ -1,27 +1,24 @@
 """What a metric is follows from its declaration: from the task's or method's class through the row into the reports."""
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from harness.contracts.metrics import Metric, described
 from harness.contracts.ratios import Ratio, value
-from harness.contracts.rows import new_row
-from harness.measure import own_metrics
-from harness.measure.evidence import altered, state
-from harness.measure.own_metrics import OWN
 from harness.measure.records import qualities
 from harness.measure.runner import _headline
-from harness.measure.store import RowStore, migrate
+from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing
-from harness.show.report import claims, render, tables
-from harness.show.report.published import Published
+from harness.show import claims, frame, tables
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RetoMaton
 from tests.harness import running
+from tests.harness.rows import new_row, with_samples
+from tests.harness.show.made import stored_of
 
 # ------------------------------------------------------------ descriptions
 
@@ -41,38 +38,6 @@ def test_a_label_is_the_name_in_words_unless_it_is_given():
     assert Metric("generation_s", "generation", "s").called("generation_s").axis == "generation (s)"
 
 
-def test_a_row_says_what_its_metrics_are_and_an_undeclared_one_is_plain():
-    row = new_row(
-        row="a", metrics={"score": 1.0, "waiting": 2.0, "pages_s": 3.0}, counters={"steps": 4.0, "cells_mb": 5.0},
-        described=described(Metric("waiting", unit="ms", kind="time"), Metric("cells_mb", kind="memory")),
-    )  # fmt: skip
-    assert own_metrics.of(row, "waiting") == Metric("waiting", "waiting", "ms", kind="time")
-    assert own_metrics.of(row, "cells_mb").kind == "memory"
-    for name, kind in (("score", "quality"), ("pages_s", "quality"), ("steps", "counter"), ("absent", "quality")):
-        assert own_metrics.of(row, name) == Metric(name, name.replace("_", " "), kind=kind)
-    other = new_row(row="b", metrics={"waiting": 1.0}, described=described(Metric("waiting", "idle")))
-    assert own_metrics.among([other, row], "waiting").label == "idle"
-    assert own_metrics.among([new_row(row="c"), row], "waiting").unit == "ms"
-
-
-def test_what_the_harness_owns_cannot_be_declared_anew():
-    """Otherwise a plug-in's speedup could pass for a quality, of which a claim asks for no decision."""
-    row = new_row(row="a", metrics={"speedup": 2.0}, described=described(Metric("speedup", "gain", kind="quality")))
-    assert own_metrics.of(row, "speedup").kind == "speed" and own_metrics.of(row, "speedup").label == "speedup"
-
-
-def test_no_name_is_owned_twice():
-    names = [metric.name for metric in OWN]
-    assert len(names) == len(set(names))
-
-
-def test_rows_of_older_schemas_describe_nothing():
-    old = {**new_row(row="a", metrics={"generation_s": 1.0}), "schema": 2}
-    del old["described"]
-    row = migrate(old, "rows.jsonl line 1")
-    assert row["described"] == {} and own_metrics.of(row, "generation_s").heading == "generation s"
-
-
 # ------------------------------------------------------------ figures that follow from timing samples
 
 
@@ -82,30 +47,24 @@ def process(part, whole, baseline=200.0, method=100.0):
     return {"pairs": pairs, "again": None, "hot": [], "phases": phases}
 
 
-def timed(shares, name="share", **known):
+def timed(shares):
     ratio = {"of": {"speed_baseline.search": 1.0}, "per": {"baseline": 1.0}, "equal": None}
     processes = [process(share * 200e-9, 200e-9) if share is not None else process(0.0, 0.0) for share in shares]
     if None in shares:
         processes[shares.index(None)]["phases"] = {}
-    timing = {"processes": processes, "objections": [], "disturbed": "", "ratios": {name: ratio}}
-    return new_row(row="a", scale="small", speed_baseline={"method": "b", "params": {}}, timing=timing, **known)
+    return new_row(speed_baseline={"method": "b", "params": {}}, processes=processes, ratios={"share": ratio})
 
 
 def test_a_ratio_is_the_median_over_processes_with_their_interval():
     row = timed([0.9, 1.0, 0.95, 0.97, 0.8, 0.99])
-    state(row)
-    assert row["metrics"]["share"] == pytest.approx(0.96)
-    assert row["intervals"]["share"] == pytest.approx([0.8, 1.0])  # six values: the whole range
-    assert altered(row) == []
-    row["metrics"]["share"] = 1.2
-    assert altered(row) == ["share"]
+    assert row.value("share") == pytest.approx(0.96)
+    assert row.interval_of("share") == pytest.approx((0.8, 1.0))  # six values: the whole range
+    assert replace(row, metrics={"share": 1.2}).value("share") == pytest.approx(0.96)
 
 
 def test_a_ratio_that_some_process_lacks_is_none():
     row = timed([0.9] * 5 + [None])
-    state(row)
-    assert "share" not in row["metrics"] and row["metrics"]["speedup"] == 2.0
-    assert row["intervals"]["speedup"] == [2.0, 2.0]
+    assert row.value("share") is None and row.numbers["speedup"] == (2.0, (2.0, 2.0))
 
 
 def saved(ratio, foss, baseline_ns, method_ns, **seconds):
@@ -167,20 +126,30 @@ SAVED = Metric("saved_share", better="higher", kind="speed", equal=0.0)
 
 def judged(row, metric, than, is_="at least"):
     cell = Cell(
-        recipe="demo", row="a", column="", scale="small", kind="pair", method=Named("m"), task=Named("t"),
+        recipe="demo", row="a", column="", scale=row.scale, kind="pair", method=Named("m"), task=Named("t"),
         speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(), timed=True, seed=1,
     )  # fmt: skip
-    loaded = recipe.parse(CLAIM.format(metric=metric, than=than, is_=is_), "demo.yaml")
-    (verdict,) = claims.verdicts(loaded, "small", [cell], [row]).claims
+    text = CLAIM.format(metric=metric, than=than, is_=is_)
+    (verdict,) = claims.verdicts(stored_of(text, [row], scale=row.scale, cells=[cell])).claims
     return verdict
 
 
+DECIDED = {  # decision -> samples that lead to it
+    "faster": {}, "no difference shown": {"speedup": 1.0}, "no claim": {"objections": ["because"]},
+    "exploratory": {"shape": (6, 3)},
+}  # fmt: skip
+
+
 def measured(name, interval, decision, *measures):
-    return new_row(
-        recipe="demo", row="a", scale="small", method="m", task="t", metrics={name: sum(interval) / 2},
-        intervals={name: list(interval)}, described=described(*measures),
-        fidelity={"holds": True}, timing={"decision": decision, "reason": "because"},
+    row = new_row(
+        recipe="demo", scale="mini" if decision == "exploratory" else "small", described=described(*measures),
+        metrics={name: sum(interval) / 2, "exact_match": 1.0}, intervals={name: list(interval)},
+        fidelity={"metric": "exact_match", "is": "at least", "bound": 1.0},
+        speed_baseline={"method": "b", "params": {}},
     )  # fmt: skip
+    row = with_samples(row, **{"shape": (6, 4), **DECIDED[decision]})
+    assert row.decision == decision
+    return row
 
 
 @pytest.mark.parametrize(
@@ -202,7 +171,8 @@ def test_a_declared_quality_needs_no_decision_and_the_speedup_always_does():
     quality = Metric("score", better="higher")
     assert judged(measured("score", (2.0, 3.0), "exploratory", quality), "score", 1).outcome == "holds"
     disguised = Metric("speedup", kind="quality")
-    assert judged(measured("speedup", (2.0, 3.0), "exploratory", disguised), "speedup", 1).outcome == "not settled"
+    verdict = judged(measured("speedup", (2.0, 3.0), "exploratory", disguised), "speedup", 1)
+    assert verdict.outcome == "not settled" and "exploratory" in verdict.detail
 
 
 def test_what_would_settle_a_metric_without_interval_follows_from_its_kind():
@@ -211,7 +181,7 @@ def test_what_would_settle_a_metric_without_interval_follows_from_its_kind():
         ("quality", "too few items", "harness reproduce demo --scale paper"),
     ):
         row = measured("waiting", (2.0, 3.0), "faster", Metric("waiting", kind=kind))
-        verdict = judged(row | {"intervals": {}}, "waiting", 1)
+        verdict = judged(replace(row, intervals={}), "waiting", 1)
         assert (verdict.outcome, verdict.command) == ("not settled", command) and few in verdict.detail
 
 
@@ -287,8 +257,9 @@ def plugged(toys, tmp_path, monkeypatch):
         found = type(toys)()
         planned = expansion.expand(loaded, "mini", found)
         result = running.run(found, tmp_path / "run", planned)
-        assert [row["status"] for row in result.rows] == ["ok"] * len(planned), [row["error"] for row in result.rows]
-        return result.rows, tables.build(loaded, "mini", result.rows, Published([]), cells=planned)
+        assert [row.status for row in result.rows] == ["ok"] * len(planned), [row.error for row in result.rows]
+        one = stored_of(loaded, result.rows, scale="mini", cells=planned)
+        return result.rows, tables.build(one, frame.of_all([one], found), claims.verdicts(one))
 
     return run
 
@@ -298,33 +269,33 @@ TOLD = "  - {row: a, method: told}"
 
 def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit_shows(plugged, tmp_path):
     (row,), table = plugged("told-text", TOLD)
-    assert row["described"]["perplexity"]["unit"] == "bits"
-    assert table.lead.header[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
-    assert table.lead.sections[0].lines[0][3:6] == ["250 ms", "1", "0.5"]
-    assert row["metrics"]["half"] == 0.5
-    assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1]["described"] == row["described"]
-    assert "surprise (bits) ↓" in render.markdown(table)
+    assert row.described["perplexity"]["unit"] == "bits"
+    assert list(table.lead)[2:6] == ["surprise (bits) ↓", "odd s", "streams read", "half of it"]
+    assert table.lead.iloc[0].tolist()[3:6] == ["250 ms", "1", "0.5"]
+    assert row.value("half") == 0.5
+    assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1].described == row.described
+    assert "surprise (bits) ↓" in tables.markdown(table)
     assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline
-    assert plugged("told-text", TOLD, unit="nats")[1].lead.header[2] == "surprise (nats) ↓"
+    assert list(plugged("told-text", TOLD, unit="nats")[1].lead)[2] == "surprise (nats) ↓"
 
 
 def test_an_undeclared_plug_in_metric_is_shown_plainly_and_counts_as_quality(plugged):
     (row,), table = plugged("plain-text", TOLD.replace("told", "toy-unigram"))
-    assert row["described"] == {} and table.lead.header[2:5] == ["perplexity", "odd s", "reference streams"]
-    assert table.lead.sections[0].lines[0][3] == "0.25"
-    assert "no quality" not in row["timing"]["reason"]
+    assert row.described == {} and list(table.lead)[2:5] == ["perplexity", "odd s", "reference streams"]
+    assert table.lead.iloc[0].tolist()[3] == "0.25"
+    assert "no quality" not in row.reason
 
 
 def test_times_speeds_counts_and_what_is_not_finite_are_no_quality():
     """Without a quality there is no claim; a name that merely ends in `_s` may be one."""
     metrics = {"fit_s": 1.0, "memory_mib": 9.0, "speedup": 2.0, "waiting": 1.0, "bleu": float("nan"), "f0.5": None}
-    row = new_row(row="a", metrics=metrics, described=described(Metric("waiting", kind="time")))
+    row = new_row(metrics=metrics, described=described(Metric("waiting", kind="time")))
     assert qualities(row) == {}
-    assert qualities(row | {"metrics": metrics | {"pages_s": 3.0}}) == {"pages_s": 3.0}
+    assert qualities(replace(row, metrics=metrics | {"pages_s": 3.0})) == {"pages_s": 3.0}
 
 
 def test_analyses_declare_as_methods_do(plugged):
     lines = "  - {row: a, analysis: told-analysis}\n  - {row: b, analysis: plain-analysis}"
     (told, plain), table = plugged("plain-text", lines, metrics="length")
-    assert table.lead.header[2] == "length of the text (tokens)"
-    assert told["described"]["length"]["unit"] == "tokens" and plain["described"] == {}
+    assert list(table.lead)[2] == "length of the text (tokens)"
+    assert told.described["length"]["unit"] == "tokens" and plain.described == {}

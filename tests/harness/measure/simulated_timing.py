@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.measure.timing import ProcessSample
+from harness.decision import ProcessSample
 
 KINDS = ("quiet", "drift", "heavy tails", "neighbour")
 

@@ -60,14 +60,14 @@ def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_aga
     said, heard = io.StringIO(), running.Heard()
     result = runner(tmp_path / "there", cluster, heard, said).run(cells)
     here = running.run(toys, tmp_path / "here", cells)
-    assert [row["cell"] for row in result.rows] == [cell.name for cell in cells] and result.exit_code == 0
+    assert [row.cell for row in result.rows] == [cell.name for cell in cells] and result.exit_code == 0
     for one, other in zip(result.rows, here.rows, strict=True):
-        assert one["metrics"]["perplexity"] == other["metrics"]["perplexity"]
-        assert one["hashes"]["data"] == other["hashes"]["data"] and one["status"] == "ok"
+        assert one.value("perplexity") == other.value("perplexity")
+        assert one.hashes["data"] == other.hashes["data"] and one.status == "ok"
     assert len(heard.rows) == 3 and said.getvalue().count(" on ") == 3
     assert len(RowStore(tmp_path / "there" / "rows.jsonl").rows()) == 3
     again = runner(tmp_path / "there", cluster).run(cells)
-    assert again.resumed == 3 and [row["cell"] for row in again.rows] == [cell.name for cell in cells]
+    assert again.resumed == 3 and [row.cell for row in again.rows] == [cell.name for cell in cells]
 
 
 def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cluster, cache_home, tmp_path):
@@ -78,7 +78,7 @@ def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cl
     makers = {path.name for path in folder.parent.glob("made-by-*")}
     built_at = folder.stat().st_mtime_ns
     assert makers and f"made-by-{os.getpid()}" not in makers
-    assert [row["status"] for row in there.run(cells).rows] == ["ok"] * 3
+    assert [row.status for row in there.run(cells).rows] == ["ok"] * 3
     assert folder.stat().st_mtime_ns == built_at  # the cells found it
 
 
@@ -119,7 +119,7 @@ def test_the_cells_of_a_lost_node_are_run_again(toys, cluster, tmp_path):
     loss.start()
     result = runner(tmp_path, cluster).run(cells)
     loss.join()
-    assert [row["status"] for row in result.rows] == ["ok"] * 3
+    assert [row.status for row in result.rows] == ["ok"] * 3
 
 
 def test_what_cannot_be_carried_out_is_refused_as_here(toys, cluster, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.common import statistics
-from harness.measure.decision import LEAST, decide
+from harness.decision import LEAST, decide
 from tests.harness.measure.simulated_timing import KINDS, Machine
 
 RUNS = 300

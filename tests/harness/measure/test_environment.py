@@ -13,6 +13,7 @@ import pytest
 
 from harness.common.cores import usable_cores
 from harness.measure import environment
+from harness.rows import machine_id
 
 GIB = 2**30
 
@@ -110,9 +111,9 @@ def test_a_gpu_that_cannot_be_asked_is_unknown_not_empty(monkeypatch):
 
 def test_the_machine_id_follows_what_makes_timings_comparable(quiet):
     other = copy.deepcopy(quiet) | {"load": [9.0] * 3, "libraries": {}, "kernel": "x"}
-    assert environment.machine_id(other) == environment.machine_id(quiet)
+    assert machine_id(other) == machine_id(quiet)
     other["cpu"] = {"model": "another"}
-    assert environment.machine_id(other) != environment.machine_id(quiet)
+    assert machine_id(other) != machine_id(quiet)
 
 
 def test_the_source_digest_follows_content_and_names_but_not_the_place(tmp_path):

@@ -1,6 +1,5 @@
 """The runner end to end on toy methods, in real processes: rows, faults, resume."""
 
-import json
 import os
 import signal
 import statistics
@@ -43,22 +42,21 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
 """
     result, heard = run(toys, tmp_path, "toy-text", lines)
     baseline, row = result.rows
-    assert [r["status"] for r in result.rows] == ["ok", "ok"]
-    assert baseline["metrics"]["perplexity"] == pytest.approx(50)
-    assert "speedup" not in baseline["metrics"]
-    assert baseline["timing"]["decision"] is None
-    assert row["metrics"]["perplexity"] < 50
-    assert row["metrics"]["perplexity_difference"] == pytest.approx(row["metrics"]["perplexity"] - 50)
-    assert row["fidelity"]["holds"] is True
-    assert row["metrics"]["speedup"] < 0.5
-    assert row["timing"]["decision"] == "exploratory"
-    assert 0 < row["metrics"]["memory_mib"] < 4000
-    processes = row["timing"]["processes"]
+    assert [row.status for row in result.rows] == ["ok", "ok"]
+    assert baseline.value("perplexity") == pytest.approx(50)
+    assert baseline.speedup is None and baseline.decision is None
+    assert row.value("perplexity") < 50
+    assert row.value("perplexity_difference") == pytest.approx(row.value("perplexity") - 50)
+    assert row.is_faithful
+    assert row.speedup < 0.5
+    assert row.decision == "exploratory"
+    assert 0 < row.value("memory_mib") < 4000
+    processes = row.processes
     assert len(processes) == 2 and [process["process"] for process in processes] == [0, 1]
-    assert row["metrics"]["latency_s"] == pytest.approx(row["metrics"]["wall_clock_s"] / 4)  # four streams a pass
+    assert row.value("latency_s") == pytest.approx(row.value("wall_clock_s") / 4)  # four streams a pass
     means = [statistics.mean(sum(pair["method_ns"]) / 4 for pair in process["pairs"]) for process in processes]
-    assert row["metrics"]["latency_std_s"] == pytest.approx(statistics.stdev(means) / 1e9)
-    assert row["timing"]["items"] == row["timing"]["timed_items"] == 2 * 2 * 4  # no stream comes twice
+    assert row.value("latency_std_s") == pytest.approx(statistics.stdev(means) / 1e9)
+    assert row.value("different_items") == row.value("timed_items") == 2 * 2 * 4  # no stream comes twice
     for process in processes:
         assert process["answers_sha256"]["method"] != process["answers_sha256"]["speed_baseline"]
         assert process["answers_sha256"]["fidelity_baseline"] == process["answers_sha256"]["speed_baseline"]
@@ -67,11 +65,11 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert processes[0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
     kept = {file.name.rpartition("-")[2] for file in (tmp_path / "answers").iterdir()}
     assert kept == {"quality0.npz", "time0.npz", "time1.npz"}
-    assert row["counters"]["tokens"] == 2999
-    assert row["counters"]["reference_streams"] == 1
-    assert row["hashes"]["model"] == "toy-1"
-    assert heard.rows == result.rows
-    assert RowStore(tmp_path / "rows.jsonl").rows() == json.loads(json.dumps(result.rows))
+    assert row.counters["tokens"] == 2999
+    assert row.counters["reference_streams"] == 1
+    assert row.hashes["model"] == "toy-1"
+    stored = [one.as_json() for one in RowStore(tmp_path / "rows.jsonl").rows()]
+    assert stored == [one.as_json() for one in result.rows] == [one.as_json() for one in heard.rows]
 
 
 @pytest.mark.parametrize(
@@ -86,27 +84,27 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
     lines = f"  - {{row: fast, method: {fast}, speed_baseline: {exact}, fidelity_baseline: {exact}}}"
     result, _ = run(toys, tmp_path, task, lines)
     row = result.rows[0]
-    assert row["status"] == "ok", row["error"]
-    assert 0.5 < row["metrics"][metric] <= 1
-    assert row["metrics"]["speedup"] > 0
+    assert row.status == "ok", row.error
+    assert 0.5 < row.value(metric) <= 1
+    assert row.speedup > 0
     if task == "toy-layer":
-        assert row["metrics"]["precision_at_1"] == pytest.approx(1, abs=0.15)
-        assert row["counters"]["multiply_adds"] > 0
+        assert row.value("precision_at_1") == pytest.approx(1, abs=0.15)
+        assert row.counters["multiply_adds"] > 0
     if task == "toy-questions":
-        phases = [process["phases"]["speed_baseline"]["seconds"]["retrieve"] for process in row["timing"]["processes"]]
+        phases = [process["phases"]["speed_baseline"]["seconds"]["retrieve"] for process in row.processes]
         clocks = [
             sum(sum(pair["baseline_ns"]) for pair in process["pairs"]) / len(process["pairs"]) / 1e9
-            for process in row["timing"]["processes"]
+            for process in row.processes
         ]
         shares = [phase / clock for phase, clock in zip(phases, clocks, strict=True)]
-        assert row["metrics"]["baseline_retrieval_share"] == pytest.approx(statistics.median(shares))
-        assert 0 < row["metrics"]["baseline_retrieval_share"] < 1
+        assert row.value("baseline_retrieval_share") == pytest.approx(statistics.median(shares))
+        assert 0 < row.value("baseline_retrieval_share") < 1
     if task == "toy-successors":
-        assert row["counters"]["accepted_tokens"] == pytest.approx(2, rel=0.1)
-        assert row["metrics"]["exact_match"] == 1
-        assert row["series"]["source"] == list(range(3, 25))  # what the task says of each item
-        assert row["series"]["tokens"] == [*range(3, 20), *[20] * 5]  # what the driver says: cut at the limit
-        assert row["examples"] == [{"source": "[3]", "output": "[2, 1, 0]"}]
+        assert row.counters["accepted_tokens"] == pytest.approx(2, rel=0.1)
+        assert row.value("exact_match") == 1
+        assert row.series["source"] == list(range(3, 25))  # what the task says of each item
+        assert row.series["tokens"] == [*range(3, 20), *[20] * 5]  # what the driver says: cut at the limit
+        assert row.examples == [{"source": "[3]", "output": "[2, 1, 0]"}]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +123,9 @@ def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, statu
 """
     result, _ = run(toys, tmp_path, "toy-text", lines)
     broken, sound = result.rows
-    assert broken["status"] == status
-    assert message in broken["error"]["message"]
-    assert sound["status"] == "ok"
+    assert broken.status == status
+    assert message in broken.error["message"]
+    assert sound.status == "ok"
     assert result.exit_code == {"error": 2, "absent": 0}.get(fault, 1)
 
 
@@ -138,7 +136,7 @@ def test_two_runs_cannot_share_a_folder(toys, tmp_path):
 
 def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp_path):
     result, _ = run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}\n  - {row: b, method: toy-uniform}")
-    assert [r["row"] for r in result.rows] == ["a", "b"]
+    assert [row.row for row in result.rows] == ["a", "b"]
     assert result.resumed == 0
 
 
@@ -146,7 +144,7 @@ def test_a_hanging_cell_times_out(toys, tmp_path):
     lines = "  - {row: hanging, method: toy-unigram, params: {fault: hang}}"
     started = time.monotonic()
     result, _ = run(toys, tmp_path, "toy-text", lines, timeout=3.0)
-    assert result.rows[0]["status"] == "timeout"
+    assert result.rows[0].status == "timeout"
     assert time.monotonic() - started < 15
 
 
@@ -161,7 +159,7 @@ def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path
     again, heard = run(toys, tmp_path, "toy-text", lines)
     assert (first.resumed, again.resumed) == (0, 2)
     assert heard.rows == [] and heard.known == again.rows
-    assert [r["started"] for r in again.rows] == [r["started"] for r in first.rows]
+    assert [row.started for row in again.rows] == [row.started for row in first.rows]
     changed, _ = run(toys, tmp_path, "toy-text", lines.replace("0.5", "0.6"))
     assert changed.resumed == 1
     forced, _ = run(toys, tmp_path, "toy-text", lines, fresh=True)
@@ -173,10 +171,10 @@ def test_a_repeat_times_other_items_and_all_processes_count(toys, tmp_path):
     first, _ = run(toys, tmp_path, "toy-text", lines)
     repeated, heard = run(toys, tmp_path, "toy-text", lines, fresh=True)
     (both,), (own,) = repeated.rows, heard.rows
-    assert [process["process"] for process in own["timing"]["processes"]] == [2, 3]
-    assert [process["process"] for process in both["timing"]["processes"]] == [0, 1, 2, 3]
-    assert both["timing"]["items"] == 4 * 2 * 4  # streams that no other process had
-    assert all(row["metrics"]["memory_mib"] > 0 for row in (first.rows[0], own, both))
+    assert [process["process"] for process in own.processes] == [2, 3]
+    assert [process["process"] for process in both.processes] == [0, 1, 2, 3]
+    assert both.value("different_items") == 4 * 2 * 4  # streams that no other process had
+    assert all(row.value("memory_mib") > 0 for row in (first.rows[0], own, both))
     again, _ = run(toys, tmp_path, "toy-text", lines)
     assert again.resumed == 1 and again.rows == [both]
     assert len(RowStore(tmp_path / "rows.jsonl").rows()) == 2
@@ -186,9 +184,9 @@ def test_the_same_seed_gives_the_same_numbers(toys, tmp_path):
     lines = "  - {row: a, method: toy-unigram, fidelity_baseline: toy-uniform, timed: false}"
     first, _ = run(toys, tmp_path / "1", "toy-text", lines)
     second, _ = run(toys, tmp_path / "2", "toy-text", lines, fresh=True)
-    measured = [{k: v for k, v in r.rows[0]["metrics"].items() if not k.startswith("fit_")} for r in (first, second)]
+    measured = [{k: v for k, v in r.rows[0].metrics.items() if not k.startswith("fit_")} for r in (first, second)]
     assert measured[0] == measured[1]
-    assert first.rows[0]["counters"] == second.rows[0]["counters"]
+    assert first.rows[0].counters == second.rows[0].counters
 
 
 def workers_on(folder):
@@ -224,12 +222,12 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
     process.stderr.close()
     assert eventually(lambda: not workers_on(tmp_path)), "a worker outlived its runner"
     before = RowStore(rows).rows()
-    assert [r["row"] for r in before] == ["a"]
+    assert [row.row for row in before] == ["a"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "finished before" in done.stdout
     after = RowStore(rows).rows()
-    assert [r["row"] for r in after] == ["a", "b"]
+    assert [row.row for row in after] == ["a", "b"]
     assert after[0] == before[0]
 
 
@@ -239,11 +237,11 @@ def test_a_demanded_fidelity_that_was_not_measured_does_not_hold(toys, tmp_path)
      fidelity: {metric: exact_match, is: at least, bound: 1}}
 """
     result, _ = run(toys, tmp_path, "toy-text", lines)
-    assert result.rows[0]["fidelity"]["holds"] is False
+    assert result.rows[0].is_faithful is False
 
 
 def test_a_pass_shorter_than_a_batch_fails_the_cell(toys, tmp_path):
     """Otherwise a row would time smaller batches than it names."""
     line = "  - {row: a, method: toy-greedy, task: {batch: 64}, speed_baseline: toy-greedy}"
     row = run(toys, tmp_path, "toy-successors", line)[0].rows[0]
-    assert row["status"] == "failed" and "less than a batch of 64" in row["error"]["message"]
+    assert row.status == "failed" and "less than a batch of 64" in row.error["message"]

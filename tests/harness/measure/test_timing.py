@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from harness.measure.decision import decide, of_row
+from harness.decision import ProcessSample, decide
 from harness.measure.quiet import Watch
-from harness.measure.timing import MOST_TIMES, ProcessSample, Side, measure, summed
+from harness.measure.timing import MOST_TIMES, Side, measure, summed
 
 
 def process(ratio, pairs=4, noise=1.0, base=1e9, count=30, repeat=1.0, number=0):
@@ -154,7 +154,7 @@ def test_pairs_alternate_on_fresh_items_and_the_last_ones_come_again():
     assert measured.items.tolist() == [10, 11, 20, 21, 30, 31]
     assert measured.sample.pairs[0]["items"] == [10, 11]
     assert all(len(pair["method_ns"]) == 2 and min(pair["method_ns"]) >= 1e6 for pair in measured.sample.pairs)
-    assert of_row([measured.sample.as_dict()])[0] == measured.sample
+    assert ProcessSample.of(measured.sample.as_dict()) == measured.sample
 
 
 def test_a_method_alone_is_timed_once_per_pass():

@@ -10,11 +10,11 @@ from harness import session
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES
 from harness.measure.drivers import DRIVERS
-from harness.measure.own_metrics import OWN
 from harness.plan import expansion, matching, recipe
 from harness.plan.recipe import CellOf
 from harness.plan.registry import Registry, construct
-from harness.show.report import published
+from harness.rows import OWN
+from harness.show import published
 from tasks.models.lm import sizes as lm_sizes
 from tasks.models.lstm import sizes as lstm_sizes
 from tasks.models.seq2seq import sizes as seq2seq_sizes
@@ -212,10 +212,9 @@ def test_what_answers_differently_by_design_says_so():
 @pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])
 def test_published_numbers_find_their_rows_at_paper(name):
     numbers = published.of(RECIPES[name])
-    places = published.places(CELLS[name, "paper"]).values()
     metrics = {*RECIPES[name].metrics, "speedup", "latency_s"}
     ours = {described(cell, metric) or Metric(metric) for cell in CELLS[name, "paper"] for metric in metrics}
-    assert any(numbers.lookup(*labels, metric) for labels in places for metric in ours)
+    assert any(numbers.lookup(*cell.published, metric) for cell in CELLS[name, "paper"] for metric in ours)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if RECIPES[name].published])

@@ -1,36 +1,37 @@
 """Verdicts by hand-computed cases; above all, what must never hold does not."""
 
-import copy
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
-from harness.contracts.rows import new_row
 from harness.plan import matching
-from harness.plan.cell import Cell, Named
-from harness.plan.recipe import CellOf, Timing, parse
-from harness.show.report.claims import Verdicts, told, verdicts
+from harness.plan.cell import Named
+from harness.plan.recipe import CellOf, Timing
+from harness.show.claims import Verdicts, told, verdicts
+from tests.harness.rows import new_row, processes, with_samples
+from tests.harness.show.made import cell_of, stored_of
 
 LM, KNN = ("LM", ""), ("kNN-LM", "FoSS=0")
+ALIKE = {"metric": "exact_match", "is": "at least", "bound": 1.0}
 
 
 def cell(labels, method, params=None, threads=None, baseline=None):
-    return Cell(
-        recipe="demo", row=labels[0], column=labels[1], scale="small", kind="pair", method=Named(method, params or {}),
-        task=Named("t", {"size": (1, 2)}), speed_baseline=Named(baseline) if baseline else None,
-        fidelity_baseline=None, fidelity=None, timing=Timing(threads=threads), timed=True, seed=1,
+    return cell_of(
+        method, Named("t", {"size": (1, 2)}), params, row=labels[0], column=labels[1],
+        speed_baseline=Named(baseline) if baseline else None, timing=Timing(threads=threads),
     )  # fmt: skip
 
 
 CELLS = [cell(LM, "lm"), cell(KNN, "knnlm", {"foss": 0})]
 
 
-def recipe(claim: str, extra: str = ""):
-    return parse(
-        f"""
+def recipe(claim: str, extra: str = "") -> str:
+    return f"""
 name: demo
 title: a demo
 paper: p
@@ -40,24 +41,26 @@ cells: [{{row: LM, method: lm}}]
 {extra}
 claims:
   - {{text: the claim, source: section 4, {claim}}}
-""",
-        "demo.yaml",
-    )
+"""
 
 
-def row(labels=KNN, metrics=None, intervals=None, decision=None, scale="small", **known):
-    timing = {"decision": decision, "reason": "because", "processes": []} if decision else None
+def row(labels=KNN, metrics=None, intervals=None, scale="small", **known):
     return new_row(
-        recipe="demo", row=labels[0], column=labels[1], scale=scale, task="t",
-        method="knnlm" if labels == KNN else "lm",
+        recipe="demo", row=labels[0], column=labels[1], scale=scale, method="knnlm" if labels == KNN else "lm",
         params={"method": {"foss": 0} if labels == KNN else {}, "task": {"size": [1, 2]}},
-        metrics=metrics or {}, intervals=intervals or {}, timing=timing,
-        speed_baseline={"method": "lm", "params": {}}, **{"fidelity": {"holds": True}} | known,
+        metrics={"exact_match": 1.0, **(metrics or {})}, intervals=intervals or {}, fidelity=ALIKE,
+        speed_baseline={"method": "lm", "params": {}}, **known,
     )  # fmt: skip
 
 
+def timed(low, high, labels=KNN, known=None, shape=(6, 4), **details):
+    """A row with a speedup whose interval is [low, high]."""
+    ratios = np.linspace(low, high, shape[0]).tolist()
+    return with_samples(row(labels, **(known or {})), ratios, shape=shape, **details)
+
+
 def judge(claim, rows, scale="small", extra="", cells=CELLS):
-    (verdict,) = verdicts(recipe(claim, extra), scale, cells, rows).claims
+    (verdict,) = verdicts(stored_of(recipe(claim, extra), rows, scale=scale, cells=cells)).claims
     return verdict
 
 
@@ -112,84 +115,72 @@ def test_an_exact_metric_needs_no_interval():
 
 
 def test_a_paired_difference_decides_where_separate_intervals_cannot():
-    rows = perplexities(88.0, 92.0)
-    assert judge(BELOW_LM, rows).outcome == "no difference shown"
-    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {}}
-    rows[0]["metrics"]["perplexity_difference"], rows[0]["intervals"]["perplexity_difference"] = -2.0, [-2.2, -1.8]
-    assert judge(BELOW_LM, rows).outcome == "holds"
-    rows[0]["intervals"]["perplexity_difference"] = [-2.2, 0.1]
-    assert judge(BELOW_LM, rows).outcome == "no difference shown"
-    rows[0]["intervals"]["perplexity_difference"] = [-2.2, -1.8]
-    rows[0]["fidelity_baseline"] = {"method": "lm", "params": {"window": 8}}  # another LM than the row's
-    assert judge(BELOW_LM, rows).outcome == "no difference shown"
+    knn, lm = perplexities(88.0, 92.0)
+    assert judge(BELOW_LM, [knn, lm]).outcome == "no difference shown"
+
+    def paired(low, high, params):
+        return replace(
+            knn, metrics={**knn.metrics, "perplexity_difference": -2.0},
+            intervals={**knn.intervals, "perplexity_difference": [low, high]},
+            fidelity_baseline={"method": "lm", "params": params},
+        )  # fmt: skip
+
+    assert judge(BELOW_LM, [paired(-2.2, -1.8, {}), lm]).outcome == "holds"
+    assert judge(BELOW_LM, [paired(-2.2, 0.1, {}), lm]).outcome == "no difference shown"
+    another = paired(-2.2, -1.8, {"window": 8})  # another LM than the row's
+    assert judge(BELOW_LM, [another, lm]).outcome == "no difference shown"
 
 
 @pytest.mark.parametrize(
-    ("decision", "interval", "outcome"),
+    ("made", "decision", "outcome"),
     [
-        ("faster", [1.2, 1.5], "holds"),
-        ("faster", [0.9, 1.5], "no difference shown"),
-        ("no difference shown", [1.01, 1.03], "no difference shown"),  # above 1, but within the noise floor
-        ("slower", [0.5, 0.6], "does not hold"),
-        ("no claim", [1.2, 1.5], "not settled"),
-        ("exploratory", [1.2, 1.5], "not settled"),
-        (None, [1.2, 1.5], "not settled"),
-        ("faster", None, "not settled"),
-        ("faster", [1.2, math.inf], "not settled"),
-        ("faster", [1.5, 1.2], "not settled"),
+        (timed(1.2, 1.5), "faster", "holds"),
+        (timed(0.9, 1.5), "no difference shown", "no difference shown"),
+        (timed(1.01, 1.03, noise=1.05), "no difference shown", "no difference shown"),  # within the noise floor
+        (timed(0.5, 0.6), "slower", "does not hold"),
+        (timed(1.2, 1.5, objections=["the environment changed"]), "no claim", "not settled"),
+        (timed(1.2, 1.5, shape=(5, 40)), "no claim", "not settled"),  # without an interval
+        (timed(1.2, 1.5, shape=(2, 2), known={"scale": "mini"}), "exploratory", "not settled"),
+        (row(KNN, {"speedup": 1.3}, {"speedup": [1.2, 1.5]}), None, "not tested"),  # no sample says so
     ],
 )
-def test_speed_follows_the_decision_of_the_timing(decision, interval, outcome):
-    rows = [row(KNN, {"speedup": 1.3}, {"speedup": interval} if interval else {}, decision)]
-    assert judge(FASTER, rows).outcome == outcome
+def test_speed_follows_the_decision_of_the_timing(made, decision, outcome):
+    assert made.decision == decision
+    assert judge(FASTER, [made], made.scale).outcome == outcome
 
 
 def test_a_speedup_claim_with_a_larger_factor_or_the_other_way_round():
-    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster")]
-    assert judge("of: {method: knnlm}, metric: speedup, is: above, than: 2.5", rows).outcome == "holds"
-    assert judge("of: {method: knnlm}, metric: speedup, is: at least, than: 5", rows).outcome == "does not hold"
-    assert judge("of: {method: knnlm}, metric: speedup, is: at most, than: 4", rows).outcome == "holds"
-    assert judge("of: {method: knnlm}, metric: speedup, is: below, than: 1", rows).outcome == "does not hold"
+    rows = [timed(2.8, 3.2)]
+    for comparison, outcome in (
+        ("above, than: 2.5", "holds"), ("at least, than: 5", "does not hold"), ("at most, than: 4", "holds"),
+        ("below, than: 1", "does not hold"),
+    ):  # fmt: skip
+        assert judge(f"of: {{method: knnlm}}, metric: speedup, is: {comparison}", rows).outcome == outcome
 
 
 def test_no_speed_claim_without_fidelity():
-    rows = [row(KNN, {"speedup": 3.0}, {"speedup": [2.8, 3.2]}, "faster", fidelity={"holds": False})]
-    assert judge(FASTER, rows).outcome == "not settled"
-    rows[0]["fidelity"] = None
-    assert judge(FASTER, rows).outcome == "not settled"
-    rows[0]["fidelity"] = {"holds": True}
-    assert judge(FASTER, rows).outcome == "holds"
-
-
-@pytest.mark.parametrize(
-    ("decision", "fidelity", "outcome"),
-    [
-        ("faster", {"holds": True}, "holds"),
-        ("no difference shown", {"holds": True}, "no difference shown"),
-        ("no claim", {"holds": True}, "not settled"),
-        ("faster", {"holds": False}, "not settled"),
-    ],
-)
-def test_a_claim_of_speed_needs_the_decision_and_the_fidelity(decision, fidelity, outcome):
-    rows = [row(KNN, {"speedup": 20.0}, {"speedup": [18.0, 22.0]}, decision, fidelity=fidelity)]
-    assert judge("of: {method: knnlm}, metric: speedup, is: at least, than: 15", rows).outcome == outcome
+    made = timed(2.8, 3.2)
+    assert judge(FASTER, [made]).outcome == "holds"
+    assert judge(FASTER, [replace(made, metrics={"exact_match": 0.9})]).outcome == "not settled"
+    assert judge(FASTER, [replace(made, metrics={})]).outcome == "not settled"
+    assert judge(FASTER, [replace(made, fidelity=None)]).outcome == "not settled"
 
 
 def test_speedups_against_different_baselines_are_not_compared():
     claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
-    rows = [row(labels, {"speedup": s}, {"speedup": [s, s]}, "faster") for labels, s in ((KNN, 3.0), (LM, 2.0))]
-    assert judge(claim, rows).outcome == "holds"
-    rows[1]["speed_baseline"] = {"method": "beam", "params": {}}
-    assert judge(claim, rows).outcome == "not tested"
+    ours, theirs = timed(3.0, 3.0), timed(2.0, 2.0, LM)
+    assert judge(claim, [ours, theirs]).outcome == "holds"
+    beam = replace(theirs, speed_baseline={"method": "beam", "params": {}})
+    assert judge(claim, [ours, beam]).outcome == "not tested"
 
 
 def test_an_exploratory_time_names_the_command_that_would_settle_it():
-    rows = [row(KNN, {"speedup": 2.0}, {}, "exploratory", scale="mini")]
-    verdict = judge(FASTER, rows, "mini")
+    few = timed(2.0, 2.0, shape=(1, 2), known={"scale": "mini"})
+    verdict = judge(FASTER, [few], "mini")
     assert (verdict.outcome, verdict.command) == ("not settled", "harness reproduce demo --scale small")
-    rows[0]["scale"] = "small"
-    assert judge(FASTER, rows).command == "harness reproduce demo --scale small --processes 10 --pairs 3"
-    assert "because" in judge(FASTER, rows).sentence
+    verdict = judge(FASTER, [replace(few, scale="small")])
+    assert verdict.command == "harness reproduce demo --scale small --processes 10 --pairs 3"
+    assert "too few for a claim" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -210,30 +201,33 @@ def test_what_cannot_be_judged_says_why_and_what_to_do(claim, rows, words, comma
     assert verdict.command is None if command is None else command in verdict.command
 
 
-def test_a_later_failure_of_a_cell_takes_its_verdict_back_and_other_scales_do_not_count():
+def test_a_later_failure_of_a_cell_takes_its_verdict_back():
     rows = perplexities(80.0, 85.0)
     assert judge(BELOW_LM, rows).holds
-    assert not judge(BELOW_LM, rows, "paper").holds
     assert not judge(BELOW_LM, [*rows, row(KNN, status="failed")]).holds
 
 
 def test_rows_of_different_data_are_not_compared():
-    rows = perplexities(80.0, 85.0)
-    rows[0]["hashes"], rows[1]["hashes"] = {"data": "a"}, {"data": "b"}
+    rows = [replace(one, hashes={"data": data}) for one, data in zip(perplexities(80.0, 85.0), "ab", strict=True)]
     assert judge(BELOW_LM, rows).outcome == "not settled"
 
 
 @settings(deadline=None, max_examples=200)
 @given(
-    low=st.floats(0, 4),
+    low=st.floats(0.01, 4),
     width=st.floats(0, 2),
-    decision=st.sampled_from([None, "slower", "no claim", "exploratory", "no difference shown"]),
     bound=st.floats(1, 3),
+    noise=st.floats(1, 3),
+    shape=st.sampled_from([(6, 4), (6, 3), (1, 2)]),
+    objections=st.sampled_from([[], ["fidelity"]]),
     comparison=st.sampled_from(["above", "at least"]),
 )
-def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(low, width, decision, bound, comparison):
-    rows = [row(KNN, {"speedup": low + width / 2}, {"speedup": [low, low + width]}, decision)]
-    assert not judge(f"of: {{method: knnlm}}, metric: speedup, is: {comparison}, than: {bound}", rows).holds
+def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(
+    low, width, bound, noise, shape, objections, comparison
+):
+    made = timed(low, low + width, shape=shape, noise=noise, objections=objections)
+    claim = f"of: {{method: knnlm}}, metric: speedup, is: {comparison}, than: {bound}"
+    assert made.decision == "faster" or not judge(claim, [made]).holds
 
 
 @settings(deadline=None, max_examples=200)
@@ -245,7 +239,7 @@ def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
     ours, theirs = sorted(values[:2]), sorted(values[2:])
     rows = [row(KNN, {"x": sum(ours) / 2}, {"x": ours}), row(LM, {"x": sum(theirs) / 2}, {"x": theirs})]
     claims = [f"of: {{method: knnlm}}, metric: x, is: {c}, than: {{method: lm}}" for c in comparison]
-    outcomes = [judge(claim, copy.deepcopy(rows)).outcome for claim in claims]
+    outcomes = [judge(claim, rows).outcome for claim in claims]
     assert outcomes.count("holds") <= 1
     if outcomes[0] == "holds":
         assert outcomes[1] == "does not hold"
@@ -310,9 +304,8 @@ def test_a_claim_on_no_cell_or_on_several_names_what_is_near(wanted, words):
 def test_a_row_of_other_parameters_under_the_same_labels_is_not_judged():
     claim = "of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 90"
     assert judge(claim, perplexities(80.0, 81.0)).holds
-    rows = perplexities(80.0, 81.0)
-    rows[0]["params"]["method"]["foss"] = 0.5
-    verdict = judge(claim, rows)
+    knn, lm = perplexities(80.0, 81.0)
+    verdict = judge(claim, [replace(knn, params={**knn.params, "method": {"foss": 0.5}}), lm])
     assert verdict.outcome == "not tested" and "whose foss is 0.5 instead of knnlm (foss=0)" in verdict.detail
 
 
@@ -324,7 +317,7 @@ def curve(*points):
     """Rows of `CURVE`, from (foss, perplexity difference, half its interval)."""
     return [
         new_row(
-            recipe="demo", row="R", column=f"tau={tau}", scale="small", task="t", method="retomaton",
+            recipe="demo", row="R", column=f"tau={tau}", method="retomaton",
             params={"method": {"tau": tau}, "task": {}}, metrics={"foss": foss, "perplexity_difference": difference},
             intervals={"perplexity_difference": [difference - half, difference + half]},
         )
@@ -347,23 +340,21 @@ def test_a_point_beyond_the_rows_or_on_an_unfinished_curve_is_not_judged():
     beyond = judge(AT % 0.95, rows, cells=CURVE)
     assert (beyond.outcome, "reach from 0.4" in beyond.detail) == ("not tested", True)
     assert judge(AT % 0.5, rows[:2], cells=CURVE).outcome == "not tested"
-    assert judge(AT % 0.5, [*rows[:2], {**rows[2], "status": "failed"}], cells=CURVE).outcome == "not tested"
+    assert judge(AT % 0.5, [*rows[:2], replace(rows[2], status="failed")], cells=CURVE).outcome == "not tested"
     with pytest.raises(RequestError, match="a point of a curve needs two"):
         matching.find(CellOf(method="retomaton", params={"tau": 4}, at={"foss": 0.5}), CURVE)
 
 
 def test_a_point_of_a_curve_has_no_speed():
-    rows = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
-    for one in rows:
-        one["metrics"]["speedup"], one["intervals"]["speedup"] = 2.0, [1.9, 2.1]
-        one["fidelity"] = {"holds": True}
+    points = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
+    rows = [replace(one, processes=processes(2.0), fidelity=ALIKE) for one in points]
     faster = "of: {method: retomaton, at: {foss: 0.5}}, metric: speedup, is: above, than: 1"
-    assert judge(faster, rows, cells=CURVE).outcome == "not settled"
+    assert judge(faster, rows, cells=CURVE).outcome == "not tested"
 
 
 def test_targets_of_the_bench_are_judged_apart_from_the_claims_of_the_paper():
     target = "targets: [{text: ours, of: {method: knnlm}, metric: perplexity, is: below, than: 10}]"
-    judged = verdicts(recipe(BELOW_LM, target), "small", CELLS, perplexities(80.0, 81.0))
+    judged = verdicts(stored_of(recipe(BELOW_LM, target), perplexities(80.0, 81.0), cells=CELLS))
     assert [v.outcome for v in judged.claims] == ["holds"]
     assert [(v.outcome, v.claim.source) for v in judged.targets] == [("does not hold", "set by the bench")]
 

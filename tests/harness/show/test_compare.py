@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.contracts.rows import new_row
-from harness.measure.evidence import state
 from harness.measure.store import RowStore
 from harness.show import compare
-from harness.show.report import latex
 from tests.harness.measure.simulated_timing import Machine
+from tests.harness.rows import new_row
 
 HASHES = {"data": "d", "model": "m", "key": "k"}
+
+
+def simulated(machine, count, pairs, ratio):
+    """Timing processes as a row has them."""
+    return [process.as_dict() for process in machine.cell(count, pairs, ratio)]
 
 
 def row(processes, cell="method", **changes):
     """A row with these timing processes."""
     found = new_row(
-        recipe="demo", scale="small", row=cell, column="", method="m", task="t", seed=1, device="cpu",
-        metrics={"exact_match": 1.0}, intervals={"exact_match": [0.9, 1.0]}, hashes=HASHES,
-        speed_baseline={"method": "exact", "params": {}}, started="2026-01-01T00:00:00", seconds=1.0,
-        timing={"processes": [process.as_dict() for process in processes], "objections": []} if processes else None,
+        row=cell, metrics={"exact_match": 1.0}, intervals={"exact_match": [0.9, 1.0]}, hashes=HASHES,
+        speed_baseline={"method": "exact", "params": {}}, processes=processes,
     )  # fmt: skip
-    found = {**found, **changes}
-    if processes:
-        state(found)
-    return found
+    return replace(found, **changes)
 
 
 def stored(folder, *rows):
@@ -47,7 +45,8 @@ def verdicts(kind, slowdown, runs, resamples):
     counts = {"better": 0, "worse": 0, "no difference shown": 0}
     rng = np.random.default_rng(0)
     for seed in range(runs):
-        one, other = Machine(kind, seed).cell(10, 3, 4.0), Machine(kind, 1000 + seed).cell(10, 3, 4.0 / slowdown)
+        one = simulated(Machine(kind, seed), 10, 3, 4.0)
+        other = simulated(Machine(kind, 1000 + seed), 10, 3, 4.0 / slowdown)
         for _ in range(resamples):
             drawn = rng.integers(10, size=10)
             found = compare.speed_change([one[n] for n in drawn], [other[n] for n in drawn])
@@ -67,7 +66,7 @@ def test_a_slowdown_of_a_tenth_is_found():
 
 
 def test_runs_of_other_items_are_two_samples():
-    one, other = Machine("quiet", 1).cell(10, 3, 4.0), Machine("quiet", 2).cell(12, 3, 2.0)
+    one, other = simulated(Machine("quiet", 1), 10, 3, 4.0), simulated(Machine("quiet", 2), 12, 3, 2.0)
     change, (low, high) = compare.speed_change(one, other)
     assert low <= 0.5 * 1.05 and high >= 0.5 * 0.95 and change == pytest.approx(0.5, rel=0.05)
     assert compare.speed_change(one[:5], other) is None
@@ -75,7 +74,7 @@ def test_runs_of_other_items_are_two_samples():
 
 def test_each_cell_is_better_worse_alike_or_not_comparable(tmp_path, capsys):
     machine = Machine("quiet", 3)
-    fast, slow = machine.cell(10, 3, 4.0), machine.cell(10, 3, 2.0)
+    fast, slow = simulated(machine, 10, 3, 4.0), simulated(machine, 10, 3, 2.0)
     before = stored(
         tmp_path / "before", row(fast, "same"), row(fast, "slower"), row(slow, "faster"), row(fast, "gone"),
         row(fast, "failed"), row(fast, "other data"), row([], "worse answers"),
@@ -85,14 +84,18 @@ def test_each_cell_is_better_worse_alike_or_not_comparable(tmp_path, capsys):
         tmp_path / "after", row(fast, "same"), row(slow, "slower"), row(fast, "faster"), row(fast, "new"),
         row([], "failed", status="failed"), row(fast, "other data", hashes={**HASHES, "data": "e"}), worse,
     )  # fmt: skip
-    found = {one.cell: one for one in compare.compare(before, after)}
-    assert {name: one.verdict for name, one in found.items()} == {
+    compared = compare.compare(before, after)
+    found = {cell: lines.iloc[0] for cell, lines in compared.groupby("cell")}
+    assert {name: one.cell_verdict for name, one in found.items()} == {
         "same": "no difference shown", "slower": "worse", "faster": "better", "gone": "not comparable",
         "failed": "not comparable", "other data": "not comparable", "worse answers": "worse", "new": "not comparable",
     }  # fmt: skip
-    assert found["gone"].reason == "the second run has no such cell" and "other data" in found["other data"].reason
-    assert found["failed"].reason == "it failed in the second run"
-    assert found["slower"].changes[0].change == pytest.approx(0.5, rel=0.1)
+    assert found["gone"].change == "the second run has no such cell" and "other data" in found["other data"].change
+    assert found["failed"].change == "it failed in the second run"
+    assert found["slower"].metric == "speedup" and found["slower"].change.startswith("0.5")
+    assert found["worse answers"][["metric", "before", "after"]].tolist() == [
+        "exact_match", "1.000 [0.900, 1.000]", "0.500 [0.400, 0.600]",
+    ]  # fmt: skip
     for name in compare.FORMATS:
         with pytest.raises(SystemExit) as ended:
             main(["compare", str(before), str(after), "--format", name])
@@ -100,17 +103,28 @@ def test_each_cell_is_better_worse_alike_or_not_comparable(tmp_path, capsys):
         text = capsys.readouterr().out
         assert "slower" in text and ("not comparable" in text)
         if name == "json":
-            assert len(json.loads(text)) == 8
+            assert {one["cell"] for one in json.loads(text)} == set(found)
+        else:
+            assert "8 cells: 2 worse, 1 better, 1 no difference shown, 4 not comparable" in text
     with pytest.raises(SystemExit) as ended:
         main(["compare", str(before), str(before)])
     assert ended.value.code == 0
 
 
 def test_few_processes_give_no_verdict_on_speed(tmp_path):
-    few = Machine("quiet", 5).cell(3, 3, 2.0)
-    before, after = (stored(tmp_path / name, row(few, metrics={}, intervals={})) for name in ("before", "after"))
-    [found] = compare.compare(before, after)
-    assert found.verdict == "not comparable" and found.changes[0].metric == "speedup"
+    few = row(simulated(Machine("quiet", 5), 3, 3, 2.0), metrics={}, intervals={})
+    before, after = (stored(tmp_path / name, few) for name in ("before", "after"))
+    speed = compare.compare(before, after).iloc[0]
+    assert (speed.metric, speed.cell_verdict) == ("speedup", "not comparable")
+
+
+def test_what_a_reader_of_a_verdict_must_know_has_a_line_of_its_own(tmp_path):
+    timed = row(simulated(Machine("quiet", 5), 10, 3, 2.0))
+    before = stored(tmp_path / "before", timed)
+    after = stored(tmp_path / "after", replace(timed, params={"method": {"k": 9}, "task": {}}, processes=()))
+    alike, note = compare.compare(before, after).itertuples()
+    assert (alike.verdict, note.verdict, note.cell_verdict) == ("no difference shown", "note", "no difference shown")
+    assert note.change == "other parameters; timed in the first run alone"
 
 
 def test_places_without_rows_are_refused(tmp_path, capsys):
@@ -122,16 +136,7 @@ def test_places_without_rows_are_refused(tmp_path, capsys):
     assert ended.value.code == 2
 
 
-def test_latex_is_escaped():
-    assert latex.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
-    one = compare.Compared("r", "small", "c_d", "worse", "")
-    text = compare.as_latex([one])
-    assert text.count(r"\\") == 2 and r"c\_d" in text and r"\bottomrule" in text
-
-
-def test_a_row_is_not_changed_by_comparing(tmp_path):
-    one = row(Machine("quiet", 4).cell(10, 3, 2.0))
-    kept = copy.deepcopy(one)
-    folder = stored(tmp_path, one)
-    compare.compare(folder, folder)
-    assert one == kept
+def test_latex_is_escaped(tmp_path):
+    folder = stored(tmp_path, row([], "c_d"))
+    text = compare.FORMATS["latex"](compare.compare(folder, folder))
+    assert r"r, small: c\_d" in text and r"\bottomrule" in text

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import RequestError
-from harness.contracts.rows import new_row
 from harness.measure import environment
 from harness.plan.recipe import parse
 from harness.show import dashboard
 from harness.show.tracking import open_tracker
 from tests.harness.browser import browser, needs_browser
-from tests.harness.rows import with_samples
+from tests.harness.rows import new_row, with_samples
 
 ENVIRONMENT = environment.capture()
 RECIPE = "name: demo\ntitle: a demo\npaper: none\nsource: here\ntask: {name: toy}\ncells: [{row: LM, method: lm}]\n"

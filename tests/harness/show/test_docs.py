@@ -8,26 +8,20 @@ import pytest
 
 from harness.common.errors import RequestError
 from harness.common.sources import ROOT
-from harness.show import blocks
-from harness.show.report.figure import as_bytes
+from harness.show import docs
+from harness.show.figure import as_bytes
 
 RESULTS = ROOT / "results"
 PAGES = ["README.md", "docs/results.md"]
 
 
-def test_no_number_in_the_documentation_is_stale():
-    for name in PAGES:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert blocks.BLOCK.search(text), name
-        assert blocks.filled(text, RESULTS, name) == text, f"run `python -m harness.show.blocks {' '.join(PAGES)}`"
-    assert blocks.FIGURE.read_text(encoding="utf-8") == blocks.figure(RESULTS)
-
-
-def test_no_committed_table_or_figure_is_stale():
-    told = f"run `python -m harness.show.blocks {' '.join(PAGES)}`"
-    for path, text in blocks.tables(RESULTS):
+def test_no_page_table_or_figure_is_stale():
+    told = f"run `python -m harness.show.docs {' '.join(PAGES)}`"
+    pages = [ROOT / name for name in PAGES]
+    for path, text in docs.texts(pages, RESULTS):
         assert path.read_text(encoding="utf-8") == text, f"{path}: {told}"
-    for path, drawn in blocks.figures(RESULTS):
+    assert all(docs.BLOCK.search(page.read_text(encoding="utf-8")) for page in pages)
+    for path, drawn in docs.figures(RESULTS):
         assert path.with_suffix(".svg").read_bytes() == as_bytes(drawn, "svg"), f"{path}.svg: {told}"
 
 
@@ -39,7 +33,7 @@ def test_every_committed_recipe_is_linked_from_the_results():
 
 def test_a_table_has_the_asked_for_rows_and_columns_and_the_papers():
     wanted = '<!-- table knnlm-wikitext small rows="kNN-LM / *" columns="perplexity (word)|speedup" -->old<!-- end -->'
-    lines = [line for line in blocks.filled(wanted, RESULTS).splitlines() if line.startswith("|")]
+    lines = [line for line in docs.filled(wanted, RESULTS).splitlines() if line.startswith("|")]
     assert lines[0] == "| row | column | perplexity (word) ↓ | paper | speedup |"
     assert [line.split(" | ")[1] for line in lines[2:]] == ["FoSS=0", "FoSS=0.6", "FoSS=0.3", "FoSS=0.9"]
     assert "old" not in "".join(lines)
@@ -47,19 +41,19 @@ def test_a_table_has_the_asked_for_rows_and_columns_and_the_papers():
 
 def test_the_overview_has_the_asked_for_lines():
     wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2*" --><!-- end -->'
-    lines = [line for line in blocks.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
+    lines = [line for line in docs.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
     assert {line.split(" | ")[0].strip("| ").split()[0] for line in lines} == {"iad", "l2s"}
     assert all("ctranslate2" in line or "ptb-next-word" in line for line in lines)
     with pytest.raises(RequestError, match="nothing"):
-        blocks.filled(wanted.replace("iad*", "nothing"), RESULTS)
+        docs.filled(wanted.replace("iad*", "nothing"), RESULTS)
 
 
 def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
     wanted = (
         'saves <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share digits=2 --><!-- end -->.'
     )
-    once = blocks.filled(wanted, RESULTS)
-    assert "-->0.94<!-- end -->." in once and blocks.filled(once, RESULTS) == once
+    once = docs.filled(wanted, RESULTS)
+    assert "-->0.94<!-- end -->." in once and docs.filled(once, RESULTS) == once
 
 
 @pytest.mark.parametrize(
@@ -76,18 +70,21 @@ def test_a_value_stands_in_its_sentence_and_filling_twice_changes_nothing():
 )
 def test_what_is_not_there_is_refused_by_file_and_line(block, told):
     with pytest.raises(RequestError, match=told):
-        blocks.filled(f"first line\n<!-- {block} --><!-- end -->", RESULTS, "page.md")
+        docs.filled(f"first line\n<!-- {block} --><!-- end -->", RESULTS, "page.md")
 
 
 def test_check_names_stale_files_and_writes_nothing(tmp_path: Path, capsys, monkeypatch):
-    page, drawn, table = tmp_path / "page.md", tmp_path / "overview.svg", tmp_path / "table.md"
-    drawn.write_text("a figure")
-    monkeypatch.setattr(blocks, "FIGURE", drawn)
-    monkeypatch.setattr(blocks, "figure", lambda results: "a figure")  # all rows: drawn and compared above
-    monkeypatch.setattr(blocks, "tables", lambda results: iter([(table, "a table")]))
-    monkeypatch.setattr(blocks, "figures", lambda results: iter(()))
-    page.write_text("<!-- verdicts knnlm-wikitext small of=claims -->\n<!-- end -->")
-    assert blocks.main(["--check", str(page)]) == 1 and "holds" not in page.read_text() and not table.exists()
+    page, table = tmp_path / "page.md", tmp_path / "table.md"
+    block = "<!-- verdicts knnlm-wikitext small of=claims -->\n<!-- end -->"
+
+    def texts(pages, results):  # all committed rows are shown and compared above
+        yield page, docs.filled(page.read_text(), results)
+        yield table, "a table"
+
+    monkeypatch.setattr(docs, "texts", texts)
+    monkeypatch.setattr(docs, "figures", lambda results: iter(()))
+    page.write_text(block)
+    assert docs.main(["--check", str(page)]) == 1 and page.read_text() == block and not table.exists()
     assert f"stale: {page}, {table}" in capsys.readouterr().out
-    assert blocks.main([str(page)]) == 0 and page.read_text().count("- **holds**") == 3
-    assert table.read_text() == "a table" and blocks.main(["--check", str(page)]) == 0
+    assert docs.main([str(page)]) == 0 and page.read_text().count("- **holds**") == 3
+    assert table.read_text() == "a table" and docs.main(["--check", str(page)]) == 0

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import uuid
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,19 +17,18 @@ import pytest
 from harness.cli import main
 from harness.common.errors import RequestError
 from harness.common.sources import ROOT
-from harness.contracts.rows import new_row
 from harness.measure.store import RowStore
-from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Timing
+from harness.plan import recipe as recipes
 from harness.plan.registry import Registry
 from harness.results import frame
-from harness.show import overview, page, scatter, stored
-from harness.show.report import every_eval, latex
+from harness.show import claims, every_eval, overview, page, scatter, stored, tables
+from harness.show.frame import of_all
 from tests.harness.browser import browser, needs_browser
-from tests.harness.rows import with_samples
+from tests.harness.rows import new_row, processes
+from tests.harness.show.made import cell_of, numbers_of, stored_of
 
 MEASURED = ROOT / "results" / "measured"
-RECIPES = ("knnlm-wikitext", "ralmspec-table2")
+RECIPES = ("knnlm-wikitext", "ralmspec-table1")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +112,7 @@ def test_the_report_writes_the_frame_of_all_its_rows(results):
     written = pd.read_csv(results / "report.csv")
     known = frame(results)
     assert list(written.columns) == list(known.columns) and len(written) == len(known) > 10
-    np.testing.assert_allclose(written["speedup"], known["speedup"].astype(float))
+    np.testing.assert_allclose(written.value, known.value.astype(float))
 
 
 def test_without_rows_the_report_says_what_to_run(tmp_path):
@@ -142,11 +140,12 @@ def test_a_broken_row_is_left_out_with_a_warning_and_the_others_are_shown(result
     assert call("table", RECIPES[1], "--scale", "small", "--results", tmp_path) == 2
 
 
-def test_a_row_of_a_newer_schema_is_refused_by_name(results, tmp_path):
+@pytest.mark.parametrize(("schema", "told"), [(999, "update shortcut-harness"), (3, "measure it again")])
+def test_a_row_of_another_schema_is_refused_by_its_number(results, tmp_path, schema, told):
     shutil.copytree(results, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "measured" / RECIPES[0] / "small" / "rows.jsonl"
-    path.write_text(path.read_text().replace('"schema":3', '"schema":999'))
-    with pytest.raises(RequestError, match="999"):
+    path.write_text(path.read_text().replace('"schema":4', f'"schema":{schema}'))
+    with pytest.warns(UserWarning), pytest.raises(RequestError, match=rf"schema {schema}\b.*{told}"):
         stored.of(RECIPES[0], "small", tmp_path, Registry())
 
 
@@ -157,7 +156,7 @@ def test_a_stored_table_is_printed_in_every_format(results, capsys, kind):
     assert "241.5" in shown and "kNN-LM" in shown
     if kind == "latex":
         assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1
-        assert r"\checkmark{}" in shown and r"perplexity (word) $\downarrow$" in shown and "AMD EPYC" in shown
+        assert r"perplexity (word) $\downarrow$" in shown and "AMD EPYC" in shown and "holds: " in shown
 
 
 def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, capsys):
@@ -205,7 +204,7 @@ def test_every_eval_evers_own_validator_accepts_the_records_of_all_committed_rec
         pytest.skip(f"every-eval-ever cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     files = []
     for one in stored.stored(ROOT / "results", Registry(), ("measured",)):
-        for record in every_eval.records(one.recipe, one.newest(), one.numbers.numbers):
+        for record in every_eval.records(one.recipe, one.rows, one.numbers.numbers):
             files.append(f"data/{every_eval.ORGANISATION}/{record['model_info']['id']}/{uuid.uuid4()}.json")
             (tmp_path / files[-1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / files[-1]).write_text(json.dumps(record))
@@ -237,180 +236,173 @@ def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex is installed")
 def test_the_latex_table_compiles(results, tmp_path):
-    table = stored.of("knnlm-wikitext", "small", results, Registry()).table()
-    page = r"\documentclass{article}\usepackage{booktabs,amssymb}\begin{document}" + latex.as_latex(table)
+    one = stored.of("knnlm-wikitext", "small", results, Registry())
+    shown = tables.as_latex(tables.build(one, numbers_of(one), claims.verdicts(one)))
+    page = r"\documentclass{article}\usepackage{booktabs,amssymb}\begin{document}" + shown
     (tmp_path / "table.tex").write_text(page + r"\end{document}", encoding="utf-8")
     subprocess.run(["pdflatex", "-halt-on-error", "table.tex"], cwd=tmp_path, check=True, capture_output=True)
-
-
-def test_the_frame_has_a_line_for_each_cell_with_intervals_and_published_numbers(results):
-    found = frame(results)
-    exact = found[(found.recipe == "knnlm-wikitext") & (found.row == "kNN-LM") & (found.column == "FoSS=0")].iloc[0]
-    assert exact.word_perplexity == pytest.approx(197.9, abs=0.05)
-    assert exact.word_perplexity_low < exact.word_perplexity < exact.word_perplexity_high
-    assert exact.word_perplexity_published == 16.65 and exact.decision == "slower"
-    assert frame(results, kinds=["runs"]).empty
 
 
 # ---------------------------------------------------------------- the overview
 
 
-def mark(method="l2s", speedup=2.0, lost=0.01, decision="faster", scale="small", contract="softmax-screening"):
-    given = {
-        "contract": contract, "method": method, "task": "t", "baseline": "exact", "declared": True, "recipe": "r",
-        "scale": scale, "label": "row", "column": "", "speedup": speedup, "interval": (speedup - 0.1, speedup + 0.1),
-        "decision": decision, "lost": None if lost is None else overview.Lost(lost, "answers", "exact"),
-    }  # fmt: skip
-    return overview.Mark(**given)
+def timed(
+    method,
+    task="ptb-next-word",
+    *,
+    row="row",
+    speedup=2.0,
+    shape=(10, 3),
+    params=None,
+    baseline="exact",
+    reference=None,
+    scale="small",
+    recipe="l2s-table1",
+    **metrics,
+):
+    """A row with a speedup. Baseline and reference: methods, or pairs of a method and its parameters."""
+    over, against = (
+        one if one is None or isinstance(one, dict) else {"method": one, "params": {}} for one in (baseline, reference)
+    )
+    return new_row(
+        recipe=recipe, scale=scale, row=row, method=method, task=task, metrics=metrics, speed_baseline=over,
+        fidelity_baseline=against, params={"method": params or {}, "task": {}},
+        processes=processes(speedup, shape=shape),
+    )  # fmt: skip
 
 
-def marks_of(name, rows):
-    """The marks of rows as if the recipe expanded to a cell for each, but for those called `retired`."""
-    recipe = stored.recipes.load(name, Registry())
+def overview_of(*rows):
+    """The overview of rows as if their recipe had a cell for each, but for those called `retired`."""
+    recipe = recipes.load(rows[0].recipe, Registry())
     every = []
-    for scale in ("small", "mini"):
-        found = [row for row in rows if row["scale"] == scale]
-        cells = [
-            Cell(
-                recipe=name, row=row["row"], column="", scale=scale, kind="pair", method=Named(row["method"]),
-                task=Named(row["task"]), speed_baseline=None, fidelity_baseline=None, fidelity=None, timing=Timing(),
-                timed=True, seed=1,
-            )
-            for row in found if row["row"] != "retired"
-        ]  # fmt: skip
-        if found:
-            every.append(stored.Stored(recipe, scale, found, cells, stored.published.of(recipe)))
-    return overview.marks(every, Registry())
+    for scale in dict.fromkeys(row.scale for row in rows):
+        found = [row for row in rows if row.scale == scale]
+        cells = [cell_of(row.method, row.task, row=row.row) for row in found if row.row != "retired"]
+        every.append(stored_of(recipe, found, scale=scale, cells=cells))
+    return overview.overview(of_all(every, Registry()))
 
 
 def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_then_by_order():
-    def one(scale, row, speedup, shape=(10, 3)):
-        return with_samples(
-            new_row(
-                recipe="l2s-table1", scale=scale, row=row, method="l2s", task="ptb-next-word", seed=1, device="cpu",
-                metrics={"precision_at_1": 0.99}, fidelity={"metric": "precision_at_1", "holds": True},
-                speed_baseline={"method": "exact", "params": {}}, fidelity_baseline={"method": "exact", "params": {}},
-            ),
-            speedup, shape=shape,
-        )  # fmt: skip
+    def one(scale, row, speedup, **more):
+        return timed("l2s", row=row, speedup=speedup, scale=scale, reference="exact", precision_at_1=0.99, **more)
 
-    def chosen(*rows):
-        return marks_of("l2s-table1", rows)
-
-    (found,) = chosen(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0))
-    assert (found.label, found.others, found.scale) == ("B", 2, "small")
-    assert found.lost is not None and found.lost.share == pytest.approx(0.01) and found.comparable
-    (found,) = chosen(one("small", "retired", 9.0), one("small", "C", 5.0))
-    assert found.label == "C" and found.others == 0
-    (found,) = chosen(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0))
-    assert (found.label, found.decision) == ("C", "faster")
+    (found,) = overview_of(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0)).itertuples()
+    assert (found.row, found.others, found.scale) == ("B", 2, "small")
+    assert found.lost == pytest.approx(0.01) and found.reference == found.baseline
+    (found,) = overview_of(one("small", "retired", 9.0), one("small", "C", 5.0)).itertuples()
+    assert found.row == "C" and found.others == 0
+    (found,) = overview_of(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0)).itertuples()
+    assert (found.row, found.decision) == ("C", "faster")
 
 
-def test_what_a_user_chooses_between_has_a_mark_of_its_own():
+def test_a_cell_that_was_also_measured_elsewhere_has_one_line_of_the_rows_that_lead():
+    ours, theirs = (timed("l2s", reference="exact", speedup=s, precision_at_1=p) for s, p in ((2.0, 0.99), (9.0, 0.5)))
+    recipe = recipes.load("l2s-table1", Registry())
+    one = stored.Stored(recipe, "small", [], [ours], {"another machine": [theirs]})
+    numbers = of_all([one], Registry()).assign(planned=True)
+    (found,) = overview.overview(numbers).itertuples()
+    assert (found.value, found.lost, found.others) == (pytest.approx(2), pytest.approx(0.01), 0)
+
+
+def test_what_a_user_chooses_between_has_a_line_of_its_own():
     """CTranslate2 in float32 and in int8 are two engines, of which the slower one must not stand for both."""
-    rows = [
-        with_samples(
-            new_row(
-                recipe="iad-table1", scale="small", row=f"{compute} {threads}", method="ctranslate2",
-                task="conll-gec", seed=1, device="cpu", metrics={"exact_match": 1.0},
-                fidelity={"metric": "exact_match", "holds": True},
-                params={"method": {"beam": 1, "compute": compute, "intra_threads": threads}, "task": {}},
-                speed_baseline={"method": "beam", "params": {}}, fidelity_baseline={"method": "greedy", "params": {}},
-            ),
-            speedup,
-        )
+    found = overview_of(*(
+        timed("ctranslate2", "conll-gec", row=f"{compute} {threads}", speedup=speedup, baseline="beam",
+              reference="greedy", recipe="iad-table1", exact_match=1.0,
+              params={"beam": 1, "compute": compute, "intra_threads": threads})
         for compute, threads, speedup in (("float32", 2, 1.5), ("int8", 1, 3.4), ("int8", 2, 3.3))
+    ))  # fmt: skip
+    assert found[["name", "others"]].to_numpy().tolist() == [
+        ["ctranslate2 (beam=1, compute=float32)", 0], ["ctranslate2 (beam=1, compute=int8)", 1],
     ]  # fmt: skip
-    found = marks_of("iad-table1", rows)
-    assert [(mark.name, mark.others) for mark in found] == [
-        ("ctranslate2 (beam=1, compute=float32)", 0),
-        ("ctranslate2 (beam=1, compute=int8)", 1),
-    ]
 
 
 def test_quality_lost_is_of_answers_or_of_perplexity_against_the_fidelity_baseline():
-    def lost(baseline="exact", **metrics):
-        against = {"method": baseline, "params": {"k": 8}}
-        params = {"method": {"k": 4}, "task": {}}
-        row = new_row(method="knnlm", params=params, metrics=metrics, fidelity_baseline=against)
-        return overview.lost(row, Registry())
+    def lost(reference="exact", method="knnlm", **metrics):
+        (found,) = overview_of(timed(method, reference=reference, **metrics)).itertuples()
+        return found.lost, found.lost_of, found.reference
 
-    assert lost(precision_at_1=0.9) == overview.Lost(pytest.approx(0.1), "answers", "exact")
-    assert lost(perplexity=55.0, perplexity_difference=5.0).share == pytest.approx(0.1)
-    better = lost("knnlm", perplexity=45.0, perplexity_difference=-5.0)
-    assert better == overview.Lost(pytest.approx(-0.1), "perplexity", "knnlm")
-    assert lost(bleu=30.0) is None and overview.lost(new_row(metrics={"exact_match": 1.0}), Registry()) is None
+    assert lost(precision_at_1=0.9) == (pytest.approx(0.1), "answers", "exact")
+    assert lost(perplexity=55.0, perplexity_difference=5.0) == (pytest.approx(0.1), "perplexity", "exact")
+    assert lost("knnlm", perplexity=45.0, perplexity_difference=-5.0)[:2] == (pytest.approx(-0.1), "perplexity")
+    assert pd.isna(lost(bleu=30.0)[0]) and pd.isna(lost(None, exact_match=1.0)[0])
     int8 = {"method": "greedy", "params": {"engine": "int8"}}
-    row = new_row(method="iad", metrics={"exact_match": 1.0}, fidelity_baseline=int8)
-    assert overview.lost(row, Registry()).against == "greedy (engine=int8)", "its variant is told"
+    assert lost(int8, "iad", exact_match=1.0)[2] == "greedy (engine=int8)", "its variant is told"
 
 
 def test_a_method_over_itself_is_named_by_what_differs():
-    params = {"method": {"k": 4, "foss": 0.6}, "task": {}}
-    exact = {"method": "knnlm", "params": {"k": 4, "foss": 0.0}}
-    row = new_row(method="knnlm", params=params, speed_baseline=exact)
-    assert overview._variant(row, exact, Registry()) == "foss=0.6"
-    assert overview._baseline(exact, Registry()) == "knnlm"
-    assert overview._variant(row, {"method": "lm", "params": {}}, Registry()) == ""
+    params, exact = {"k": 4, "foss": 0.6}, {"method": "knnlm", "params": {"k": 4, "foss": 0.0}}
+    rows = [timed("knnlm", row=str(n), params=params, baseline=over) for n, over in enumerate((exact, "lm"))]
+    assert set(overview_of(*rows)[["name", "baseline"]].itertuples(index=False, name=None)) == {
+        ("knnlm (foss=0.6)", "knnlm"), ("knnlm", "lm"),
+    }  # fmt: skip
+
+
+def line(method="l2s", value=2.0, lost=0.01, reference="exact", **known):
+    """A line of the overview."""
+    return {
+        "contract": "softmax-screening", "method": method, "name": method, "variant": "", "task": "t",
+        "baseline": "exact", "declared": True, "headline": False, "recipe": "r", "scale": "small", "cell": "row",
+        "value": value, "low": value - 0.1, "high": value + 0.1, "decision": "faster", "lost": lost,
+        "lost_of": "answers", "reference": reference, "paper": None, "paper_lost": None, **known,
+    }  # fmt: skip
 
 
 def test_quality_against_another_baseline_than_the_timed_one_says_so():
-    other = replace(mark("iad"), lost=overview.Lost(0.0, "answers", "greedy"), baseline="beam")
-    assert page.lost(other) == "none (against greedy)"
-    assert page.lost(mark(lost=0.0017)) == "0.17%" and page.lost(mark(lost=0.0)) == "none"
-    worse = replace(mark(), lost=overview.Lost(0.02, "perplexity", "exact"))
-    assert page.lost(worse) == "perplexity +2%"
+    lines = pd.DataFrame([
+        line("iad", lost=0.0, reference="greedy", baseline="beam"), line(lost=0.0017), line(lost=0.0), line(lost=None),
+        line(lost=0.02, lost_of="perplexity"),
+    ])  # fmt: skip
+    changed = [overview.changed(one) for one in lines.itertuples()]
+    assert changed == ["none (against greedy)", "0.17%", "none", "", "perplexity +2%"]
 
 
-def test_a_label_is_text_and_no_markup(results):
-    rows = [new_row(recipe="r", row="<script>alert(1)</script>", scale="mini", metrics={"bleu": 1.0})]
-    recipe = stored.recipes.load("l2s-table1", Registry())
-    table = stored.tables.build(recipe, "mini", [{**row, "recipe": recipe.name} for row in rows], stored.Published([]))
-    section = page.Section("n", "mini", "a", "c", table, "", {})
-    text = page.as_html([], [section])
+def test_a_label_is_text_and_no_markup():
+    one = stored_of(recipes.load("l2s-table1", Registry()), [new_row(row="<script>alert(1)</script>", scale="mini")])
+    section = page.Section("n", "mini", "a", "c", tables.build(one, numbers_of(one), claims.Verdicts()), "", {})
+    text = page.as_html(overview.overview(numbers_of(one)), [section])
     assert "<script>" not in text and "&lt;script&gt;" in text
 
 
-def test_the_front_has_no_mark_that_another_beats_in_both():
-    marks = [mark("a", 2, 0.0), mark("b", 5, 0.01), mark("c", 4, 0.02), mark("d", 9, 0.1), mark("e", 99, None)]
-    assert [one.method for one in overview.pareto(marks)] == ["a", "b", "d"]
+def test_the_front_has_no_line_that_another_beats_in_both():
+    lines = [line("a", 2, 0.0), line("b", 5, 0.01), line("c", 4, 0.02), line("d", 9, 0.1), line("e", 99, None)]
+    assert overview.pareto(pd.DataFrame(lines)).method.tolist() == ["a", "b", "d"]
 
 
 def test_the_overview_figure_is_the_same_bytes_and_needs_compared_answers():
-    marks = [mark(), mark("svd-softmax", 1.5, 0.0), mark("iad", 6, 0.0, contract="sequence-decoding")]
-    assert scatter.draw(marks) == scatter.draw(marks)
-    assert list(overview.panels(marks)) == ["sequence-decoding", "softmax-screening"]
+    lines = [line(), line("svd-softmax", 1.5, 0.0), line("iad", 6, 0.0, contract="sequence-decoding")]
+    assert scatter.draw(pd.DataFrame(lines)) == scatter.draw(pd.DataFrame(lines))
+    assert list(overview.panels(pd.DataFrame(lines))) == ["sequence-decoding", "softmax-screening"]
     with pytest.raises(ValueError, match="compared"):
-        scatter.draw([mark(lost=None)])
+        scatter.draw(pd.DataFrame([line(lost=float("nan"))]))
 
 
 def test_a_panel_has_the_baseline_and_the_reference_that_most_methods_share():
     """Over beam search with answers compared with greedy decoding's: greedy decoding is a mark with nothing lost, not
     one that changes what beam search writes."""
-
-    def of(method, baseline, against, **given):
-        lost = overview.Lost(given.pop("share", 0.0), "answers", against)
-        return replace(mark(method, **given), baseline=baseline, lost=lost)
-
     exact = "greedy (engine=float32)"
-    marks = [
-        of("iad", exact, exact, speedup=1.4),
-        of("iad", "beam", exact, speedup=3.0),
-        replace(of("greedy", "beam", "beam", share=0.3, speedup=2.0), variant="engine=float32"),
-        replace(of("greedy", "beam", exact, share=0.1, speedup=4.0), variant="engine=int8"),
-        replace(of("iad", "beam", exact, scale="mini", speedup=9.0), variant="engine=int8"),
-        replace(of("greedy", "beam", "beam", share=0.4, speedup=5.0), variant="engine=int4"),
+
+    def of(method, baseline, reference, value, lost=0.0, **more):
+        return line(method.partition(" ")[0], value, lost, reference, baseline=baseline, name=method, **more)
+
+    lines = [
+        of("iad", exact, exact, 1.4),
+        of("iad", "beam", exact, 3.0),
+        of(exact, "beam", "beam", 2.0, 0.3),
+        of("greedy (engine=int8)", "beam", exact, 4.0, 0.1),
+        of("iad (engine=int8)", "beam", exact, 9.0, scale="mini"),
+        of("greedy (engine=int4)", "beam", "beam", 5.0, 0.4),
     ]
-    (panel,) = overview.panels(marks).values()
-    assert (panel.task, panel.baseline, panel.against) == ("t", "beam", exact)
-    assert [(one.name, one.speedup, one.lost.share) for one in panel.marks] == [
-        ("iad", 3.0, 0.0), ("greedy (engine=int8)", 4.0, 0.1), (exact, 2.0, 0.0),
+    (panel,) = overview.panels(pd.DataFrame(lines)).values()
+    assert set(panel.task) == {"t"} and set(panel.baseline) == {"beam"} and set(panel.reference) == {exact}
+    assert panel[["name", "value", "lost"]].to_numpy().tolist() == [
+        ["iad", 3.0, 0.0], ["greedy (engine=int8)", 4.0, 0.1], [exact, 2.0, 0.0],
     ], "another variant of the reference is no reference"  # fmt: skip
-    (panel,) = overview.panels(marks[:2]).values()
-    assert panel.baseline == exact, "of equals the one whose baseline is the reference"
-    other = replace(marks[0], task="u", method="spec", headline=True)
-    (panel,) = overview.panels([marks[0], other]).values()
-    assert panel.task == "u", "and of these the headline recipe's"
+    (panel,) = overview.panels(pd.DataFrame(lines[:2])).values()
+    assert set(panel.baseline) == {exact}, "of equals the one whose baseline is the reference"
+    other = of("spec", exact, exact, 1.4, task="u", headline=True)
+    (panel,) = overview.panels(pd.DataFrame([lines[0], other])).values()
+    assert set(panel.task) == {"u"}, "and of these the headline recipe's"
 
 
 def test_committed_rows_are_those_of_recipes_that_are_still_there():

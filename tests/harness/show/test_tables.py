@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +10,12 @@ import pytest
 from rich.console import Console
 
 from harness.contracts.metrics import Metric, described
-from harness.contracts.rows import new_row
 from harness.measure import environment
-from harness.measure.own_metrics import own
-from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Timing, parse
-from harness.show.report import curves, figure, formats, render, tables
-from harness.show.report.claims import verdicts
-from harness.show.report.published import Number, Published
+from harness.show import formats, tables
+from harness.show.claims import Verdicts, verdicts
+from harness.show.published import Number
+from tests.harness.rows import new_row, processes
+from tests.harness.show.made import cell_of, numbers_of, stored_of
 
 RECIPE = """
 name: demo
@@ -27,7 +26,6 @@ task: {name: wikitext-perplexity}
 metrics: [perplexity, foss]
 details: [states]
 data_of_paper: [paper]
-figure: {x: foss, y: perplexity}
 scales: {small: {note: WikiText-2}}
 cells: [{row: LM, method: lm}]
 claims:
@@ -41,51 +39,36 @@ targets:
   - {text: kNN-LM is far better, of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 10}
 """
 CELLS = [("LM", ""), ("kNN-LM", "FoSS=0"), ("kNN-LM", "FoSS=0.5"), ("RetoMaton", "FoSS=0")]
+MACHINE = environment.capture()
+OTHER = {**MACHINE, "cpu": {"model": "Another CPU"}}
 
 
 def planned(labels=CELLS):
-    """Cells of these labels; those whose column says FoSS stand next to the paper's of WikiText-103."""
+    """Cells of these labels."""
+    methods = {"LM": "lm", "kNN-LM": "knnlm", "RetoMaton": "retomaton"}
     return [
-        Cell(
-            recipe="demo", row=row, column=column, scale="small", kind="pair",
-            method=Named({"LM": "lm", "kNN-LM": "knnlm"}.get(row, row), {"foss": float(column[5:])} if column else {}),
-            task=Named("wikitext-perplexity"), speed_baseline=None, fidelity_baseline=None, fidelity=None,
-            timing=Timing(), timed=True, seed=1, published=(row, f"WikiText-103 / {column}"),
-        )
+        cell_of(methods[row], "t", {"foss": float(column[5:])} if column else {}, row=row, column=column)
         for row, column in labels
-    ]  # fmt: skip
-
-
-MACHINE = environment.capture()
-OTHER = {**MACHINE, "cpu": {"model": "Another CPU"}}
+    ]
 
 
 def published(row="kNN-LM", column="WikiText-103 / FoSS=0", metric="perplexity", value="16.650", unit="", note=""):
     return Number("f.csv", "Figure 3", row, column, metric, value, float(value), unit, note)
 
 
-def row(labels, perplexity, foss=None, speedup=None, machine=MACHINE, scale="small", **known):
-    values = {"perplexity": perplexity, "fit_s": 21.0}
-    timing = {
-        "processes": [{"pairs": [1, 2, 3]}] * 10, "decision": None, "reason": "", "timed_items": 120, "items": 120,
-    }  # fmt: skip
-    intervals = {"perplexity": [perplexity - 1, perplexity + 1]}
-    baseline = None
-    values["latency_s"] = 0.25
-    if speedup:
-        values["baseline_latency_s"] = 0.25 * speedup
-        values["speedup"], intervals["speedup"] = speedup, [speedup - 0.1, speedup + 0.1]
-        timing |= {"decision": "faster", "reason": "above the noise floor"}
-        baseline = {"method": "lm", "params": {}}
+def row(labels, perplexity, foss=None, speedup=None, machine=MACHINE, samples: Mapping = {}, **known):
+    """A row of 120 timed items, 250 ms each; next to the paper's cell of WikiText-103."""
+    timed = {"shape": (6, 4), "spread": 0.05, "seconds": 1.25, "single": not speedup, **samples}
     return new_row(**(
         {
-            "recipe": "demo", "row": labels[0], "column": labels[1], "scale": scale, "task": "wikitext-perplexity",
-            "method": "lm" if labels[0] == "LM" else "knnlm",
+            "row": labels[0], "column": labels[1], "published": (labels[0], f"WikiText-103 / {labels[1]}"),
+            "recipe": "demo", "task": "wikitext-perplexity", "method": "lm" if labels[0] == "LM" else "knnlm",
             "params": {"method": {} if foss is None else {"foss": foss}, "task": {}},
-            "fidelity": {"holds": True}, "metrics": values, "intervals": intervals,
-            "timing": timing,
+            "metrics": {"perplexity": perplexity, "fit_s": 21.0},
+            "intervals": {"perplexity": [perplexity - 1, perplexity + 1]},
             "counters": {} if foss is None else {"foss": foss, "states": 7},
-            "speed_baseline": baseline, "seed": 1, "device": "cpu",
+            "processes": processes(speedup or 1.0, **timed),
+            "speed_baseline": {"method": "lm", "params": {}} if speedup else None, "seed": 1, "device": "cpu",
             "environment": {"before": machine, "after": machine}, "facts": {"corpus": "wikitext-2", "tokens": 245569},
             "code": {"version": "0.1", "revision": "abcdef0123456", "dirty": False},
         } | known
@@ -96,54 +79,56 @@ def rows():
     return [row(CELLS[0], 92.0), row(CELLS[1], 85.0, 0.0, 1.8), row(CELLS[2], 88.0, 0.5, 2.5)]
 
 
-def build(given=None, numbers=(), scale="small", **options):
+def build(given=None, numbers=(), recipe=RECIPE, **options):
     given = rows() if given is None else given
-    measured = {(one["row"], one["column"]) for one in given}
-    options.setdefault("cells", planned([labels for labels in CELLS if labels in measured]))
-    return tables.build(parse(RECIPE, "demo.yaml"), scale, given, Published(numbers), **options)
+    options.setdefault("cells", planned([labels for labels in CELLS if labels in {(r.row, r.column) for r in given}]))
+    one = stored_of(recipe, given, numbers=numbers, **options)
+    return tables.build(one, numbers_of(one), verdicts(one) if one.cells else Verdicts())
 
 
 def text(table, width=200) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
-    render.show(table, console)
+    tables.show(table, console)
     return console.file.getvalue()
 
 
-def lines_of(table):
+def lines_of(table, section=0):
     """The leading table's lines of the machine that it is about."""
-    return table.lead.sections[0].lines
+    return list(tables.sections(table.lead))[section][1]
+
+
+def column(grid, head, after=0):
+    """What stands under a head, or so many columns to the right of it."""
+    return grid.iloc[:, list(grid).index(head) + after].tolist()
 
 
 def test_one_line_per_cell_with_intervals_speedup_and_times():
     table = build(cells=planned())
-    assert table.lead.header == [
+    assert list(table.lead) == [
         "row", "column", "perplexity", "saved searches (FoSS)", "speedup vs LM", "decision", "items",
     ]  # fmt: skip
-    assert table.details.header == ["row", "column", "states", "time per item", "baseline's time per item", "fit"]
+    assert list(table.details) == ["row", "column", "states", "time per item", "baseline's time per item", "fit"]
     lines = lines_of(table)
     assert [tuple(line[:2]) for line in lines] == CELLS
-    assert lines[1][2:] == [
-        "85.00 [84.00, 86.00]", "0", "1.800 [1.700, 1.900]", "faster", "120",
-    ]  # fmt: skip
+    assert lines[1][2:] == ["85.00 [84.00, 86.00]", "0", "1.800 [1.710, 1.890]", "faster", "120"]
     assert lines[3][2:] == ["not run", *["–"] * 4]
-    details = table.details.sections[0].lines
+    details = table.details.to_numpy().tolist()
     assert details[0][2:] == ["–", "250 ms", "–", "21 s"]  # it was timed, and against nothing
     assert details[1][2:] == ["7", "250 ms", "450 ms", "21 s"] and len(details) == 3  # what has not run has no details
-    assert all(len(line) == len(table.lead.header) for line in lines)
 
 
-def test_the_context_names_source_scale_machine_sample_seed_code_and_data():
+def test_what_stands_above_and_below_names_source_scale_machine_sample_seed_code_and_data():
     shown = " ".join(text(build()).split())
     for words in (
         "After A. et al. 2022, Figure 3", "Scale small: WikiText-2",
-        MACHINE["cpu"]["model"], "10 processes × 3 pairs", "seed 1", "at abcdef0123",
+        MACHINE["cpu"]["model"], "6 processes × 4 pairs", "seed 1", "at abcdef0123",
         "above 1 is faster", "95% interval", "In table.md: details, task and models.",
     ):  # fmt: skip
         assert words in shown
     assert build().about == [
         ("wikitext-perplexity", "corpus", "wikitext-2"), ("wikitext-perplexity", "tokens", "245,569"),
     ]  # fmt: skip
-    assert "| wikitext-perplexity | tokens | 245,569 |" in render.markdown(build())
+    assert "| wikitext-perplexity | tokens | 245,569 |" in tables.markdown(build())
 
 
 def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
@@ -162,49 +147,42 @@ def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
     assert [where for where, _, _ in mixed[-2:]] == ["LM / small", "kNN-LM / small"]
 
 
+# ------------------------------------------------------------ published numbers
+
+
 def test_published_numbers_are_next_to_measured_ones_without_ratio_on_other_data():
     table = build(numbers=[published(), published("AdaptRet", value="16.35")])
-    position = table.lead.header.index("paper")
-    assert table.lead.header[position - 1] == "perplexity"
-    assert [line[position] for line in lines_of(table)] == ["–", "16.650", "–"]
+    assert column(table.lead, "perplexity", 1) == column(table.lead, "paper") == ["–", "16.650", "–"]
     assert any("Figure 3, WikiText-103" in note and "other data" in note for note in table.notes)
-    assert table.published_only == [["AdaptRet", "WikiText-103 / FoSS=0", "perplexity", "16.35", "Figure 3"]]
+    assert table.alone.to_numpy().tolist() == [
+        ["AdaptRet", "WikiText-103 / FoSS=0", "perplexity", "16.35", "Figure 3"],
+    ]  # fmt: skip
 
 
 def test_ratios_where_they_mean_something_and_units_converted():
     half = published(metric="foss", value="50", unit="%", column="WikiText-103 / FoSS=0.5")
     table = build(numbers=[half, published(metric="speedup", value="2")])
-    lines = lines_of(table)
-    assert lines[2][table.lead.header.index(own("foss").heading) + 1] == "0.5"  # 50 %, and no ratio on other data
-    assert lines[1][table.lead.header.index("speedup vs LM") + 1] == "2 (×0.9)"
-    at_paper = [row(CELLS[1], 83.25, 0.0, scale="paper")]
-    table = build(at_paper, [published()], "paper")
-    assert lines_of(table)[0][3] == "16.650 (×5)"
+    assert column(table.lead, "saved searches (FoSS)", 1)[2] == "0.5"  # 50 %, and no ratio on other data
+    assert column(table.lead, "speedup vs LM", 1)[1] == "2 (×0.9)"
+    table = build([row(CELLS[1], 83.25, 0.0, scale="paper")], [published()], scale="paper")
+    assert column(table.lead, "paper") == ["16.650 (×5)"]
 
 
-def test_speedups_over_settings_are_summed_up_by_geometric_mean_and_worst():
-    tasks = [{"method": {}, "task": {"domain": name}} for name in ("law", "wiki")]
-    law = row(("kNN-LM", "law"), 85.0, speedup=4.0, params=tasks[0])
-    wiki = row(("kNN-LM", "wiki"), 85.0, speedup=0.25, params=tasks[1])
-    sentence = "kNN-LM, speedup over 2 settings: geometric mean 1, worst 0.25 (wiki)."
-    assert sentence in build([law, wiki]).notes
-    for decision in ("no claim", "exploratory"):
-        unsound = row(("kNN-LM", "news"), 85.0, speedup=9.0, params={"method": {}, "task": {"domain": "news"}})
-        unsound["timing"]["decision"] = decision
-        assert sentence in build([law, wiki, unsound]).notes  # a row that supports no claim has no part in the mean
-    sweep = build([law, wiki | {"params": tasks[0]}])  # one setting twice: alternatives, not settings
-    assert not any("geometric" in note for note in sweep.notes)
-
-
-def test_a_row_stands_beside_the_published_cell_that_its_cell_names():
+def test_a_row_stands_next_to_the_published_cell_that_it_names():
     numbers = [published("Ours", "GPT2", value="2", metric="speedup"), published(value="16.650")]
-    given = [row(("kNN-LM", "2x128 transformer"), 85.0, 0.0, 1.8)]
-    cells = [replace(planned()[1], column="2x128 transformer", published=("Ours", "GPT2"))]
-    table = build(given, numbers, cells=cells)
-    line = lines_of(table)[0]
-    assert line[1] == "2x128 transformer" and line[table.lead.header.index("speedup vs lm") + 1] == "2 (×0.9)"
+    given = row(("kNN-LM", "2x128 transformer"), 85.0, 0.0, 1.8, published=("Ours", "GPT2"))
+    table = build([given], numbers)
+    assert column(table.lead, "speedup vs lm", 1) == ["2 (×0.9)"]
     assert any("Figure 3, Ours, GPT2" in note for note in table.notes)
-    assert "paper" not in build(given, numbers, cells=[]).lead.header  # nothing is guessed from labels
+    assert "paper" not in build([replace(given, published=None)], numbers).lead  # nothing is guessed from labels
+
+
+def test_settings_that_differ_have_a_column():
+    numbers = [published(), published(column="PTB", value="20")]
+    given = [*rows()[:2], row(CELLS[2], 88.0, 0.5, 2.5, published=("kNN-LM", "PTB"))]
+    assert column(build(given, numbers).lead, tables.SETTING) == [
+        "–", "Figure 3, WikiText-103", "Figure 3, PTB",
+    ]  # fmt: skip
 
 
 def test_a_bound_is_not_shown_as_a_plain_number():
@@ -212,74 +190,115 @@ def test_a_bound_is_not_shown_as_a_plain_number():
     assert any("lower bound: more than" in note for note in table.notes)
 
 
+def test_a_published_time_stands_next_to_the_time_per_item_in_its_unit():
+    table = build(numbers=[published(metric="latency_ms", value="125", unit="ms")])
+    assert column(table.details, "time per item", 1) == column(table.details, "paper") == ["–", "125 ms", "–"]
+    alone = [row(CELLS[1], 85.0, 0.0)]  # timed, and compared with nothing: its time is what it was measured for
+    assert list(build(alone).lead)[4:6] == ["time per item", "items"]
+
+
+# ------------------------------------------------------------ notes
+
+
+def test_speedups_over_settings_are_summed_up_by_geometric_mean_and_worst():
+    def of(domain, speedup, **known):
+        params = {"method": {}, "task": {"domain": domain}}
+        return row(("kNN-LM", domain), 85.0, speedup=speedup, **{"params": params} | known)
+
+    law, wiki = of("law", 4.0), of("wiki", 0.25)
+    sentence = "kNN-LM, speedup over 2 settings: geometric mean 1, worst 0.25 (wiki)."
+    assert sentence in build([law, wiki]).notes
+    for unsound in ({"objections": ["fidelity"]}, {"samples": {"shape": (2, 2)}}):
+        assert sentence in build([law, wiki, of("news", 9.0, **unsound)]).notes  # no claim: it has no part in the mean
+    sweep = build([law, of("wiki", 0.25, params=law.params)])  # one setting twice: alternatives, not settings
+    assert not any("geometric" in note for note in sweep.notes)
+
+
 def test_failed_cells_show_their_status_and_reason():
     failed = row(CELLS[1], 1.0, status="killed", error={"message": "out of memory", "log": ""})
     table = build([*rows(), failed])
     assert lines_of(table)[1] == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 4]
-    assert table.details.sections[0].lines[1] == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 3]
+    assert table.details.iloc[1].tolist() == ["kNN-LM", "FoSS=0", "KILLED", *["–"] * 3]
     assert "kNN-LM / FoSS=0: killed, out of memory" in table.notes
     only = build([failed])
-    assert lines_of(only)[0][2] == "KILLED" and len(only.lead.header) == len(lines_of(only)[0])
+    assert lines_of(only)[0][2] == "KILLED"
 
 
 def test_reasons_for_no_claim_are_given_once():
-    given = rows()
-    for one in given[1:]:
-        one["timing"] |= {"decision": "exploratory", "reason": "too few"}
-    assert build(given).notes[-1] == "exploratory: too few (all compared cells)."
+    given = [rows()[0], *(replace(one, objections=["too few"]) for one in rows()[1:])]
+    assert build(given).notes[-1] == "no claim: too few (all compared cells)."
 
 
-def test_other_scales_are_left_out_and_other_machines_shown_apart():
-    given = [row(CELLS[0], 50.0, machine=OTHER), row(CELLS[1], 1.0, 0.0, scale="mini"), *rows()]
+def test_fits_and_disturbances_are_named_above_and_below():
+    text, hosts = "other processes took 0.20 of a core", "the host withheld 0.30 of a core"
+    given = [
+        replace(one, disturbed=said, counters={**one.counters, **fits})
+        for one, said, fits in zip(rows(), (text, text, hosts), ({}, {"fits": 3}, {"fits": 3}), strict=True)
+    ]
     table = build(given)
-    assert [len(section.lines) for section in table.lead.sections] == [3, 1]
-    assert "Another CPU" in table.lead.sections[1].heading and table.lead.sections[1].lines[0][2].startswith("50.0")
-    chosen = build(given, machine=environment.machine_id(OTHER), cells=planned(CELLS[:1]))
-    assert lines_of(chosen)[0][2].startswith("50.0") and len(chosen.lead.sections[1].lines) == 3
-    nothing = build([row(CELLS[0], 50.0, machine=OTHER)], machine=environment.machine_id(MACHINE), cells=planned())
-    assert [line[2] for line in lines_of(nothing)] == ["not run"] * 4  # another machine's row finishes no cell
+    assert "6 processes × 4 pairs or 6 processes × 4 pairs over 3 fits" in table.above["Sample"]
+    assert f"Disturbed: {text} (LM; kNN-LM / FoSS=0)." in table.notes
+    assert f"Disturbed: {hosts} (kNN-LM / FoSS=0.5)." in table.notes
+    assert "fits" not in build().above["Sample"] and not any("Disturbed" in n for n in build().notes)
+
+
+def test_a_method_that_was_fitted_once_at_random_says_what_its_interval_leaves_out():
+    given = [rows()[0], replace(rows()[1], fitted_once=True)]
+    assert any(note.startswith("Fitted once, at random") and "FoSS=0" in note for note in build(given).notes)
+
+
+# ------------------------------------------------------------ which rows and columns
+
+
+def test_rows_of_other_machines_are_shown_apart_and_finish_no_cell():
+    ours = [replace(one, started="2026-01-02") for one in rows()]
+    theirs = row(CELLS[0], 50.0, machine=OTHER, started="2026-01-01")
+    table = build([theirs, *ours])
+    assert [len(lines) for _, lines in tables.sections(table.lead)] == [3, 1]
+    assert "Another CPU" in list(tables.sections(table.lead))[1][0] and lines_of(table, 1)[0][2].startswith("50.0")
+    newer = build([*ours, replace(theirs, started="2026-01-03")], cells=planned(CELLS[:1]))
+    assert lines_of(newer)[0][2].startswith("50.0") and len(lines_of(newer, 1)) == 3  # the newest measurement leads
+    nothing = build([theirs], lead="runs", cells=planned())
+    assert [line[2] for line in lines_of(nothing)] == ["not run"] * 4
+
+
+def test_machines_that_differ_in_what_their_description_leaves_out_have_a_section_each():
+    def on(system, day):
+        return row(CELLS[0], 50.0, machine={**MACHINE, "os": system}, started=f"2026-01-0{day}")
+
+    table = build([on("one", 1), on("another", 2), on("the newest", 3)])
+    assert [len(lines) for _, lines in tables.sections(table.lead)] == [1, 1, 1]
+
+
+def test_rows_of_cells_that_the_recipe_no_longer_has_are_shown_apart():
+    table = build(cells=planned(CELLS[:2]))
+    (_, today), (heading, earlier) = tables.sections(table.lead)
+    assert (len(today), heading, len(earlier)) == (2, tables.EARLIER, 1)
 
 
 def test_baselines_are_named_as_the_table_names_them():
-    given = rows()
-    given[2]["speed_baseline"] = {"method": "knnlm", "params": {"foss": 0.0}}
-    given[1]["params"]["method"], given[2]["params"]["method"] = {}, {"foss": 0.5}
-    position = build(given).lead.header.index("vs")
-    assert [line[position] for line in lines_of(build(given))] == ["–", "LM", "knnlm (foss=0.0)"]
-    given[1]["params"]["method"] = {"foss": 0.0}
-    assert lines_of(build(given))[2][position] == "kNN-LM / FoSS=0"
+    def of(foss, baseline):
+        params = {"method": {} if foss is None else {"foss": foss}, "task": {}}
+        first = row(CELLS[1], 85.0, 0.0, 1.8, params=params)
+        return [rows()[0], first, row(CELLS[2], 88.0, 0.5, 2.5, speed_baseline=baseline)]
+
+    exact = {"method": "knnlm", "params": {"foss": 0.0}}
+    assert column(build(of(None, exact)).lead, "vs") == ["–", "LM", "knnlm (foss=0.0)"]
+    assert column(build(of(0.0, exact)).lead, "vs") == ["–", "LM", "kNN-LM / FoSS=0"]
 
 
-@pytest.mark.parametrize("width", [80, 90, 100, 160])
-def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
-    shown = text(build(numbers=[published()], cells=planned()), width)
-    assert all(len(line) <= width for line in shown.splitlines())
-    assert "85.0" in shown and "16.650" in shown and "[84.00, 86.00]" in shown
-    assert ("Not enough room for" in shown) == (width < 110)
-
-
-def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
-    recipe = parse(RECIPE, "demo.yaml")
-    judged = verdicts(recipe, "small", planned(), rows()[:2])
-    table = build(numbers=[published()], verdicts=judged)
-    markdown, comma = render.write(table, tmp_path / "new" / "folder")
-    page = markdown.read_text()
-    claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
-    assert "kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
-    shown = text(table)
-    assert shown.index("Claims of the paper") < shown.index("kNN-LM is better") < shown.index("Targets of this bench")
-    assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page and "| holds | kNN-LM is better" in page
-    records = list(csv.DictReader(comma.open()))
-    assert len(records) == 3 and float(records[1]["perplexity_low"]) == 84.0 and records[1]["decision"] == "faster"
-    assert float(records[1]["perplexity_published"]) == 16.65 and records[1]["perplexity_ratio"] == ""
-    assert not list(markdown.parent.glob("*.partial"))
+def test_a_timed_analysis_shows_the_ratio_that_its_decision_is_about():
+    two_sides = replace(rows()[1], row="against waiting", speed_baseline=None)
+    lead = build([*rows(), two_sides], cells=()).lead
+    speedups, vs = next(column(lead, head) for head in lead if head.startswith("speedup")), column(lead, "vs")
+    assert (speedups[-1], vs[-1], column(lead, "decision")[-1]) == ("1.800 [1.710, 1.890]", tables.TWO_SIDES, "faster")
 
 
 def test_a_baseline_of_another_task_setting_is_not_the_rows_own():
     single = row(CELLS[0], 92.0, params={"method": {}, "task": {"batch": 1}})
     batched = row(("LM, batches", ""), 92.0, method="lm", params={"method": {}, "task": {"batch": 32}})
     compared = row(CELLS[1], 85.0, 0.0, 1.8, params={"method": {"k": 8}, "task": {"batch": 1}})
-    assert "speedup vs LM" in build([single, batched, compared]).lead.header
+    assert "speedup vs LM" in build([single, batched, compared]).lead
 
 
 def test_a_baseline_whose_quality_was_measured_on_more_items_is_named_where_column_and_model_are_the_rows_own():
@@ -287,50 +306,128 @@ def test_a_baseline_whose_quality_was_measured_on_more_items_is_named_where_colu
         return row(labels, 92.0, params={"method": {}, "task": {"items": items}}, hashes={"model": model}, **known)
 
     baseline, compared = sized(("LM", "GPT"), 100, "m"), sized(("kNN-LM", "GPT"), 20, "m", speedup=2.0)
-    assert "speedup vs LM" in build([baseline, compared]).lead.header
-    assert "speedup vs lm" in build([baseline, compared | {"hashes": {"model": "other"}}]).lead.header
+    assert "speedup vs LM" in build([baseline, compared]).lead
+    assert "speedup vs lm" in build([baseline, replace(compared, hashes={"model": "other"})]).lead
 
 
-def test_curves_take_parameters_of_method_and_task_as_coordinates():
-    rows = [row(CELLS[1], 85.0, params={"method": {"k": 8}, "task": {"batch": 32}})]
-    assert curves.measured_curves(rows, "batch", "perplexity")["kNN-LM"][0].x == 32
-    assert curves.measured_curves(rows, "k", "perplexity")["kNN-LM"][0].x == 8
-
-
-def test_worked_examples_of_the_same_matter_stand_together():
-    given = [
-        row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}]),
-        row(
-            CELLS[1],
-            85.0,
-            examples=[{"source": "ein Haus", "output": "one | house"}, {"source": "ja", "output": "yes"}],
-        ),
-    ]
-    table = build(given)
-    assert [example.given for example in table.examples] == [{"source": "ein Haus"}, {"source": "ja"}]
-    assert table.examples[0].outputs == {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}
-    assert "| kNN-LM / FoSS=0 | one \\| house |" in render.markdown(table)
-    assert "Example 2" in text(table)
+def test_a_baseline_in_the_same_column_is_named_by_its_row_alone():
+    threads = ["1 thread", "2 threads"]
+    lm, knn = ([row((name, c), 20.0, speedup=s) for c in threads] for name, s in (("LM", None), ("kNN-LM", 2.0)))
+    table = build([*lm, *knn])
+    assert "speedup vs LM" in table.lead and "vs" not in table.lead
+    assert column(build([lm[0], *knn]).lead, "vs") == ["–", "LM", "LM / 1 thread"]  # one column has no baseline
 
 
 def test_a_recipe_without_named_metrics_shows_the_first_few():
-    recipe = parse(RECIPE.replace("metrics: [perplexity, foss]\n", ""), "demo.yaml")
-    table = tables.build(recipe, "small", rows(), Published([]))
-    assert table.lead.header[2:4] == ["perplexity", "saved searches (FoSS)"]  # none of the harness's own
+    table = build(recipe=RECIPE.replace("metrics: [perplexity, foss]\n", ""))
+    assert list(table.lead)[2:4] == ["perplexity", "saved searches (FoSS)"]  # none of the harness's own
 
 
 def test_a_metric_that_no_row_has_gets_no_column():
-    recipe = parse(RECIPE.replace("[perplexity, foss]", "[perplexity, foss, absent]"), "demo.yaml")
-    assert "absent" not in tables.build(recipe, "small", rows(), Published([])).lead.header
-    assert "absent" in tables.build(recipe, "small", [], Published([])).lead.header  # of an empty table all columns
+    recipe = RECIPE.replace("[perplexity, foss]", "[perplexity, foss, absent]")
+    assert "absent" not in build(recipe=recipe).lead
+    assert "absent" in build([], recipe=recipe, cells=planned()).lead  # of an empty table all columns
+
+
+def test_a_recipe_may_name_parameters_as_columns():
+    recipe = RECIPE.replace("[perplexity, foss]", "[perplexity, method.distance, task.batch]")
+    given = [row(CELLS[0], 92.0), row(CELLS[1], 85.0, params={"method": {"distance": "exact"}, "task": {"batch": 8}})]
+    table = build(given, recipe=recipe)
+    assert list(table.lead)[3:5] == ["distance", "batch"]
+    assert [line[3:5] for line in lines_of(table)] == [["–", "–"], ["exact", "8"]]
+
+
+def test_the_header_has_what_rows_say_of_their_metrics_and_an_undeclared_one_stands_plainly():
+    assert list(build().lead)[2] == "perplexity" and not any("↑" in note for note in build().notes)
+    for label, unit, head in (("surprise", "", "surprise ↓"), ("", "bits", "perplexity (bits) ↓")):
+        says = described(Metric("perplexity", label, unit, "lower"))
+        table = build([replace(one, described=says) for one in rows()])
+        assert list(table.lead)[2] == head and "↑: higher is better, ↓: lower." in table.notes
+
+
+def test_seconds_are_times_by_their_unit_and_not_by_their_name():
+    def shown(value, half, unit):
+        declared = {"described": described(Metric("pages_s", "waiting" * bool(unit), unit))} if unit else {}
+        one = row(CELLS[0], 92.0, metrics={"pages_s": value}, intervals={"pages_s": [value - half, value + half]})
+        table = build([replace(one, **declared)], recipe=RECIPE.replace("[perplexity, foss]", "[pages_s]"))
+        return list(table.lead)[2], lines_of(table)[0][2]
+
+    assert shown(92.0, 1.0, "s") == ("waiting", "92.00 [91.00, 93.00] s")
+    assert shown(0.0123, 0.0004, "s") == ("waiting", "12.300 [11.900, 12.700] ms")
+    assert shown(0.012, 0.0, "") == ("pages s", "0.012")  # pages, for all the table knows
+
+
+def test_items_that_were_timed_twice_are_counted_apart():
+    several, many = rows()[1:]
+    for process in several.processes:  # an item less a pass, for the first one is timed twice
+        for pair in process["pairs"]:
+            pair["items"] = [*pair["items"][:4], pair["items"][0]]
+    for process in many.processes:
+        for pair in process["pairs"]:
+            pair |= {"items": None, "count": 3750}  # too many in a pass to name each
+    table = build([rows()[0], several, many])
+    assert column(table.lead, "items") == ["120", "120 (96 different)", "90,000"]
+
+
+def test_the_hot_loop_stands_among_the_details_where_any_row_has_it():
+    given = [rows()[0], row(CELLS[1], 85.0, 0.0, 1.8, samples={"hot": 3.6}), rows()[2]]
+    assert column(build(given).details, "hot loop") == ["–", "3.6", "–"]
+    assert "hot loop" not in build().details
+
+
+# ------------------------------------------------------------ on the terminal and in files
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 160])
+def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
+    shown = text(build(numbers=[published()], cells=planned()), width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    for words in ("85.00", "[84.00, 86.00]", "1.800", "[1.710, 1.890]", "faster", "FoSS=0.5"):
+        assert words in shown
+    assert ("Not enough room for: " in shown) == (width < 100)
+
+
+def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
+    table = build(rows()[:2], [published()], cells=planned())
+    markdown, comma = tables.write(table, tmp_path / "new" / "folder")
+    page = markdown.read_text()
+    claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
+    assert "| holds | kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
+    shown = text(table)
+    assert shown.index("Claims of the paper") < shown.index("kNN-LM is better") < shown.index("Targets of this bench")
+    assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page
+    records = {(line["row"], line["metric"]): line for line in csv.DictReader(comma.open())}
+    found = records["kNN-LM", "perplexity"]
+    assert [float(found[name]) for name in ("value", "low", "high", "paper")] == [85, 84, 86, 16.65]
+    assert found["decision"] == "faster" and found["ratio"] == ""
+    assert not list(markdown.parent.glob("*.partial"))
+
+
+def test_worked_examples_of_the_same_matter_stand_together():
+    first = row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}])
+    others = [{"source": "ein Haus", "output": "one | house"}, {"source": "ja", "output": "yes"}]
+    table = build([first, row(CELLS[1], 85.0, examples=others)])
+    assert table.examples == [
+        ({"source": "ein Haus"}, {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}),
+        ({"source": "ja"}, {"kNN-LM / FoSS=0": "yes"}),
+    ]
+    assert "| kNN-LM / FoSS=0 | one \\| house |" in tables.markdown(table)
+    assert "Example 2" in text(table)
+
+
+def test_latex_has_the_leading_rows_with_their_verdicts():
+    shown = tables.as_latex(build(cells=planned()))
+    assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1 and r"\toprule" in shown
+    assert "holds: kNN-LM is better" in shown and "not run" in shown
+    assert tables.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
 
 
 def test_a_run_of_several_recipes_ends_with_a_line_for_each():
-    judged = verdicts(parse(RECIPE, "demo.yaml"), "small", planned(), rows())
+    judged = verdicts(stored_of(RECIPE, rows(), cells=planned()))
     console = Console(width=120, file=io.StringIO(), force_terminal=False)
     stated = [replace(one, claim=one.claim.model_copy(update={"scales": ["paper"]})) for one in judged.claims]
     elsewhere = replace(judged, claims=stated, targets=[])
-    render.show_summary([("first", judged), ("second", elsewhere)], console)
+    tables.show_summary([("first", judged), ("second", elsewhere)], console)
     first, second = (line.split("  ") for line in console.file.getvalue().splitlines()[-2:])
     assert [part.strip() for part in first if part.strip()] == ["first", "holds: 1", "does not hold: 1"]
     assert [part.strip() for part in second if part.strip()] == ["second", "none at this scale", "none"]
@@ -365,125 +462,3 @@ def test_numbers_carry_the_digits_that_their_interval_supports(value, interval, 
 )
 def test_durations(seconds, shown):
     assert formats.duration(seconds) == shown
-
-
-# ------------------------------------------------------------ figure
-
-
-def test_curves_take_measured_points_with_intervals_and_published_ones_by_label():
-    drawn = curves.measured_curves(rows(), "foss", "perplexity")
-    assert drawn == {"kNN-LM": [curves.Point(0.0, 85.0, 84.0, 86.0), curves.Point(0.5, 88.0, 87.0, 89.0)]}
-    assert curves.levels(rows(), "foss", "perplexity") == {"LM": 92.0}
-    numbers = Published([
-        published(), published(column="at the best"), published("L2S", "PTB", "speedup", "10.6"),
-        published("L2S", "PTB", "precision_at_1", "0.998"),
-    ])  # fmt: skip
-    found = curves.published_curves(numbers, own("foss"), own("perplexity"), curves.Names())
-    assert found == {"kNN-LM": [curves.Point(0.0, 16.65)]}
-    found = curves.published_curves(numbers, own("speedup"), own("precision_at_1"), curves.Names())
-    assert found == {"L2S": [curves.Point(10.6, 0.998)]}
-
-
-def test_the_figure_is_the_same_bytes_for_the_same_rows(tmp_path):
-    recipe = parse(RECIPE, "demo.yaml")
-    drawn = [figure.draw(recipe, "small", rows(), Published([published()]), tmp_path / name) for name in "ab"]
-    assert [path.name for path in drawn[0]] == ["figure.svg", "figure.png"]
-    assert drawn[0][0].read_bytes() == drawn[1][0].read_bytes()
-    assert drawn[0][1].read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_points_there_is_no_figure(tmp_path):
-    assert figure.draw(parse(RECIPE, "demo.yaml"), "small", rows()[:1], Published([]), tmp_path) == []
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_baseline_in_the_same_column_is_named_by_its_row_alone():
-    threads = ["1 thread", "2 threads"]
-    rows = [row(("LM", column), 20.0) for column in threads]
-    rows += [row(("kNN-LM", column), 17.0, speedup=2.0) for column in threads]
-    table = build(rows)
-    assert "speedup vs LM" in table.lead.header and "vs" not in table.lead.header
-    assert [r["baseline"] for r in table.records if r["row"] == "kNN-LM"] == [f"LM / {column}" for column in threads]
-    table = build([rows[0], *rows[2:]])  # the other column has no baseline of its own
-    vs = table.lead.header.index("vs")
-    assert [line[vs] for line in lines_of(table) if line[0] == "kNN-LM"] == ["LM", "LM / 1 thread"]
-
-
-# ------------------------------------------------------------ what a table says of its numbers and times
-
-
-def declared(given, *measures):
-    for one in given:
-        one["described"] = described(*measures)
-    return given
-
-
-def test_the_header_has_what_rows_say_of_their_metrics_and_an_undeclared_one_stands_plainly():
-    assert build().lead.header[2] == "perplexity" and not any("↑" in note for note in build().notes)
-    for label, unit, head in (("surprise", "", "surprise ↓"), ("", "bits", "perplexity (bits) ↓")):
-        table = build(declared(rows(), Metric("perplexity", label, unit, "lower")))
-        assert table.lead.header[2] == head
-        assert "↑: higher is better, ↓: lower." in table.notes
-
-
-def test_seconds_are_times_by_their_unit_and_not_by_their_name():
-    named = build(declared(rows(), Metric("perplexity", "waiting", "s")))
-    assert named.lead.header[2] == "waiting" and lines_of(named)[0][2] == "92.00 [91.00, 93.00] s"
-    given = rows()
-    for one in given:
-        one["metrics"]["perplexity"], one["intervals"]["perplexity"] = 0.0123, [0.0119, 0.0127]
-    named = build(declared(given, Metric("perplexity", "waiting", "s")))
-    assert lines_of(named)[0][2] == "12.300 [11.900, 12.700] ms"
-    plain = [row(CELLS[0], 92.0, metrics={"pages_s": 0.012})]
-    recipe = parse(RECIPE.replace("[perplexity, foss]", "[pages_s]"), "demo.yaml")
-    table = tables.build(recipe, "small", plain, Published([]))
-    assert table.lead.header[2] == "pages s" and lines_of(table)[0][2] == "0.012"  # pages, for all the table knows
-
-
-def test_items_that_were_timed_twice_are_counted_apart():
-    given = rows()
-    given[1]["timing"] |= {"timed_items": 120, "items": 96}
-    given[2]["timing"] |= {"timed_items": 90_000, "items": None}  # too many in a pass to name each
-    table = build(given)
-    position = table.lead.header.index("items")
-    assert [line[position] for line in lines_of(table)] == ["120", "120 (96 different)", "90,000"]
-
-
-def test_the_hot_loop_stands_among_the_details_where_any_row_has_it():
-    given = rows()
-    given[1]["metrics"]["hot_loop_speedup"], given[1]["intervals"]["hot_loop_speedup"] = 3.6, [3.5, 3.7]
-    details = build(given).details
-    position = details.header.index("hot loop")
-    assert [line[position] for line in details.sections[0].lines] == ["–", "3.600 [3.500, 3.700]", "–"]
-    assert "hot loop" not in build().details.header
-
-
-def test_fits_and_disturbances_are_named_below_and_above():
-    given = rows()
-    given[1]["counters"]["fits"] = given[2]["counters"]["fits"] = 3
-    text = "other processes took 0.20 of a core"
-    given[0]["timing"]["disturbed"] = given[1]["timing"]["disturbed"] = text
-    given[2]["timing"]["disturbed"] = "the host withheld 0.30 of a core"
-    table = build(given)
-    assert any("10 processes × 3 pairs or 10 processes × 3 pairs over 3 fits" in fact for fact in table.facts.values())
-    assert f"Disturbed: {text} (LM; kNN-LM / FoSS=0)." in table.notes
-    assert "Disturbed: the host withheld 0.30 of a core (kNN-LM / FoSS=0.5)." in table.notes
-    assert "fits" not in build().facts["Sample"] and not any("Disturbed" in n for n in build().notes)
-
-
-def test_a_recipe_may_name_parameters_as_columns(tmp_path):
-    recipe = parse(RECIPE.replace("[perplexity, foss]", "[perplexity, method.distance, task.batch]"), "demo.yaml")
-    given = [row(CELLS[0], 92.0), row(CELLS[1], 85.0, params={"method": {"distance": "exact"}, "task": {"batch": 8}})]
-    table = tables.build(recipe, "small", given, Published([]))
-    assert table.lead.header[3:5] == ["distance", "batch"]
-    assert [line[3:5] for line in lines_of(table)] == [["–", "–"], ["exact", "8"]]
-    assert list(csv.DictReader(io.StringIO(render.as_csv(table))))[1]["method.distance"] == "exact"
-
-
-def test_a_published_time_stands_beside_the_time_per_item_in_its_unit():
-    table = build(numbers=[published(metric="latency_ms", value="125", unit="ms")])
-    position = table.details.header.index("time per item")
-    assert table.details.header[position + 1] == "paper"
-    assert [line[position + 1] for line in table.details.sections[0].lines] == ["–", "125 ms", "–"]
-    alone = [row(CELLS[1], 85.0, 0.0)]  # timed, and compared with nothing: its time is what it was measured for
-    assert build(alone).lead.header[4:6] == ["time per item", "items"]

@@ -9,14 +9,14 @@ import pytest
 
 from harness.cli import main
 from harness.common.errors import RequestError
-from harness.contracts.rows import Row, new_row
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
+from harness.rows import Row, describe
+from harness.show.claims import Verdict, Verdicts
 from harness.show.mlflow_tracker import MlflowTracker, send_unsent
-from harness.show.report.claims import Verdict, Verdicts
 from harness.show.tracking import NullTracker, open_tracker
-from tests.harness.rows import with_samples
+from tests.harness.rows import new_row, processes
 
 ENVIRONMENT = environment.capture()
 CELLS = "cells: [{row: LM, method: lm}]"
@@ -48,15 +48,14 @@ def row(name: str = "kNN-LM", **known) -> Row:
         "speed_baseline": {"method": "lm", "params": {}}, "environment": {"before": ENVIRONMENT, "after": ENVIRONMENT},
         "hashes": {"data": "d" * 64, "model": "m" * 20, "key": "k"}, "facts": {"corpus": "wiki", "tokens": 10},
         "code": {"revision": "abc"}, "series": {"edit_ratio": [0.1, 0.3]},
-        "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0,
+        "started": "2026-01-01T00:00:00+00:00", "seconds": 3.0, "timing_counters": {"rollbacks": 3.0},
+        "disturbed": "other processes took 0.30 of a core",
+        "processes": [
+            {**process, "phases": {"method": {"seconds": {"search": 0.5}}}}
+            for process in processes(2.5, shape=(6, 4), spread=0.2, noise=1.1, seconds=2.0)
+        ],
     }  # fmt: skip
-    made = new_row(**(values | known))
-    if "timing" not in known:
-        with_samples(made, 2.5, shape=(6, 4), spread=0.2, noise=1.1, seconds=2.0)
-        for process in made["timing"]["processes"]:
-            process["phases"] = {"method": {"seconds": {"search": 0.5}}}
-        made["timing"] |= {"counters": {"rollbacks": 3.0}, "disturbed": "other processes took 0.30 of a core"}
-    return made
+    return new_row(**(values | known))
 
 
 def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(tracker, recipe, root, tmp_path):
@@ -76,15 +75,15 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}
     expected = {
         "perplexity": 12.5, "speedup": 2.5, "speedup_low": 2.0, "speedup_high": 3.0, "searches": 7.0,
-        "phase.method.search_s": 0.5, "cell_s": 3.0, "timing.noise_floor": 1.1, "timing.repeat": 1 / 1.1,
-        "timing.items": 120, "timing.timed_items": 120, "timing.outliers": 0, "timing.rollbacks": 3,
+        "phase.method.search_s": 0.5, "cell_s": 3.0, "noise_floor": 1.1,
+        "different_items": 120, "timed_items": 120, "outliers": 0, "timing.rollbacks": 3,
     }  # fmt: skip
     assert {name: good.data.metrics.get(name) for name in expected} == pytest.approx(expected)
     assert "broken" not in good.data.metrics
     assert {"method.k": "8", "task.model": "tiny", "row": "kNN-LM"}.items() <= good.data.params.items()
     told = {
         "decision": "faster", "status": "ok", "revision": "abc", "processes x pairs": "6 x 4",
-        "disturbed": "other processes took 0.30 of a core", "machine": environment.describe(ENVIRONMENT),
+        "disturbed": "other processes took 0.30 of a core", "machine": describe(ENVIRONMENT),
     }  # fmt: skip
     assert told.items() <= good.data.tags.items() and "above the noise floor" in good.data.tags["reason"]
     assert json.loads(good.data.tags["environment"]) == ENVIRONMENT
@@ -113,8 +112,8 @@ def parent_of(tracker, scale):
 
 
 def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measure(tracker, recipe, tmp_path):
-    rows = [row(name, hashes={"key": f"key of {name}"}) for name in ("twice (a)", "once", "elsewhere", "failed")]
-    rows[3]["status"] = "failed"
+    rows = [row(name, hashes={"key": f"key of {name}"}) for name in ("twice (a)", "once", "elsewhere")]
+    rows.append(row("failed", hashes={"key": "key of failed"}, status="failed"))
     with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
         for number in (0, 0, 1, 3):  # the first cell was measured twice
             invocation.row(rows[number])
@@ -208,13 +207,13 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
         invocation.finished(row("fourth"))
         invocation.verdicts(Verdicts())
         invocation.files([tmp_path])
-    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+    assert [r.row for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
     warning = capsys.readouterr().err
     assert warning.count("warning: tracking to") == 1 and "unsent.jsonl" in warning
 
     with pytest.raises(RequestError, match="failed again"):
         send_unsent(tmp_path / "results", dying)
-    assert [r["row"] for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+    assert [r.row for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
 
     assert send_unsent(tmp_path / "results", tracker) == 2
     assert not list(folder.iterdir()) and send_unsent(tmp_path / "results", tracker) == 0
@@ -276,7 +275,7 @@ def test_a_run_goes_on_when_the_server_is_away_from_the_start_and_sync_sends_its
     for name in ("away-one", "away-two"):
         folder = tmp_path / "runs" / name / "mini"
         for rows in ("rows.jsonl", "unsent.jsonl"):
-            assert [one["row"] for one in RowStore(folder / rows).rows()] == ["uniform"]
+            assert [one.row for one in RowStore(folder / rows).rows()] == ["uniform"]
 
     with pytest.raises(SystemExit) as ended:
         main(["sync", *results, "--tracking", GONE])

@@ -20,6 +20,7 @@ from harness.measure.display import Display
 from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
 from harness.plan.registry import Registry
+from harness.rows import Row
 from tasks.models.lm.training import trained_tokenizer
 
 RECIPE = """
@@ -74,13 +75,13 @@ class Ignored:
     def finished(self, row: object) -> None: ...
 
 
-def run(folder: Path, model: Path, lines: str) -> dict[str, dict]:
+def run(folder: Path, model: Path, lines: str) -> dict[str, Row]:
     registry = Registry()
     loaded = recipe.parse(RECIPE.format(model=model, amounts=AMOUNTS, cells=lines), "small-knnlm.yaml")
     found = expansion.expand(loaded, "small", registry)
     with Display(Console(file=open(os.devnull, "w")), "small-knnlm", len(found)) as display:
         result = Runner(folder, "cpu", registry, display, Ignored()).run(found)
-    return {row["row"]: row for row in result.rows}
+    return {row.row: row for row in result.rows}
 
 
 def harness(*arguments: str) -> int:
@@ -98,20 +99,20 @@ def test_a_recipe_measures_the_lm_exact_and_approximate_search_and_saved_searche
   - {row: "FoSS={foss:g}", method: knnlm, sweep: {foss: [0.5]}, timed: false}
 """
     rows = run(tmp_path / "rows", world / "gpt2", lines)
-    assert [row["status"] for row in rows.values()] == ["ok"] * 4, [row["error"] for row in rows.values()]
+    assert [row.status for row in rows.values()] == ["ok"] * 4, [row.error for row in rows.values()]
     lm, exact, half = rows["LM"], rows["exact"], rows["FoSS=0.5"]
     for row in rows.values():
-        assert row["metrics"]["perplexity"] > 1 and row["metrics"]["word_perplexity"] > row["metrics"]["perplexity"]
-    perplexity = exact["metrics"]["perplexity"]
-    assert exact["metrics"]["perplexity_difference"] == pytest.approx(perplexity - lm["metrics"]["perplexity"])
-    assert exact["metrics"]["speedup"] > 0
-    assert {"lm", "search", "interpolate"} <= set(exact["timing"]["processes"][0]["phases"]["method"]["seconds"])
-    assert "foss" not in lm["counters"] and "searches" not in lm["counters"]
-    tokens = lm["counters"]["tokens"]
-    assert exact["counters"]["searches"] == tokens and exact["counters"]["foss"] == 0
-    assert half["counters"]["foss"] == pytest.approx(0.5, abs=0.02)
+        assert row.value("perplexity") > 1 and row.value("word_perplexity") > row.value("perplexity")
+    perplexity = exact.value("perplexity")
+    assert exact.value("perplexity_difference") == pytest.approx(perplexity - lm.value("perplexity"))
+    assert exact.speedup > 0
+    assert {"lm", "search", "interpolate"} <= set(exact.processes[0]["phases"]["method"]["seconds"])
+    assert "foss" not in lm.counters and "searches" not in lm.counters
+    tokens = lm.counters["tokens"]
+    assert exact.counters["searches"] == tokens and exact.counters["foss"] == 0
+    assert half.counters["foss"] == pytest.approx(0.5, abs=0.02)
     # both lists are searched, so that only rounding of the codes can change a neighbour
-    assert rows["sq8"]["metrics"]["perplexity"] == pytest.approx(perplexity, rel=0.02)
+    assert rows["sq8"].value("perplexity") == pytest.approx(perplexity, rel=0.02)
 
 
 def test_a_damaged_datastore_and_a_model_without_keys_are_failed_rows(
@@ -136,8 +137,8 @@ def test_a_damaged_datastore_and_a_model_without_keys_are_failed_rows(
   - {{row: damaged, method: knnlm, timed: false}}
   - {{row: keyless, method: knnlm, task: {{model: {world / "mamba"}}}, timed: false}}
 """)  # fmt: skip
-    assert [row["status"] for row in rows.values()] == ["failed", "failed"]
-    assert f"truncated; delete the folder {folder} and run again" in rows["damaged"]["error"]["message"]
-    assert "'mamba'" in rows["keyless"]["error"]["message"]
+    assert [row.status for row in rows.values()] == ["failed", "failed"]
+    assert f"truncated; delete the folder {folder} and run again" in rows["damaged"].error["message"]
+    assert "'mamba'" in rows["keyless"].error["message"]
     shutil.rmtree(folder)
     assert harness(*build) == 0 and harness("datastore", "verify", str(folder)) == 0

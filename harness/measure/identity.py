@@ -1,0 +1,86 @@
+"""What a cell's row depends on: the request that its processes get, and the key by which a finished cell is known.
+
+The key is the hash of all that determines the row: code of method, baselines, task and measuring; parameters; data;
+model; device; machine; library versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.common import sources
+from harness.common.files import digest
+from harness.measure import environment
+from harness.plan.cell import Cell, Named
+from harness.plan.registry import Registry
+from harness.rows import SCHEMA, machine_id
+
+FOLLOWING = frozenset({"harness.rows", "harness.decision"})  # what is computed from rows when they are read
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identities of cells on this device, with artifacts in a cache folder."""
+
+    registry: Registry
+    device: str
+    cache: Path
+
+    def request(self, cell: Cell) -> dict[str, Any]:
+        """What a process of the cell is told, as JSON."""
+        return {
+            "kind": cell.kind,
+            "scale": cell.scale,
+            "device": self.device,
+            "seed": cell.seed,
+            "cache": str(self.cache),
+            "task": asdict(cell.task),
+            "method": asdict(cell.method),
+            "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
+            "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
+            "timing": cell.timing.model_dump(),
+            "code": self._code_of(cell),
+            "baseline_code": self._baseline_code_of(cell),
+            "libraries": environment.capture("cpu")["libraries"],
+        }
+
+    def _code_of(self, cell: Cell) -> str:
+        """Digest of the code that the cell's row depends on: of measuring, method, baselines and task. What follows
+        from a row is not stored, so another rule of decision measures nothing again."""
+        kind: Any = "analysis" if cell.kind == "analysis" else "method"
+        methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
+        targets = [self.registry.entry(kind, name).target for name in methods]
+        targets.append(self.registry.entry("task", cell.task.name).target)
+        measuring = ("harness.measure.worker", "harness.measure.records", "harness.measure.executors")
+        return sources.digest(*measuring, *targets, leaving=FOLLOWING)
+
+    def _baseline_code_of(self, cell: Cell) -> str | None:
+        """Digest of the code that the answers of the cell's fidelity baseline depend on, which cells share."""
+        if cell.fidelity_baseline is None:
+            return None
+        targets = [self.registry.entry("method", cell.fidelity_baseline.name).target]
+        targets.append(self.registry.entry("task", cell.task.name).target)
+        return sources.digest("harness.measure.worker", *targets)
+
+    def key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
+        """hashes: of the task's data and model. env: a captured environment."""
+        return digest(
+            {
+                "cell": cell.resolved,
+                "device": self.device,
+                "code": self._code_of(cell),
+                "libraries": env["libraries"],
+                "hashes": hashes,
+                "machine": machine_id(env),
+                "python": env["python"],
+                "threads": env["threads"],
+                "schema": SCHEMA,
+            }
+        )
+
+
+def named(method: Named | None) -> dict[str, Any] | None:
+    """A method as rows name it."""
+    return None if method is None else {"method": method.name, "params": method.params}

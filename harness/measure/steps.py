@@ -1,0 +1,117 @@
+"""What a process does off the clock: prepare a task, fit, ask for the answers of the quality pass, run an analysis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from harness.common.cache import CellArtifacts, SharedResults
+from harness.common.phases import NoPhases
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.metrics import described
+from harness.contracts.tasks import Measure
+from harness.measure.memory import peak_resident
+from harness.measure.prepared import PreparedCell, Request, keep_answers
+
+Response = dict[str, Any]
+
+
+def prepare(request: Request) -> Response:
+    cell = PreparedCell(request)
+    return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
+
+
+def _quality(cell: PreparedCell, method: Any, shared: SharedResults) -> Any:
+    """Answers to the whole evaluation set, with the results that cells share."""
+    return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
+
+
+def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
+    """Of each role, what fitting left for other processes, and the seconds that it takes."""
+    manifests: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
+        started = time.perf_counter()
+        needs = cell.registry.entry("method", cell.request[role]["name"]).needs
+        cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)
+        seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
+        manifests[role] = artifacts.manifest()
+    return manifests, seconds
+
+
+def build(request: Request) -> Response:
+    return {"seconds": _fitted(PreparedCell(request))[1]}
+
+
+def fit(request: Request) -> Response:
+    cell = PreparedCell(request)
+    manifests, seconds = _fitted(cell)
+    method = cell.opened("method", manifests["method"])
+    shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
+    cell.progress.update("quality pass", 0, None)
+    answers = _quality(cell, method, shared)
+    essence = cell.driver.essence(answers)
+    metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
+    if request.get("fidelity_baseline"):
+        baseline = request["fidelity_baseline"]
+        theirs = SharedResults(cell.cache, salt=cell.salt_of("fidelity_baseline"))
+
+        def exact() -> Any:
+            opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
+            return cell.driver.essence(_quality(cell, opened, theirs))
+
+        key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["baseline_code"]}
+        if cell.named("fidelity_baseline").random_fit:
+            key["fit"] = request.get("fit", 0)
+        expected = theirs.arrays("essence", key, exact)
+        metrics |= cell.driver.fidelity(essence, expected)
+        metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
+        metrics |= cell.driver.compared(cell.task, cell.setting, essence, expected)
+    keep_answers(request, {"method": essence})
+    return {
+        "random": method.random_fit,
+        "ratios": {name: asdict(ratio) for name, ratio in method.ratios.items()},
+        "hashes": cell.setting.hashes,
+        "facts": cell.setting.facts,
+        "manifests": manifests,
+        "fit_s": seconds["method"],
+        **_numbers(metrics),
+        "counters": cell.driver.counters(answers) | cell.driver.costs(method, cell.setting),
+        "described": described(*cell.task.measures, *method.measures),
+        "series": cell.driver.series(answers) | cell.task.series(cell.setting, answers),
+        "examples": cell.task.examples(cell.setting, method, answers),
+        "timing_counters": cell.driver.timing_counters(answers),
+        "memory_mib": peak_resident(),
+    }
+
+
+def _numbers(metrics: Mapping[str, Measure]) -> Response:
+    """Values and intervals of metrics, as rows have them."""
+    intervals = {n: [m.low, m.high] for n, m in metrics.items() if m.low is not None and m.high is not None}
+    return {"metrics": {name: m.value for name, m in metrics.items()}, "intervals": intervals}
+
+
+def analysis(request: Request) -> Response:
+    cell = PreparedCell(request)
+    run = cell.analysis()
+    artifacts = CellArtifacts(cell.cache, salt=cell.salt)
+    metrics: dict[str, Measure] = {}
+    ratios: dict[str, Any] = {}
+    if isinstance(run, TimedAnalysis):
+        run.fit(cell.setting, artifacts, cell.progress)
+        ratios = {name: asdict(ratio) for name, ratio in run.ratios.items()}
+    else:
+        metrics = run(cell.setting, artifacts, cell.progress)
+    return {
+        "hashes": cell.setting.hashes,
+        "facts": cell.setting.facts,
+        **_numbers(metrics),
+        "counters": dict(artifacts.values),
+        "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),
+        "examples": getattr(run, "examples", list)(),
+        "manifests": artifacts.manifest(),
+        "ratios": ratios,
+    }
