@@ -184,29 +184,23 @@ def keep(
     recipe: RecipeName,
     scale: Scale = "small",
     results: Results = Path("results"),
-    by: Annotated[str | None, typer.Option(help="Your name: keeps the run as a reproduction of ours.")] = None,
 ) -> None:
     """Copy a run made from a clean tree with enough samples to results/measured, which is committed.
 
     \b
-    Examples:
+    Example:
       harness keep knnlm-wikitext --scale small
-      harness keep knnlm-wikitext --scale small --by "Ada Lovelace"   # to results/reproduced, shown next to ours
     """
-    from harness import keep as keeping
     from harness import session
     from harness.plan import expansion
     from harness.plan import recipe as recipes
-    from harness.show.stored import REPRODUCED
+    from harness.publish import keep as keeping
 
     registry = Registry()
     found = recipes.load(recipe, registry)
     at = session.checked_scale(scale)
     cells = expansion.expand(found, at, registry)
-    kept = keeping.keep(found, at, results / "runs", results / "measured", cells, by)
-    print(f"kept in {kept}")
-    if by is not None:
-        print(f"listed in {keeping.write_log(results / REPRODUCED)}")
+    print(f"kept in {keeping.keep(found, at, results / 'runs', results / 'measured', cells)}")
 
 
 @app.command()
@@ -296,8 +290,8 @@ def regressions(
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     """Send the rows that tracking missed (a server that was away) to MLflow."""
-    from harness.show.mlflow_tracker import MlflowTracker, send_unsent
-    from harness.show.tracking import open_tracker
+    from harness.tracking.mlflow import MlflowTracker, send_unsent
+    from harness.tracking.trackers import open_tracker
 
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):

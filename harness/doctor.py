@@ -185,7 +185,7 @@ def _cache(folder: Path) -> Check:
 
 
 def _tracking(runs: Path) -> Check:
-    from harness.show.mlflow_tracker import shown_uri
+    from harness.tracking.mlflow import shown_uri
 
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         text = f"MLFLOW_TRACKING_URI={shown_uri(uri)}"

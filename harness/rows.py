@@ -170,9 +170,9 @@ class Row:
 
     @property
     def machine(self) -> str:
-        """The machine it was measured on, with the name of another person who measured it; "" when unknown."""
-        before, person = self.environment.get("before"), self.environment.get("by") or {}
-        return " ".join(filter(None, (machine_id(before) if before else "", person.get("name", ""))))
+        """The machine it was measured on (`machine_id`); "" when unknown."""
+        before = self.environment.get("before")
+        return machine_id(before) if before else ""
 
     @cached_property
     def numbers(self) -> dict[str, tuple[float, Interval | None]]:

@@ -25,7 +25,7 @@ from harness.plan.registry import Registry
 
 if TYPE_CHECKING:
     from harness.show.claims import Verdicts
-    from harness.show.tracking import Tracker
+    from harness.tracking.trackers import Tracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def table(name: str, scale: Scale, format_: str, results: Path, registry: Regist
 
     found = stored.of(name, scale, results, registry)
     if format_ == "eee":
-        print(every_eval.as_json(found.recipe, found.rows, found.numbers.numbers))
+        print(json.dumps(every_eval.records(found.rows), indent=1, ensure_ascii=False))
         return
     made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
     if format_ == "text":
@@ -97,9 +97,9 @@ def report(results: Path, registry: Registry) -> None:
 
 def dashboard(results: Path, tracking: str | None, port: int) -> None:
     """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
-    from harness.show import dashboard as pages
-    from harness.show.mlflow_tracker import MlflowTracker
-    from harness.show.tracking import open_tracker
+    from harness.tracking import dashboard as pages
+    from harness.tracking.mlflow import MlflowTracker
+    from harness.tracking.trackers import open_tracker
 
     tracker = open_tracker(tracking, results / "runs")
     if not isinstance(tracker, MlflowTracker):
@@ -133,7 +133,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
         _show_plan(planned, options)
         return 0
     from harness.show import tables
-    from harness.show.tracking import open_tracker
+    from harness.tracking.trackers import open_tracker
 
     _check_device(options.device)
     if options.executor not in EXECUTORS:
@@ -185,7 +185,10 @@ def _one(
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
         result = runner.run(cells)
-        rows = {stored.RUNS: runner.store.rows(), **stored.rows_of(recipe.name, scale, options.results, stored.KEPT)}
+        rows = {
+            stored.RUNS: runner.store.rows(),
+            **stored.rows_of(recipe.name, scale, options.results, (stored.MEASURED,)),
+        }
         elsewhere = {kind: [row for row in found if row.machine != machine] for kind, found in rows.items()}
         elsewhere[stored.RUNS] += result.rows
         one = stored.gathered(recipe, scale, cells, elsewhere, lead=stored.RUNS)

@@ -1,38 +1,29 @@
-"""Rows and published numbers as records of Every Eval Ever, a schema in which evaluations are shared (version 0.3.0).
+"""Rows as records of Every Eval Ever, a schema in which evaluations are shared (version 0.3.0).
 
-Measured rows are `evaluation_run`, published numbers `documentation`. The schema has no place for latency: a speedup is
-a metric like any other here, its baseline in the details.
+The schema has no place for latency: a speedup is a metric like any other here, its baseline in the details.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from harness.contracts.metrics import Metric
 from harness.measure.environment import DISTRIBUTION
-from harness.plan.recipe import Recipe
 from harness.rows import Row, describe
-from harness.show.published import Number
 
 SCHEMA = "0.3.0"
 ORGANISATION = "shortcut-harness"
 SHARES = ("precision_at_", "accuracy_at_", "exact_match", "agreement")  # metrics from 0 to 1, or to 100 %
 
 
-def records(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> list[dict[str, Any]]:
-    """A record for each finished row, and one for each row of the paper's tables."""
+def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A record for each finished row with a quality or a speed."""
     measured = [_measured(row) for row in rows if row.status == "ok"]
-    return [record for record in measured if record["evaluation_results"]] + list(_published(recipe, numbers))
-
-
-def as_json(recipe: Recipe, rows: Sequence[Row], numbers: Sequence[Number]) -> str:
-    """The records as one JSON array."""
-    return json.dumps(records(recipe, rows, numbers), indent=1, ensure_ascii=False)
+    return [record for record in measured if record["evaluation_results"]]
 
 
 def _measured(row: Row) -> dict[str, Any]:
@@ -41,14 +32,19 @@ def _measured(row: Row) -> dict[str, Any]:
     environment = row.environment.get("before") or {}
     found = [_result(row, name, started) for name in row.numbers if _is_shared(row.metric(name))]
     return {
-        **_head(f"{row.recipe}/{row.cell}/{row.scale}", started, "evaluation_run", "first_party"),
+        "schema_version": SCHEMA, "evaluation_id": f"{row.recipe}/{row.cell}/{row.scale}/{started}",
+        "retrieved_timestamp": started,
+        "source_metadata": {
+            "source_type": "evaluation_run", "source_organization_name": ORGANISATION,
+            "evaluator_relationship": "first_party",
+        },
         "evaluation_timestamp": started,
         "eval_library": {
             "name": DISTRIBUTION, "version": str(row.code.get("version") or "unknown"),
             "additional_details": _texts({"revision": row.code.get("revision"), "recipe": row.recipe}),
         },
         "model_info": {
-            "name": model, "id": _identity(ORGANISATION, model), "inference_engine": {"name": row.method},
+            "name": model, "id": _identity(model), "inference_engine": {"name": row.method},
             "additional_details": {
                 **_texts({**row.params["method"], "model_hash": row.hashes.get("model")}),
                 "deployment_type": "self_deployed", "model_availability": "unknown",
@@ -81,49 +77,6 @@ def _result(row: Row, name: str, started: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _published(recipe: Recipe, numbers: Sequence[Number]) -> Iterator[dict[str, Any]]:
-    """A record for each row of each published table."""
-    groups: dict[tuple[str, str, str], list[Number]] = {}
-    for number in numbers:
-        groups.setdefault((number.file, number.table, number.row), []).append(number)
-    for (file, table, row), group in groups.items():
-        yield {
-            **_head(f"{recipe.paper}/{table}/{row}", "0", "documentation", "third_party"),
-            "eval_library": {"name": "unknown", "version": "unknown"},
-            "model_info": {
-                "name": row, "id": _identity(recipe.paper, row),
-                "additional_details": {"deployment_type": "unknown", "model_availability": "unknown"},
-            },
-            "evaluation_results": [
-                {
-                    "evaluation_name": f"{number.column}: {number.metric}",
-                    "source_data": _source(number.column, {"file": file}),
-                    "metric_config": _config(of_published(number)),
-                    "score_details": {
-                        "score": number.value, "details": _texts({"unit": number.unit, "note": number.note})
-                    },
-                }
-                for number in group
-            ],
-        }  # fmt: skip
-
-
-def of_published(number: Number) -> Metric:
-    """What is known of a published metric: time, size and perplexity are better when lower."""
-    low = ("latency", "time", "perplexity", "bytes", "error", "memory")
-    is_low = any(word in number.metric for word in low)
-    return Metric(number.metric, unit=number.unit, better="lower" if is_low else "higher")
-
-
-def _head(name: str, started: str, kind: str, relationship: str) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA, "evaluation_id": f"{name}/{started}", "retrieved_timestamp": started,
-        "source_metadata": {
-            "source_type": kind, "source_organization_name": ORGANISATION, "evaluator_relationship": relationship,
-        },
-    }  # fmt: skip
-
-
 def _config(metric: Metric) -> dict[str, Any]:
     bounded, whole = metric.name.startswith(SHARES), 100.0 if metric.unit == "%" else 1.0
     return {
@@ -133,12 +86,12 @@ def _config(metric: Metric) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _identity(developer: str, model: str) -> str:
+def _identity(model: str) -> str:
     """`developer/model`, by which the schema's data store files a record: letters, digits, dots, dashes. A checkpoint
     of the hub has such a name already."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", model):
         return model
-    return f"{developer}/{re.sub(r'[^A-Za-z0-9.]+', '-', model.replace('+', 'plus')).strip('-.') or 'model'}"
+    return f"{ORGANISATION}/{re.sub(r'[^A-Za-z0-9.]+', '-', model.replace('+', 'plus')).strip('-.') or 'model'}"
 
 
 def _source(name: str, details: Mapping[str, Any]) -> dict[str, Any]:

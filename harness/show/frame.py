@@ -32,7 +32,7 @@ OF_VIEWS = ("published", "apart", "planned", "headline", "declared")  # further 
 def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:
     """All stored rows, a line for each row and number.
 
-    results: a folder with `measured`, `reproduced` or `runs` in it. A row without any number has one line without a
+    results: a folder with `measured` or `runs` in it. A row without any number has one line without a
     metric. Columns:
 
     - recipe, scale, row, column, cell: labels; a cell is "row / column"

@@ -1,7 +1,7 @@
-"""All rows on disk, by recipe and scale: committed ones, other people's, and this folder's runs.
+"""All rows on disk, by recipe and scale: committed ones and this folder's runs.
 
 One kind of rows leads a recipe's table, figure and verdicts: this folder's runs where they are whole, else the
-committed rows, else another person's. Rows of other kinds and of other machines are shown apart.
+committed rows. Rows of the other kind and of other machines are shown apart.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from harness.show import published
 from harness.show.published import Published
 
 T = TypeVar("T")
-MEASURED, REPRODUCED, RUNS = "measured", "reproduced", "runs"  # folders of results
-KEPT = (MEASURED, REPRODUCED)
-KINDS = (*KEPT, RUNS)
+MEASURED, RUNS = "measured", "runs"  # folders of results
+KINDS = (MEASURED, RUNS)
+WORDS = {MEASURED: ", committed", RUNS: ", measured here"}
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,15 @@ def gathered(
     ours = ordered.pop((lead, last))
     apart: dict[str, Sequence[Row]] = {}
     for (kind, machine), group in ordered.items():
-        words = place_of(group) + ("" if kind == lead else _WORDS.get(kind, ""))
+        words = place_of(group) + ("" if kind == lead else WORDS[kind])
         apart[f"{words} ({machine})" if words in apart else words] = group  # the words leave out system and driver
     return Stored(recipe, scale, cells, ours, apart)
 
 
-_WORDS = {MEASURED: ", committed", RUNS: ", measured here"}
-
-
 def place_of(rows: Sequence[Row]) -> str:
-    """The machine of rows that share one, in words, and who measured there if another person did."""
-    before, person = rows[-1].environment.get("before") or {}, rows[-1].environment.get("by")
-    words = f", measured by {person['name']} on {person['date']}" if person else ""
-    return (describe(before) if before else "an unknown machine") + words
+    """The machine of rows that share one, in words."""
+    before = rows[-1].environment.get("before") or {}
+    return describe(before) if before else "an unknown machine"
 
 
 def stored(results: Path, registry: Registry, kinds: Sequence[str] = KINDS) -> list[Stored]:
@@ -176,8 +172,7 @@ def _lead(rows: Mapping[str, Sequence[Row]], planned: set[str]) -> str:
 
 
 def _files(results: Path, kind: str, name: str = "*", scale: str = "*") -> Iterator[Path]:
-    below = f"*/{name}/{scale}" if kind == REPRODUCED else f"{name}/{scale}"  # a folder for each person and day
-    for path in sorted((results / kind).glob(f"{below}/rows.jsonl")):
+    for path in sorted((results / kind).glob(f"{name}/{scale}/rows.jsonl")):
         if path.parts[-2] in SCALES:
             yield path
 

@@ -13,7 +13,7 @@ from harness.measure.drivers import DRIVERS
 from harness.plan import expansion, recipe
 from harness.show.claims import verdicts
 from tests.harness import running
-from tests.harness.show.made import stored_of
+from tests.harness.made import stored_of
 
 RECIPE = """
 name: toy

@@ -17,8 +17,8 @@ from harness.show import claims, frame, tables
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RetoMaton
 from tests.harness import running
+from tests.harness.made import stored_of
 from tests.harness.rows import new_row, with_samples
-from tests.harness.show.made import stored_of
 
 # ------------------------------------------------------------ descriptions
 

@@ -13,8 +13,8 @@ from harness.plan import matching
 from harness.plan.cell import Named
 from harness.plan.recipe import CellOf, Timing
 from harness.show.claims import Verdicts, told, verdicts
+from tests.harness.made import cell_of, stored_of
 from tests.harness.rows import new_row, processes, with_samples
-from tests.harness.show.made import cell_of, stored_of
 
 LM, KNN = ("LM", ""), ("kNN-LM", "FoSS=0")
 ALIKE = {"metric": "exact_match", "is": "at least", "bound": 1.0}

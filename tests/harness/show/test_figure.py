@@ -12,8 +12,8 @@ from harness.contracts.metrics import Metric, described
 from harness.plan.recipe import parse
 from harness.show import colours, curves, figure
 from harness.show.published import Number
+from tests.harness.made import numbers_of, stored_of
 from tests.harness.rows import new_row, processes
-from tests.harness.show.made import numbers_of, stored_of
 
 RECIPE = """
 name: demo

@@ -14,8 +14,8 @@ from harness.measure.store import RowStore
 from harness.results import frame
 from harness.show.frame import COLUMNS, exported
 from harness.show.published import Number
+from tests.harness.made import numbers_of, stored_of
 from tests.harness.rows import new_row, processes
-from tests.harness.show.made import numbers_of, stored_of
 
 RECIPE = """
 name: demo

@@ -24,8 +24,8 @@ from harness.results import frame
 from harness.show import claims, every_eval, overview, page, scatter, stored, tables
 from harness.show.frame import of_all
 from tests.harness.browser import browser, needs_browser
+from tests.harness.made import cell_of, numbers_of, stored_of
 from tests.harness.rows import new_row, processes
-from tests.harness.show.made import cell_of, numbers_of, stored_of
 
 MEASURED = ROOT / "results" / "measured"
 RECIPES = ("knnlm-wikitext", "ralmspec-table1")
@@ -163,8 +163,7 @@ def test_the_records_of_every_eval_ever_have_what_the_schema_demands(results, ca
     """The demands are spelled out; the schema's own package validates all records in a slow test."""
     assert call("table", "knnlm-wikitext", "--scale", "small", "--results", results, "--format", "eee") == 0
     records = json.loads(capsys.readouterr().out)
-    kinds = {record["source_metadata"]["source_type"] for record in records}
-    assert kinds == {"evaluation_run", "documentation"}
+    assert records
     assert len({record["evaluation_id"] for record in records}) == len(records)
     for record in records:
         assert {
@@ -204,7 +203,7 @@ def test_every_eval_evers_own_validator_accepts_the_records_of_all_committed_rec
         pytest.skip(f"every-eval-ever cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     files = []
     for one in stored.stored(ROOT / "results", Registry(), ("measured",)):
-        for record in every_eval.records(one.recipe, one.rows, one.numbers.numbers):
+        for record in every_eval.records(one.rows):
             files.append(f"data/{every_eval.ORGANISATION}/{record['model_info']['id']}/{uuid.uuid4()}.json")
             (tmp_path / files[-1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / files[-1]).write_text(json.dumps(record))
@@ -217,10 +216,11 @@ def test_every_eval_evers_own_validator_accepts_the_records_of_all_committed_rec
 
 
 def test_names_of_models_become_identities_that_differ_as_the_names_do():
-    names = ["GAD", "GAD++", "GAD, k=25", "GAD++, k=25", "∞-gram LM", "n-gram LM", "train:mini on embedded"]
-    found = [every_eval._identity("paper", name) for name in names]
-    assert len(set(found)) == len(names) and all(re.fullmatch(r"paper/[A-Za-z0-9.-]+", one) for one in found), found
-    assert every_eval._identity("paper", "openai-community/gpt2") == "openai-community/gpt2"
+    names = ["small", "small++", "a, k=25", "train:mini on embedded"]
+    found = [every_eval._identity(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(r"shortcut-harness/[A-Za-z0-9.-]+", one) for one in found), found
+    assert every_eval._identity("openai-community/gpt2") == "openai-community/gpt2"
 
 
 def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):

@@ -14,8 +14,8 @@ from harness.measure import environment
 from harness.show import formats, tables
 from harness.show.claims import Verdicts, verdicts
 from harness.show.published import Number
+from tests.harness.made import cell_of, numbers_of, stored_of
 from tests.harness.rows import new_row, processes
-from tests.harness.show.made import cell_of, numbers_of, stored_of
 
 RECIPE = """
 name: demo

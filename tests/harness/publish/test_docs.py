@@ -8,7 +8,7 @@ import pytest
 
 from harness.common.errors import RequestError
 from harness.common.sources import ROOT
-from harness.show import docs
+from harness.publish import docs
 from harness.show.figure import as_bytes
 
 RESULTS = ROOT / "results"
@@ -16,7 +16,7 @@ PAGES = ["README.md", "docs/results.md"]
 
 
 def test_no_page_table_or_figure_is_stale():
-    told = f"run `python -m harness.show.docs {' '.join(PAGES)}`"
+    told = f"run `python -m harness.publish.docs {' '.join(PAGES)}`"
     pages = [ROOT / name for name in PAGES]
     for path, text in docs.texts(pages, RESULTS):
         assert path.read_text(encoding="utf-8") == text, f"{path}: {told}"

@@ -1,23 +1,20 @@
 """Only whole, clean, sufficient runs are kept, and without this machine's paths."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.common.errors import MachineError, RequestError
-from harness.keep import Scrubber, keep, write_log
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Named
 from harness.plan.recipe import Fidelity, Figure, Timing, parse
+from harness.publish.keep import Scrubber, keep
 from harness.rows import by_cell
-from harness.show import stored, tables
-from harness.show.claims import Verdicts
+from tests.harness.made import cell_of
 from tests.harness.rows import new_row, with_samples
-from tests.harness.show.made import cell_of, numbers_of
 
 RECIPE = parse("{name: demo, title: t, paper: p, source: s, task: {name: t}, cells: [{row: LM, method: lm}]}", "demo")
 ENVIRONMENT = environment.capture()
@@ -43,7 +40,7 @@ def row(name, *, speedup=2.0, shape=(10, 3), first=0, dirty=False, revision="r1"
 def run(tmp_path):
     """Write rows as a run and try to keep it."""
 
-    def attempt(*rows, recipe=RECIPE, cells=CELLS, by=None, scale="small"):
+    def attempt(*rows, recipe=RECIPE, cells=CELLS, scale="small"):
         folder = tmp_path / "results" / "runs" / "demo" / scale
         folder.mkdir(parents=True, exist_ok=True)
         store = RowStore(folder / "rows.jsonl")
@@ -51,7 +48,7 @@ def run(tmp_path):
             store.append(one)
         (folder / "table.md").write_text("a table of an earlier run")
         results = tmp_path / "results"
-        return keep(recipe, scale, results / "runs", results / "measured", cells, by)
+        return keep(recipe, scale, results / "runs", results / "measured", cells)
 
     return attempt
 
@@ -245,31 +242,3 @@ def test_when_writing_fails_what_was_kept_before_stays(run, monkeypatch):
     with pytest.raises(MachineError, match="what was there is unchanged"):
         run(row("LM", seconds=1.0), row("kNN-LM"))
     assert (target / "rows.jsonl").read_text() == before
-
-
-def test_another_persons_run_is_kept_under_her_name_listed_and_shown_beside_ours(run, tmp_path):
-    ours = run(row("LM", started="2026-11-20T10:00:00"), row("kNN-LM", started="2026-11-20T11:00:00"))
-    shutil.rmtree(tmp_path / "results" / "runs")  # her clone has none of ours
-    hers = [row(name, speedup=3.0, started="2026-11-21T10:00:00", machine="Another CPU") for name in ("LM", "kNN-LM")]
-    target = run(*hers, by="Ada Lovelace")
-    results = tmp_path / "results"
-    assert target == results / "reproduced" / "2026-11-21-ada-lovelace" / "demo" / "small" and ours.exists()
-    page = write_log(results / "reproduced").read_text()
-    link = "[demo](2026-11-21-ada-lovelace/demo/small/table.md)"
-    assert f"| 2026-11-21 | Ada Lovelace | {link} | small | Another CPU" in page
-    every = stored.gathered(RECIPE, "small", CELLS, stored.rows_of("demo", "small", results, stored.KEPT))
-    table = tables.build(every, numbers_of(every), Verdicts())
-    (_, first), (heading, second) = tables.sections(table.lead)
-    assert len(first) == len(second) == 2 and heading.endswith("measured by Ada Lovelace on 2026-11-21")
-
-
-def test_the_same_machine_under_another_name_is_another_persons(run):
-    run(row("LM", started="2026-11-20"), row("kNN-LM", started="2026-11-20"))
-    target = run(row("LM", started="2026-11-21"), row("kNN-LM", started="2026-11-21"), by="Ada")
-    (hers,) = {one.machine for one in RowStore(target / "rows.jsonl").rows()}
-    assert hers.endswith(" Ada")
-
-
-def test_a_name_without_a_letter_is_refused(run):
-    with pytest.raises(RequestError, match="not a name"):
-        run(row("LM", started="2026-11-20"), row("kNN-LM", started="2026-11-20"), by="--")

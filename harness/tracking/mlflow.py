@@ -146,7 +146,7 @@ class MlflowInvocation:
     def finished(self, row: Row) -> None:
         """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
         has none of them, with the row's key."""
-        from harness.show.tracking_records import allowed
+        from harness.tracking.records import allowed
 
         if self._broken:
             return
@@ -160,7 +160,7 @@ class MlflowInvocation:
             self._client.set_tag(self._parent, allowed(f"finished.{row.cell}"), runs)
 
     def verdicts(self, verdicts: Verdicts) -> None:
-        from harness.show.tracking_records import counts, judged
+        from harness.tracking.records import counts, judged
 
         if self._broken or not (verdicts.claims or verdicts.targets):
             return
@@ -195,7 +195,7 @@ class MlflowInvocation:
             print(f"warning: {error}", file=sys.stderr)
 
     def _send(self, row: Row) -> None:
-        from harness.show.tracking_records import dataset, metrics, parameters, tags
+        from harness.tracking.records import dataset, metrics, parameters, tags
 
         started = datetime.fromisoformat(row.started) if row.started else datetime.now(UTC)
         first = int(started.timestamp() * 1000)

@@ -1,7 +1,7 @@
 """Numbers in the documentation, filled in from committed rows; and the rows' own tables and figures.
 
-    python -m harness.show.docs README.md docs/results.md      writes what is between the marks, tables, figures
-    python -m harness.show.docs --check README.md              exit code 1 where something is stale
+    python -m harness.publish.docs README.md docs/results.md      writes what is between the marks, tables, figures
+    python -m harness.publish.docs --check README.md              exit code 1 where something is stale
 
     <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
     <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share --> ... <!-- end -->

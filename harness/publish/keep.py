@@ -1,4 +1,4 @@
-"""`harness keep`: a finished run becomes a committed result, ours or another person's, if it deserves it.
+"""`harness keep`: a finished run becomes a committed result, if it deserves it.
 
 Committed rows must be reproducible (one clean revision), whole (every cell, none failed), of exactly what the recipe
 says (not of `--set`), of one machine, with enough samples for a claim, and must not carry this machine's paths. All
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import MachineError, RequestError
-from harness.common.files import data_roots, default_cache, write_atomically
+from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.contracts.tasks import Scale
 from harness.decision import LEAST
@@ -26,16 +26,13 @@ from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
-from harness.rows import Row, describe, repeats
+from harness.rows import Row, repeats
 from harness.show import claims, figure, frame, tables
-from harness.show.stored import MEASURED, REPRODUCED, gathered
+from harness.show.stored import MEASURED, gathered
 
 
-def keep(
-    recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell], by: str | None = None
-) -> Path:
-    """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder; with `by`, a person's
-    name, to a folder of that name and the day of measuring under `reproduced`, next to `measured`.
+def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequence[Cell]) -> Path:
+    """Copy `<runs>/<recipe>/<scale>` to `<measured>/<recipe>/<scale>` and return the new folder.
 
     Of each cell the newest row with the recipe's own settings and all its repeats are copied, absolute paths replaced;
     table and figure are made from these rows. cells: what the recipe expands to at this scale, without overrides.
@@ -64,12 +61,7 @@ def keep(
     real = {cell.name for cell in cells if cell.kind == "pair" and scale != "mini"}
     without = [replace(row, examples=()) if row.cell in real else row for row in rows]
     clean = [Row.of(scrub.value(row.as_json())) for row in without]
-    place = measured
-    if by is not None:
-        person = {"name": by, "date": max(row.started or "" for row in clean)[:10]}
-        place = measured.parent / REPRODUCED / _folder_name(person)
-        clean = [replace(row, environment={**row.environment, "by": person}) for row in clean]
-    target = place / recipe.name / scale
+    target = measured / recipe.name / scale
     kept = gathered(recipe, scale, cells, {MEASURED: clean})
     numbers = frame.of_all([kept], Registry())
     table = tables.build(kept, numbers, claims.verdicts(kept))
@@ -84,29 +76,6 @@ def keep(
     except OSError as error:
         raise MachineError(f"cannot write {target}: {error.strerror or error}; what was there is unchanged") from error
     return target
-
-
-def _folder_name(person: Mapping[str, str]) -> str:
-    """`2026-11-22-ada-lovelace`. Raises `RequestError` for a name without a letter or digit."""
-    name = "-".join(re.findall(r"\w+", person["name"].lower()))
-    if not name:
-        raise RequestError(f"--by {person['name']!r} is not a name")
-    return f"{person['date']}-{name}"
-
-
-def write_log(reproduced: Path) -> Path:
-    """List everything under `reproduced` in its `README.md`: date, person, recipe, scale, machine."""
-    lines = []
-    for path in sorted(reproduced.glob("*/*/*/rows.jsonl")):
-        last = RowStore(path).rows()[-1]
-        person, folder = last.environment.get("by") or {}, path.parent.relative_to(reproduced).as_posix()
-        machine = describe(last.environment["before"])
-        name, scale = path.parts[-3:-1]
-        lines.append([person.get("date", ""), person.get("name", ""), f"[{name}]({folder}/table.md)", scale, machine])
-    header = ["date", "by", "recipe", "scale", "machine"]
-    page = f"# Reproductions\n\nMade by `harness keep RECIPE --by NAME`.\n\n{tables.markdown_table(header, lines)}\n"
-    write_atomically(reproduced / "README.md", page)
-    return reproduced / "README.md"
 
 
 def _with_repeats(row: Row, stored: Sequence[Row]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""One row as MLflow's records. Imports MLflow; only `harness.show.mlflow_tracker` imports this."""
+"""One row as MLflow's records. Imports MLflow; only `harness.tracking.mlflow` imports this."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
 from harness.rows import Row, describe
 from harness.show.claims import Verdict, Verdicts
-from harness.show.mlflow_tracker import MlflowTracker, send_unsent
-from harness.show.tracking import NullTracker, open_tracker
+from harness.tracking.mlflow import MlflowTracker, send_unsent
+from harness.tracking.trackers import NullTracker, open_tracker
 from tests.harness.rows import new_row, processes
 
 ENVIRONMENT = environment.capture()
@@ -232,7 +232,7 @@ def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker,
 
 def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from harness.show.tracking import open_tracker\n"
+        "import sys; from pathlib import Path; from harness.tracking.trackers import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
         "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
         "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
@@ -247,7 +247,7 @@ def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
     code = (
         "import sys; sys.modules['mlflow'] = None\n"
         "from pathlib import Path; from harness.common.errors import RequestError\n"
-        "from harness.show.tracking import open_tracker\n"
+        "from harness.tracking.trackers import open_tracker\n"
         f"try: open_tracker(None, Path({str(tmp_path)!r}))\n"
         "except RequestError as error: print(error)"
     )

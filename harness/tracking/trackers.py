@@ -17,7 +17,7 @@ from harness.common.errors import MachineError, RequestError
 from harness.contracts.tasks import Scale
 from harness.plan.recipe import Recipe
 from harness.rows import Row
-from harness.show.mlflow_tracker import MlflowTracker
+from harness.tracking.mlflow import MlflowTracker
 
 if TYPE_CHECKING:
     from harness.show.claims import Verdicts
