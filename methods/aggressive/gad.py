@@ -23,11 +23,11 @@ from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
-from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
-from methods.decoding.engines import engine_of
-from methods.decoding.session import Engine, Session
+from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.session import Engine, Session
+from methods.decoding.search.decoder import Batch, Decoder
 
 if TYPE_CHECKING:
     import numpy as np

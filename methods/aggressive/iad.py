@@ -11,9 +11,9 @@ from pydantic import Field
 from harness.contracts import Phases
 from harness.plan.registry import method
 from methods.aggressive.suffix import SuffixMatch
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.search.decoder import Batch
 
 
 class InputGuided(Drafter):

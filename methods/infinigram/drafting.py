@@ -12,9 +12,9 @@ from pydantic import Field
 
 from harness.contracts import Artifacts, GenerationModel, Phases
 from harness.plan.registry import method
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.search.decoder import Batch
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
 

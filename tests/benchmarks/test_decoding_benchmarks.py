@@ -24,10 +24,10 @@ from harness.common.phases import NoPhases
 from methods.aggressive import nar_training
 from methods.aggressive.gad import Gad
 from methods.aggressive.iad import Iad
-from methods.decoding.beam import Beam
-from methods.decoding.ctranslate import CTranslate2
-from methods.decoding.greedy import Greedy
-from methods.decoding.peers import TransformersBeam, TransformersGreedy, TransformersPromptLookup
+from methods.decoding.peers.ctranslate import CTranslate2
+from methods.decoding.peers.generate import TransformersBeam, TransformersGreedy, TransformersPromptLookup
+from methods.decoding.search.beam import Beam
+from methods.decoding.search.greedy import Greedy
 
 STRICT = os.environ.get("DECODING_BENCHMARK") == "strict"
 ROUNDS, SENTENCES, WORDS, VOCABULARY = (15, 6, 26, 8000) if STRICT else (5, 2, 26, 8000)
@@ -236,7 +236,7 @@ def _peak(name):
 import resource, runpy, torch
 from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 torch.set_num_threads(1)
 copier = runpy.run_path({str(MODELS)!r})["copier"]
 model = copier(0, 0.0, torch.float32, replaced=100, vocabulary=8000, part=40, layers=2, places=256)

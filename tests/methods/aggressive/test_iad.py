@@ -16,7 +16,7 @@ from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
 from methods.aggressive.iad import Iad, InputGuided
 from methods.aggressive.suffix import SuffixMatch
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 
 KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 
