@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel, Phases
+from harness.contracts import Artifacts, LanguageModel, Phases, Streams
 from harness.plan.registry import method
 from methods.knnlm.base import with_neighbours
 from methods.knnlm.datastore import corpus_hash
@@ -66,13 +65,7 @@ class AdaptRet(KnnLm):
     def reads_statistics(self) -> bool:
         return True
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         self.open_datastore(model, artifacts)
         ngram_statistics(artifacts, reference)
@@ -109,7 +102,7 @@ class AdaptRet(KnnLm):
             return -np.inf if self.foss == 0.0 else np.inf
         return float(np.quantile(self._expects.held_out, self.foss))
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def _learned(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         datastore, (_, temperature) = self.ready()
         before = [self._ngrams.features(stream) for stream in validation]
         features, log_lm, agreeing = [], [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel
+from harness.contracts import Artifacts, LanguageModel, Streams
 from harness.contracts.metrics import Metric
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.positions import Positions, read_shared, spans
@@ -42,11 +42,7 @@ class DatastoreMethod(DatastoreOptions):
         self._weights: tuple[float, float] | None = None  # lambda, temperature
 
     def fit_datastore(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
+        self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts
     ) -> None:
         """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
         built or tuned from the same data with the same parameters is not built or tuned again."""
@@ -126,9 +122,8 @@ class Kept:
 
 
 def with_neighbours(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts,
-    statistics: bool = False,
-) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:  # fmt: skip
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts, statistics: bool = False
+) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:
     """The positions of validation streams, block by block, with the number of the stream, and their neighbours'
     distances and ids [t, k], searched by the first fit that asks. Raises `RequestError` where there is no token."""
     if not any(len(stream) > 1 for stream in validation):
@@ -143,7 +138,7 @@ def with_neighbours(
 
 
 def _tuned(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts
 ) -> dict[str, float]:
     """The weights that suit the validation streams best, and the perplexities there."""
     log_lm, distances, hits, options = [], [], [], search.options

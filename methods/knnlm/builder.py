@@ -27,7 +27,7 @@ import numpy as np
 from harness.common import parts
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
+from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel, Streams
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ class _Done:
 
 
 def datastore_artifact(
-    artifacts: Artifacts, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind,
-    progress: Progress | None = None,
-) -> Path:  # fmt: skip
+    artifacts: Artifacts, model: LanguageModel, reference: Streams, key: KeyKind, progress: Progress | None = None
+) -> Path:
     """The artifact `datastore`, shared by all who search one; raises as `build_datastore` does."""
 
     def fill(folder: Path) -> None:
@@ -64,7 +63,7 @@ def datastore_artifact(
 def build_datastore(
     folder: Path,
     model: LanguageModel,
-    reference: Sequence[NDArray[np.int64]],
+    reference: Streams,
     key: KeyKind,
     *,
     progress: Progress | None = None,
@@ -115,7 +114,7 @@ def build_datastore(
 
 
 def _in_parts(
-    folder: Path, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind, cuts: Sequence[int],
+    folder: Path, model: LanguageModel, reference: Streams, key: KeyKind, cuts: Sequence[int],
     shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress,
 ) -> _Done:  # fmt: skip
     """Write keys and values, part by part; cuts: where the parts begin, and the number of streams."""
@@ -142,7 +141,7 @@ def _in_parts(
     return done
 
 
-def _part(model: LanguageModel, folder: str, streams: Sequence[NDArray[np.int64]], key: KeyKind) -> str:
+def _part(model: LanguageModel, folder: str, streams: Streams, key: KeyKind) -> str:
     """Build the datastore of some streams, unless an interrupted build left it; returns its folder."""
     place = Path(folder)
     try:

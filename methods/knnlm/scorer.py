@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
@@ -73,13 +73,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
         super().__post_init__()
         self._gate: Gate | None = None
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         if self.lambda_ == "dynamic":
             self.open_datastore(model, artifacts)
@@ -94,11 +88,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
             self._gate = Gate.open(artifacts.path(GATE))
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         datastore, (lambda_, temperature) = self.ready()
         text = Text(streams)
@@ -146,7 +136,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
         masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
         return lambda number, block: masks[number][block.start : block.start + len(block)]
 
-    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def _learn(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`."""
         datastore, (_, temperature) = self.ready()
         looks, log_lm, agreeing = [], [], []
@@ -193,7 +183,7 @@ class Text:
     are mixed; wanted, which are searched; lambdas, what each is mixed with, or None for one lambda; statistics [T, 2],
     the LM's confidence where it is asked for."""
 
-    def __init__(self, streams: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, streams: Streams) -> None:
         self.streams, self.spans = streams, spans(streams)
         self.targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
         self.log_probs = np.full(len(self.targets), np.nan)

@@ -13,7 +13,7 @@ from pydantic import Field
 from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
@@ -100,13 +100,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         """k-means starts at random, greedy merging searches by an index that does."""
         return self.clustering != "none" or self.lambda_ == "dynamic" or super().random_fit
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         build_states(artifacts, self._opened(model, artifacts).store, self, self.seed)
         self._open_automaton(model, artifacts)
@@ -144,11 +138,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         return {**super().counters(), "states": len(states), "states_bytes": states.bytes}
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         walks = self.walked(model, streams, phases, shared)
         with phases("interpolate"):
@@ -156,7 +146,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
             return [walk.scores(lambda_ if self.gate is None else self.gate(walk.looks)) for walk in walks]
 
     def walked(
-        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared | None = None
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[Walked]:
         """Every stream walked to its end, in order."""
         datastore, _ = self.ready()
@@ -216,7 +206,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         states = States.open(artifacts.path(ARTIFACT), store)
         self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def _learned(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
         walks = self.walked(model, validation, NoPhases(), Kept(artifacts))
         looks, log_lm, log_auto = (

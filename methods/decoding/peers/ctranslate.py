@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import CellFailedError, NotInstalledError, RequestError
 from harness.common.generate import Constraints
-from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
 from harness.contracts.answers import Trace
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
@@ -74,13 +72,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     compute: Literal["float32", "int8"] = "float32"
     intra_threads: Annotated[int, Field(ge=1)] | None = None
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         ctranslate2 = _library()
 
         def build(folder: Path) -> None:
