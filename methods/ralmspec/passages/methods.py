@@ -11,13 +11,14 @@ import torch
 from pydantic import Field
 
 from harness.common.errors import RequestError
+from harness.common.text import content_hash
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.generation import IterativeRaLM
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
@@ -74,7 +75,7 @@ class RalmSeq(IterativeOptions, Sequential):
         if not isinstance(knowledge[0], str):
             raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
         texts = cast("Sequence[str]", knowledge)
-        text_hash = passages_hash(texts)
+        text_hash = content_hash(texts)
         build_retriever(texts, text_hash, artifacts, self)
         build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
         self.open(model, artifacts)
