@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.common import sources
 from harness.common.errors import MachineError, RequestError
@@ -144,10 +144,17 @@ class CellArtifacts:
         return {"paths": self.paths, "values": self.values}
 
 
-class SharedResults:
-    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
+class Builds(Protocol):
+    """A `Cache`, or the artifacts of a cell."""
 
-    def __init__(self, cache: Cache, salt: Mapping[str, Any] | None = None) -> None:
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path: ...
+
+
+class SharedResults:
+    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`. Those that
+    fitting shares, such as the neighbours of validation text, are among its artifacts."""
+
+    def __init__(self, cache: Builds, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
         self.salt = dict(salt or {})
 
@@ -160,5 +167,5 @@ class SharedResults:
             for part, array in compute().items():
                 np.save(folder / f"{part}.npy", array)
 
-        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build, builder=compute)
+        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build)
         return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}
