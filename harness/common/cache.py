@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.common import sources
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import default_cache, digest
+from harness.common.parts import HERE, Parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,9 +116,10 @@ class CellArtifacts:
 
     def __init__(
         self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
-        salt: Mapping[str, Any] | None = None,
+        salt: Mapping[str, Any] | None = None, parts: Parts = HERE,
     ) -> None:  # fmt: skip
         self.cache = cache
+        self.parts = parts
         self.salt = dict(salt or {})
         self.paths = dict(paths or {})
         self.values = dict(values or {})

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -129,13 +128,9 @@ class ClusterRunner:
 
 def built(cell: Cell, device: str, address: str) -> None:
     """A Ray task: build what a cell needs into the cache, with its parts on the whole cluster."""
-    os.environ[parts.CLUSTER] = address
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            display = Display(Console(file=io.StringIO()), cell.recipe, 1)
-            Runner(Path(folder), device, Registry(), display, _Nowhere()).build(cell)
-    finally:
-        del os.environ[parts.CLUSTER]  # the process may measure a cell next
+    with tempfile.TemporaryDirectory() as folder:
+        display = Display(Console(file=io.StringIO()), cell.recipe, 1)
+        _Builder(Path(folder), device, Registry(), display, _Nowhere(), cluster=address).build(cell)
 
 
 def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
@@ -209,6 +204,17 @@ def _cores(ray: Any) -> float:
     """Cores of the smallest node: a task that asks for so many is alone on it."""
     found = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     return float(min((cores for cores in found if cores > 0), default=1.0))
+
+
+class _Builder(Runner):
+    """Builds with parts made on the cluster at the address `cluster`, which travels to its processes in requests."""
+
+    def __init__(self, *given: Any, cluster: str) -> None:
+        super().__init__(*given)
+        self.cluster = cluster
+
+    def _request(self, cell: Cell) -> dict[str, Any]:
+        return {**super()._request(cell), "cluster": self.cluster}
 
 
 class _Nowhere:

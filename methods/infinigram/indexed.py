@@ -29,7 +29,10 @@ def index_reference(
     def fill(folder: Path) -> None:
         for left in folder.iterdir():  # of a build that was interrupted
             shutil.rmtree(left)
-        build_index(reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash)
+        build_index(
+            reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash,
+            parts=artifacts.parts,
+        )  # fmt: skip
         verify(folder / "index")
 
     artifacts.build(ARTIFACT, key, fill)

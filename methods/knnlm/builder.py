@@ -24,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.errors import RequestError
+from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel, Streams
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
@@ -55,7 +55,7 @@ def datastore_artifact(
     """The artifact `datastore`, shared by all who search one; raises as `build_datastore` does."""
 
     def fill(folder: Path) -> None:
-        build_datastore(folder, model, reference, key, progress=progress)
+        build_datastore(folder, model, reference, key, progress=progress, parts=artifacts.parts)
 
     return artifacts.build("datastore", datastore_key(model, reference, key), fill)
 
@@ -68,6 +68,7 @@ def build_datastore(
     *,
     progress: Progress | None = None,
     checkpoint_seconds: float = 1.0,
+    parts: Parts = HERE,
 ) -> None:
     """Fill `folder` with the datastore of the reference streams [T] (int64 ids), continuing an interrupted build of
     the same datastore where there is one.
@@ -86,7 +87,7 @@ def build_datastore(
     }
     progress = progress or Progress()
     if (count := min(parts.side_by_side(), len(counts))) > 1:
-        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress)
+        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress, parts)
         _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
         return
     done = _resume(folder, identity, shapes)
@@ -115,7 +116,7 @@ def build_datastore(
 
 def _in_parts(
     folder: Path, model: LanguageModel, reference: Streams, key: KeyKind, cuts: Sequence[int],
-    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress,
+    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress, parts: Parts,
 ) -> _Done:  # fmt: skip
     """Write keys and values, part by part; cuts: where the parts begin, and the number of streams."""
     done = _started(folder, shapes)
