@@ -188,6 +188,8 @@ def _one_cache(ray: Any) -> bool:
         look = ray.remote(num_cpus=0)(_has)
         there = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in alive]
         return all(ray.get([look.options(scheduling_strategy=one).remote(probe.name) for one in there]))
+    except ray.exceptions.RayError:  # a node was lost meanwhile
+        return False
     finally:
         probe.unlink()
 
