@@ -26,7 +26,7 @@ from harness.common.cores import usable_cores
 from harness.common.errors import MachineError, RequestError, reason
 from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from methods.infinigram.kernels import sample
+from methods.infinigram.kernels.searching import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
 from methods.infinigram.suffixes import suffix_array
 
