@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.common import sources
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import default_cache, digest
+from harness.common.parts import HERE, Parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,9 +116,10 @@ class CellArtifacts:
 
     def __init__(
         self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
-        salt: Mapping[str, Any] | None = None,
+        salt: Mapping[str, Any] | None = None, parts: Parts = HERE,
     ) -> None:  # fmt: skip
         self.cache = cache
+        self.parts = parts
         self.salt = dict(salt or {})
         self.paths = dict(paths or {})
         self.values = dict(values or {})
@@ -144,10 +146,17 @@ class CellArtifacts:
         return {"paths": self.paths, "values": self.values}
 
 
-class SharedResults:
-    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
+class Builds(Protocol):
+    """A `Cache`, or the artifacts of a cell."""
 
-    def __init__(self, cache: Cache, salt: Mapping[str, Any] | None = None) -> None:
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path: ...
+
+
+class SharedResults:
+    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`. Those that
+    fitting shares, such as the neighbours of validation text, are among its artifacts."""
+
+    def __init__(self, cache: Builds, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
         self.salt = dict(salt or {})
 
@@ -160,5 +169,5 @@ class SharedResults:
             for part, array in compute().items():
                 np.save(folder / f"{part}.npy", array)
 
-        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build, builder=compute)
+        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build)
         return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

@@ -19,7 +19,15 @@ What methods are written with is imported from here, what tasks and analyses are
 
 from harness.contracts.answers import Decoded, TokenScores, TopK, Trace
 from harness.contracts.methods import RetrievalGeneration, SequenceDecoding, SoftmaxScreening, TokenScoring
-from harness.contracts.models import EncodedBlock, GenerationModel, KeyKind, LanguageModel, OutputLayer
+from harness.contracts.models import (
+    EncodedBlock,
+    GenerationModel,
+    KeyKind,
+    LanguageModel,
+    OutputLayer,
+    Streams,
+    TrainingPairs,
+)
 from harness.contracts.services import Artifacts, Phases, Shared
 
 __all__ = [
@@ -35,8 +43,10 @@ __all__ = [
     "SequenceDecoding",
     "Shared",
     "SoftmaxScreening",
+    "Streams",
     "TokenScores",
     "TokenScoring",
     "TopK",
     "Trace",
+    "TrainingPairs",
 ]

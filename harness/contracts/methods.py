@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.contracts.metrics import Metric
-    from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
+    from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer, Streams, TrainingPairs
     from harness.contracts.ratios import Ratio
     from harness.contracts.services import Artifacts, Phases, Shared
 
@@ -55,22 +55,12 @@ class TokenScoring(Method):
 
     contract: ClassVar[Contract] = "token-scoring"
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         """Build what `score` needs from reference streams; tune on validation streams."""
 
     @abstractmethod
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         """Score tokens 1..T-1 of each stream [T]. `shared` is given in the quality pass only."""
 
@@ -119,13 +109,7 @@ class SequenceDecoding(Method):
 
     contract: ClassVar[Contract] = "sequence-decoding"
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         """Build or train what decoding needs (an index, a drafter).
 
         reference: streams of token ids, int64 [T] each, where the method's `needs` names `reference-text`. training:
@@ -158,7 +142,7 @@ class RetrievalGeneration(Method):
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:

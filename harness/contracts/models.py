@@ -1,18 +1,24 @@
-"""Models as methods see them: a language model, a generation model, an output layer."""
+"""Models as methods see them: a language model, a generation model, an output layer; and the token ids they read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import torch
     from numpy.typing import NDArray
 
+    from harness.common.training.pairs import Pair
+
 KeyKind = Literal["last_ffn_input", "last_ffn_output", "last_hidden"]
+Streams: TypeAlias = "Sequence[NDArray[np.int64]]"  # token ids of texts, int64 [T] each
+TrainingPairs: TypeAlias = "Sequence[Pair]"  # token ids of a source and of its output
 
 
 @dataclass(slots=True)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from harness.common.parts import Parts
+
 
 class Phases(Protocol):
     """Names the parts of a timed run: `with phases("search"): ...` (seconds add up per name)."""
@@ -33,6 +35,7 @@ class Artifacts(Protocol):
     def path(self, name: str) -> Path:
         """Path of an artifact that `fit` built under this name. Raises `RequestError` when `fit` did not."""
 
+    parts: Parts  # makes the parts of a build, here or on a cluster
     values: dict[str, Any]  # tuned parameters and the like, JSON-able, carried from `fit` to `open`
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.common.files import data_roots, default_cache
 from harness.contracts.metrics import Metric
-from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
+from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer, Streams, TrainingPairs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,10 +76,10 @@ class TokenScoringSetting(Setting):
     share too much with the held-out text; the task's own reference text is ""; read when called."""
 
     model: LanguageModel
-    reference: Sequence[NDArray[np.int64]]
-    validation: Sequence[NDArray[np.int64]]
-    evaluation: Sequence[NDArray[np.int64]]
-    timed: Sequence[NDArray[np.int64]]
+    reference: Streams
+    validation: Streams
+    evaluation: Streams
+    timed: Streams
     words: int
     text: Callable[[Sequence[int]], str] | None = None
     filtered: Mapping[str, Callable[[], tuple[int, int]]] = field(default_factory=dict)
@@ -124,8 +124,8 @@ class DecodingSetting(Setting):
     """
 
     model: GenerationModel
-    reference: Callable[[], Sequence[NDArray[np.int64]]] | None = None
-    training: Callable[[], Sequence[tuple[list[int], list[int]]]] | None = None
+    reference: Callable[[], Streams] | None = None
+    training: Callable[[], TrainingPairs] | None = None
     gold: Callable[[], Sequence[Sequence[GoldOutput]]] | None = None
     evaluation: Sequence[Sequence[int]]
     timed: Sequence[Sequence[int]]

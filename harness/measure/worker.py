@@ -34,6 +34,7 @@ from harness.common.cache import CellArtifacts, SharedResults
 from harness.common.cores import usable_cores
 from harness.common.errors import CellFailedError, HarnessError, NotInstalledError, place
 from harness.common.files import write_atomically
+from harness.common.parts import makers
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.contracts import Decoded
 from harness.contracts.analyses import TimedAnalysis
@@ -65,7 +66,7 @@ def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role), parts=makers(cell.request.get("cluster")))
         started = time.perf_counter()
         needs = cell.registry.entry("method", cell.request[role]["name"]).needs
         cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)

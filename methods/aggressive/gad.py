@@ -17,22 +17,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, Decoded, GenerationModel, Phases
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, Streams, TrainingPairs
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
-from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
-from methods.decoding.engines import engine_of
-from methods.decoding.session import Engine, Session
+from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.session import Engine, Session
+from methods.decoding.search.decoder import Batch, Decoder
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
 
 @dataclass(kw_only=True)
@@ -70,13 +68,7 @@ class NarDecoder(BlockOptions, Decoder):
     def random_fit(self) -> bool:
         return True
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         fit_drafter(model, training, self.training(), artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.session import Encoded, Engine
+from methods.decoding.engine.session import Encoded, Engine
+from methods.decoding.search.decoder import Batch
 
 
 class NarDrafter(Drafter):

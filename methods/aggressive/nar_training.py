@@ -30,9 +30,9 @@ from harness.common.files import digest
 from harness.common.progress import Progress
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.optimizers import Name, optimizer
-from harness.common.training.pairs import Pair, Pairs, length_batches, padded
+from harness.common.training.pairs import Pairs, length_batches, padded
 from harness.common.training.precision import fast_precision
-from harness.contracts import Artifacts, GenerationModel
+from harness.contracts import Artifacts, GenerationModel, TrainingPairs
 
 ARTIFACT = "nar-drafter"
 _GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
@@ -72,9 +72,7 @@ class DrafterOptions:
         return DrafterOptions(**{name: getattr(self, name) for name in DrafterOptions.__dataclass_fields__})
 
 
-def fit_drafter(
-    model: GenerationModel, training: Sequence[Pair], options: DrafterOptions, artifacts: Artifacts
-) -> None:
+def fit_drafter(model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts) -> None:
     """Train the drafter of a verifier on pairs of ids, unless the cache has it; an interrupted training goes on.
 
     Raises `RequestError` for a model whose decoder the drafter cannot take over, and where no pair is short enough.
@@ -98,7 +96,7 @@ def fit_drafter(
     artifacts.build(ARTIFACT, key, build)
 
 
-def _hash(pairs: Sequence[Pair]) -> str:
+def _hash(pairs: TrainingPairs) -> str:
     """Of the pairs' ids; those that are kept on disk know theirs."""
     return pairs.hash if isinstance(pairs, Pairs) else digest([list(map(list, pair)) for pair in pairs])
 
@@ -147,7 +145,7 @@ def new_drafter(model: GenerationModel, options: DrafterOptions) -> Any:
     return module
 
 
-def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOptions, folder: Path) -> None:
+def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions, folder: Path) -> None:
     device, mask = model.device, model.vocabulary_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
@@ -240,7 +238,7 @@ class Masked:
 
 
 def masked(
-    pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: int, start: int, prefixes: int = 1,
+    pairs: TrainingPairs, rng: np.random.Generator, block: int, mask: int, start: int, prefixes: int = 1,
     empty: float = _EMPTY, whole: float = _WHOLE,
 ) -> Masked:  # fmt: skip
     """For each pair some prefixes of its target, of random length, and then masks, as in drafting. A mask behind the

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.cores import usable_cores
 from harness.common.errors import MachineError, RequestError, reason
+from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from methods.infinigram.kernels import sample
+from methods.infinigram.kernels.searching import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
 from methods.infinigram.suffixes import suffix_array
 
@@ -49,6 +49,7 @@ def build_index(
     tokenizer_hash: str | None = None,
     document_metadata: Iterable[Any] | None = None,
     progress: Progress | None = None,
+    parts: Parts = HERE,
 ) -> Path:
     """Index documents of tokens below `vocabulary_size`; returns the folder.
 

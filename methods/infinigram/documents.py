@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from methods.infinigram import kernels
 from methods.infinigram.answers import Document
+from methods.infinigram.kernels.followers import positions
+from methods.infinigram.kernels.searching import find_in
 from methods.infinigram.layout import Opened, Shard
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def find(
 ) -> tuple[list[tuple[int, int]], bool]:  # fmt: skip
     """(row of the shard, document) of the documents that hold, for each clause, one of its n-grams; and whether a
     clause with more than `most` matches in a shard was sampled, so that some may be missing. Documents that equal a
-    subtracted one, token for token, are left out. table: of the shards, as in `kernels`."""
+    subtracted one, token for token, are left out. table: of the shards, as in `kernels.columns`."""
     rng, approximate = np.random.default_rng(seed), False
     found: list[tuple[int, int]] = []
     for row, (one, addresses) in enumerate(zip(opened, table, strict=True)):
@@ -41,12 +42,12 @@ def _places(
 ) -> tuple[NDArray[np.int64], bool]:
     """Where the n-grams of a clause begin in the shard of a row of the table, a sample of `most` of them where there
     are more; and whether it is a sample."""
-    ranges = [kernels.find_in(row, ngram) for ngram in clause]
+    ranges = [find_in(row, ngram) for ngram in clause]
     total = int(sum(high - low for low, high in ranges))
     sampled = most is not None and total > most
     parts = []
     for low, high in ranges:
-        places = kernels.positions(row, low, high)
+        places = positions(row, low, high)
         if sampled and most is not None:
             places = rng.choice(places, min(len(places), -(-most * len(places) // total)), replace=False)
         parts.append(places)

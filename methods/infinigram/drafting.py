@@ -5,21 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
-from harness.contracts import Artifacts, GenerationModel, Phases
+from harness.contracts import Artifacts, GenerationModel, Phases, Streams, TrainingPairs
 from harness.plan.registry import method
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.search.decoder import Batch
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CONTEXT = 64  # tokens that are looked up; longer matches are as good
 
@@ -99,13 +95,7 @@ class InfinigramSpeculative(DraftingDecoder):
     share: Annotated[float, Field(ge=0, le=1)] = 0.3
     own: bool = True
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         index_reference(artifacts, reference, model.vocabulary_size, _tokenizer(model))
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:

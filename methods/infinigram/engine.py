@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.common.cores import usable_cores
 from harness.common.errors import RequestError, reason
-from methods.infinigram import documents, kernels
+from methods.infinigram import documents
 from methods.infinigram.answers import (
     CnfCount,
     Distribution,
@@ -33,6 +33,7 @@ from methods.infinigram.answers import (
     Span,
 )
 from methods.infinigram.ids import as_cnf, flattened, integers, joined
+from methods.infinigram.kernels import columns, followers, grouped, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ class Engine:
                 for number, facts in enumerate(metadata["shards"]):
                     shard = open_shard(folder / f"shard{number}", facts, self.vocabulary_size)
                     self.shards.append(Opened(folder, number, sign, shard))
-        self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), kernels.COLUMNS), np.int64)
+        self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), columns.COLUMNS), np.int64)
         for row, (_, _, sign, shard) in zip(self._table, self.shards, strict=True):
-            row[kernels.TOKENS], row[kernels.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
-            row[kernels.FIRSTS], row[kernels.SUFFIXES] = shard.firsts.ctypes.data, shard.count
-            row[kernels.WIDTH], row[kernels.NARROW] = shard.width, shard.tokens.dtype.itemsize == 2
-            row[kernels.SIGN], row[kernels.VOCABULARY] = sign, self.vocabulary_size
-            row[kernels.SAMPLES] = shard.samples.ctypes.data
+            row[columns.TOKENS], row[columns.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
+            row[columns.FIRSTS], row[columns.SUFFIXES] = shard.firsts.ctypes.data, shard.count
+            row[columns.WIDTH], row[columns.NARROW] = shard.width, shard.tokens.dtype.itemsize == 2
+            row[columns.SIGN], row[columns.VOCABULARY] = sign, self.vocabulary_size
+            row[columns.SAMPLES] = shard.samples.ctypes.data
 
     def __enter__(self) -> Engine:
         return self
@@ -119,7 +120,7 @@ class Engine:
         table = self._table
         if table is None:
             raise _closed()
-        found = kernels.count(table, integers(ngram))
+        found = summed.count(table, integers(ngram))
         if found < 0:
             self._checked(ngram)
             raise _too_much_subtracted()
@@ -133,7 +134,7 @@ class Engine:
         totals = np.empty(len(offsets) - 1, np.int64)
 
         def part(begin: int, end: int) -> None:
-            kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+            grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
         _share(part, len(totals), least=256)
         if len(totals) and totals.min() < 0:  # the answer to a token outside the vocabulary is the least of all
@@ -153,7 +154,7 @@ class Engine:
         """What follows the context, exactly; the cost goes by how many different tokens do."""
         table, ids = self._rows(), self._checked(context)
         segments = np.empty((len(table), 2), np.int64)
-        kernels.context(table, ids, segments)
+        summed.context(table, ids, segments)
         return Distribution(*self._following(segments, len(ids)))
 
     def infinigram_prob(self, context: Ngram, token: int) -> InfinigramProbability:
@@ -184,7 +185,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             for text in range(begin, end):
                 here = slice(offsets[text], offsets[text + 1])
-                kernels.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
+                scanning.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
@@ -204,7 +205,7 @@ class Engine:
             totals = np.empty(len(windows), np.int64)
 
             def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
-                kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+                grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
             _share(part, len(totals), least=256)
             _positive(int(totals.min(initial=0)))
@@ -217,7 +218,7 @@ class Engine:
         token has less than `share` of what follows."""
         if most < 0 or least < 0:
             raise RequestError(f"most = {most}, least = {least}: give 0 or more")
-        found: list[int] = kernels.continuation(self._rows(), self._checked(context), most, least, share).tolist()
+        found: list[int] = scanning.continuation(self._rows(), self._checked(context), most, least, share).tolist()
         return found
 
     # ---------------------------------------------------------------- documents
@@ -263,7 +264,7 @@ class Engine:
         spans, begin = [], 0
 
         def count(end: int) -> int:
-            return _positive(int(kernels.count(table, ids[begin:end])))
+            return _positive(int(summed.count(table, ids[begin:end])))
 
         for end in range(1, len(ids) + 1):  # the longest span that ends here begins no earlier than that before it
             while begin < end and not count(end):
@@ -303,14 +304,14 @@ class Engine:
     def _longest(self, ids: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
         table = self._rows()
         segments = np.empty((len(table), 2), np.int64)
-        length, total = kernels.longest(table, ids, segments)
+        length, total = summed.longest(table, ids, segments)
         return int(length), _positive(int(total)), segments
 
     def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
-        """See `kernels.probability`."""
+        """See `summed.probability`."""
         ids = integers(context)
         try:
-            found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
+            found: tuple[int, int, int, bool] = summed.probability(self._rows(), ids, operator.index(token), longest)
         except (TypeError, OverflowError) as error:
             raise RequestError(f"{token!r} is no token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:
@@ -321,12 +322,12 @@ class Engine:
 
     def _following(self, segments: NDArray[np.int64], offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         table = self._rows()
-        parts = [kernels.following(row, low, high, offset) for row, (low, high) in zip(table, segments, strict=True)]
+        parts = [followers.following(row, low, high, offset) for row, (low, high) in zip(table, segments, strict=True)]
         if len(parts) == 1:
             return parts[0][0], parts[0][1]
         tokens, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
         counts = np.zeros(len(tokens), np.int64)
-        signed = np.concatenate([row[kernels.SIGN] * part[1] for row, part in zip(table, parts, strict=True)])
+        signed = np.concatenate([row[columns.SIGN] * part[1] for row, part in zip(table, parts, strict=True)])
         np.add.at(counts, where.reshape(-1), signed)
         _positive(int(counts.min(initial=0)))
         return tokens[counts > 0], counts[counts > 0]

@@ -27,7 +27,7 @@ import numpy as np
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from methods.infinigram.kernels import STEP
+from methods.infinigram.kernels.columns import STEP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.plan.registry import method
 from methods.infinigram.answers import Scores
@@ -67,13 +66,7 @@ class InfinigramLm(TokenScoring):
     def random_fit(self) -> bool:
         return self.forest
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         key = index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
         self._engine = opened_reference(artifacts, model.tokenizer_hash)
         wanted = {"sparse": self.sparse, "other": self.other}
@@ -104,11 +97,7 @@ class InfinigramLm(TokenScoring):
         return {**found, "lambda_sparse": self._lambdas[0], "lambda_other": self._lambdas[1]}
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         log_lm = [_neural(model, stream, phases) for stream in streams]
         with phases("search"):
@@ -128,9 +117,7 @@ class InfinigramLm(TokenScoring):
             return np.where(scores.sparse, *self._lambdas)
         return self._forest(features(self._engine, stream, scores))
 
-    def _learn(
-        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts, key: dict[str, Any]
-    ) -> None:
+    def _learn(self, model: LanguageModel, validation: Streams, artifacts: Artifacts, key: dict[str, Any]) -> None:
         """The lambdas, or the forest."""
         given = {"longest": self.longest, **({"seed": self.seed} if self.forest else
                                              {"sparse": self.sparse, "other": self.other})}  # fmt: skip

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel, Phases
+from harness.contracts import Artifacts, LanguageModel, Phases, Streams
 from harness.plan.registry import method
 from methods.knnlm.base import with_neighbours
-from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned
 from methods.knnlm.mixture import log_knn
 from methods.knnlm.ngrams import ARTIFACT as NGRAMS
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from methods.knnlm.scorer import Choice
-
-ARTIFACT = "adaptret-gate"
 
 
 @method(
@@ -55,47 +51,28 @@ class AdaptRet(KnnLm):
             raise RequestError("adaptret learns lambda before a search: leave lambda as it is, or use knnlm")
 
     @property
-    def random_fit(self) -> bool:
+    def learns(self) -> bool:
         return True
 
-    @property
-    def one_lambda(self) -> bool:
-        return False
-
-    @property
-    def reads_statistics(self) -> bool:
-        return True
-
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
-        self.fit_datastore(model, reference, validation, artifacts)
-        self.open_datastore(model, artifacts)
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         ngram_statistics(artifacts, reference)
         self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
-        key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
-               "temperature": artifacts.values["temperature"], "penalty": self.penalty, "seed": self.seed,
-               **self.search_key()}  # fmt: skip
-        artifacts.build(ARTIFACT, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
-        self.open(model, artifacts)
+        super().fit(model, reference, validation, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
-        self.open_datastore(subject, artifacts)
+        super().open(subject, artifacts)
         self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
-        self._expects = Gate.open(artifacts.path(ARTIFACT))
 
     def choice(self, text: Text, phases: Phases) -> Choice:
+        expects = self.gate
+        assert expects is not None
         with phases("choose"):
-            before, threshold = [self._ngrams.features(stream) for stream in text.streams], self._threshold()
+            before, threshold = [self._ngrams.features(stream) for stream in text.streams], self._threshold(expects)
             lambdas = text.lambdas = np.zeros(len(text.targets))
 
         def promising(number: int, block: Positions) -> NDArray[np.bool_]:
             with phases("choose"):
-                expected = self._expects(_features(block, before[number]))
+                expected = expects(_features(block, before[number]))
                 start = text.spans[number][0] + block.start
                 lambdas[start : start + len(block)] = expected
                 chosen: NDArray[np.bool_] = expected > threshold
@@ -103,13 +80,16 @@ class AdaptRet(KnnLm):
 
         return promising
 
-    def _threshold(self) -> float:
+    def _threshold(self, expects: Gate) -> float:
         """The lambda below which so many of the held-out tokens lie."""
         if self.foss in (0.0, 1.0):
             return -np.inf if self.foss == 0.0 else np.inf
-        return float(np.quantile(self._expects.held_out, self.foss))
+        return float(np.quantile(expects.held_out, self.foss))
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def gate_key(self) -> dict[str, Any]:
+        return {**super().gate_key(), "penalty": self.penalty}
+
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         datastore, (_, temperature) = self.ready()
         before = [self._ngrams.features(stream) for stream in validation]
         features, log_lm, agreeing = [], [], []

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from harness.common.cache import SharedResults
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel
+from harness.contracts import Artifacts, LanguageModel, Streams
 from harness.contracts.metrics import Metric
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.positions import Positions, read_shared, spans
@@ -42,11 +43,7 @@ class DatastoreMethod(DatastoreOptions):
         self._weights: tuple[float, float] | None = None  # lambda, temperature
 
     def fit_datastore(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
+        self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts
     ) -> None:
         """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
         built or tuned from the same data with the same parameters is not built or tuned again."""
@@ -105,37 +102,16 @@ class DatastoreMethod(DatastoreOptions):
         return self.opened
 
 
-class Kept:
-    """Arrays that fits share, as artifacts: a `harness.contracts.Shared`. Of validation text these are the LM's
-    positions and their neighbours, 8 k bytes a token."""
-
-    def __init__(self, artifacts: Artifacts) -> None:
-        self.artifacts = artifacts
-
-    def arrays(
-        self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
-    ) -> dict[str, NDArray[Any]]:
-        """The arrays with this key, computed by the first fit and memory-mapped afterwards."""
-
-        def build(folder: Path) -> None:
-            for part, array in compute().items():
-                np.save(folder / f"{part}.npy", array)
-
-        folder = self.artifacts.build(f"validation-{name}", key, build)
-        return {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
-
-
 def with_neighbours(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts,
-    statistics: bool = False,
-) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:  # fmt: skip
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts, statistics: bool = False
+) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:
     """The positions of validation streams, block by block, with the number of the stream, and their neighbours'
     distances and ids [t, k], searched by the first fit that asks. Raises `RequestError` where there is no token."""
     if not any(len(stream) > 1 for stream in validation):
         raise RequestError("no validation text to tune lambda and temperature on; give both as numbers")
-    kept = Kept(artifacts)
-    texts = read_shared(model, validation, search.options.key, kept, statistics)
-    near, ids = search.search_shared(texts, corpus_hash(validation), kept)
+    shared = SharedResults(artifacts)
+    texts = read_shared(model, validation, search.options.key, shared, statistics)
+    near, ids = search.search_shared(texts, corpus_hash(validation), shared)
     for number, (text, (low, high)) in enumerate(zip(texts, spans(validation), strict=True)):
         for start in range(low, high, ROWS):
             part = slice(start, min(start + ROWS, high))
@@ -143,7 +119,7 @@ def with_neighbours(
 
 
 def _tuned(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts
 ) -> dict[str, float]:
     """The weights that suit the validation streams best, and the perplexities there."""
     log_lm, distances, hits, options = [], [], [], search.options

@@ -24,10 +24,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.errors import RequestError
+from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
+from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel, Streams
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
 
 if TYPE_CHECKING:
@@ -50,13 +50,12 @@ class _Done:
 
 
 def datastore_artifact(
-    artifacts: Artifacts, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind,
-    progress: Progress | None = None,
-) -> Path:  # fmt: skip
+    artifacts: Artifacts, model: LanguageModel, reference: Streams, key: KeyKind, progress: Progress | None = None
+) -> Path:
     """The artifact `datastore`, shared by all who search one; raises as `build_datastore` does."""
 
     def fill(folder: Path) -> None:
-        build_datastore(folder, model, reference, key, progress=progress)
+        build_datastore(folder, model, reference, key, progress=progress, parts=artifacts.parts)
 
     return artifacts.build("datastore", datastore_key(model, reference, key), fill)
 
@@ -64,11 +63,12 @@ def datastore_artifact(
 def build_datastore(
     folder: Path,
     model: LanguageModel,
-    reference: Sequence[NDArray[np.int64]],
+    reference: Streams,
     key: KeyKind,
     *,
     progress: Progress | None = None,
     checkpoint_seconds: float = 1.0,
+    parts: Parts = HERE,
 ) -> None:
     """Fill `folder` with the datastore of the reference streams [T] (int64 ids), continuing an interrupted build of
     the same datastore where there is one.
@@ -87,7 +87,7 @@ def build_datastore(
     }
     progress = progress or Progress()
     if (count := min(parts.side_by_side(), len(counts))) > 1:
-        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress)
+        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress, parts)
         _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
         return
     done = _resume(folder, identity, shapes)
@@ -115,8 +115,8 @@ def build_datastore(
 
 
 def _in_parts(
-    folder: Path, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind, cuts: Sequence[int],
-    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress,
+    folder: Path, model: LanguageModel, reference: Streams, key: KeyKind, cuts: Sequence[int],
+    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress, parts: Parts,
 ) -> _Done:  # fmt: skip
     """Write keys and values, part by part; cuts: where the parts begin, and the number of streams."""
     done = _started(folder, shapes)
@@ -142,7 +142,7 @@ def _in_parts(
     return done
 
 
-def _part(model: LanguageModel, folder: str, streams: Sequence[NDArray[np.int64]], key: KeyKind) -> str:
+def _part(model: LanguageModel, folder: str, streams: Streams, key: KeyKind) -> str:
     """Build the datastore of some streams, unless an interrupted build left it; returns its folder."""
     place = Path(folder)
     try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ import numpy as np
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.contracts import KeyKind, LanguageModel
+from harness.contracts import KeyKind, LanguageModel, Streams
 from methods.nearest.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ METADATA = ("built_from", "model_name", "vocabulary_size", "entries", "dimension
 CHUNK = 1 << 24  # bytes read at once when checking
 
 
-def corpus_hash(streams: Sequence[NDArray[np.int64]]) -> str:
+def corpus_hash(streams: Streams) -> str:
     """Hex SHA-256 (20 characters) of the token ids and of where the streams begin."""
     state = hashlib.sha256(np.asarray([len(stream) for stream in streams], np.int64).tobytes())
     for stream in streams:
@@ -46,7 +46,7 @@ def corpus_hash(streams: Sequence[NDArray[np.int64]]) -> str:
     return state.hexdigest()[:20]
 
 
-def datastore_key(model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind) -> dict[str, Any]:
+def datastore_key(model: LanguageModel, reference: Streams, key: KeyKind) -> dict[str, Any]:
     """All that determines a datastore's content, JSON-able: the key of its artifact."""
     return {
         "model": model.hash,

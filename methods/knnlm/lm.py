@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from harness.contracts import LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.plan.registry import method
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @method("lm", contract="token-scoring", summary="the language model alone")
@@ -18,11 +11,7 @@ class Lm(TokenScoring):
     """p_LM of every token; asks the model for no keys and no statistics, so nothing is computed that is not used."""
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         import numpy as np
 

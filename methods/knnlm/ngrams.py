@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Artifacts
+from harness.contracts import Artifacts, Streams
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def ngram_hashes(tokens: NDArray[np.int64], order: int) -> NDArray[np.uint64]:
     return total
 
 
-def ngram_statistics(artifacts: Artifacts, reference: Sequence[NDArray[np.int64]]) -> None:
+def ngram_statistics(artifacts: Artifacts, reference: Streams) -> None:
     """Make the artifact `ngram-statistics` of reference streams."""
 
     def fill(folder: Path) -> None:

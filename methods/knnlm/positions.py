@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.common.files import digest
 from harness.common.phases import NoPhases
-from harness.contracts import KeyKind, LanguageModel, Phases, Shared
+from harness.contracts import KeyKind, LanguageModel, Phases, Shared, Streams
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read(
 
 
 def read_shared(
-    model: LanguageModel, streams: Sequence[NDArray[np.int64]], key: KeyKind, shared: Shared, statistics: bool = False
+    model: LanguageModel, streams: Streams, key: KeyKind, shared: Shared, statistics: bool = False
 ) -> list[Positions]:
     """One `Positions` per stream, as `read` gives them, computed once for all cells of a quality pass."""
     empty = {"queries": np.empty((0, model.key_dimension(key)), np.float32), "log_prob": np.empty(0, np.float32)}
@@ -116,7 +116,7 @@ def full_batches(
         yield places, queries
 
 
-def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
+def spans(streams: Streams) -> list[tuple[int, int]]:
     """(low, high) of each stream's predicted tokens in an array of those of all streams."""
     edges = np.cumsum([0, *(max(len(stream) - 1, 0) for stream in streams)]).tolist()
     return list(pairwise(edges))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned, neighbour_features
+from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, full_batches, read, read_shared, searched, spans
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
 
 ROWS = 512  # positions mixed at once whose neighbours were found before
-GATE = "knnlm-gate"
-
 
 # Seconds that the baseline's searches take, times the FoSS of the timed answers: what left-out searches promise to save
 PROMISED = {
@@ -46,7 +45,7 @@ PROMISED = {
     summary="LM mixed with the nearest neighbours of its context in a datastore",
 )
 @dataclass(kw_only=True)
-class KnnLm(DatastoreMethod, TokenScoring):
+class KnnLm(GatedScorer):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 
     foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
@@ -65,40 +64,21 @@ class KnnLm(DatastoreMethod, TokenScoring):
         Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
-    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
     foss: Annotated[float, Field(ge=0, le=1)] = 0.0
     batch: Annotated[int, Field(ge=1)] = 1024
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._gate: Gate | None = None
-
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
-        if self.lambda_ == "dynamic":
-            self.open_datastore(model, artifacts)
-            key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
-                   "temperature": artifacts.values["temperature"], "seed": self.seed, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learn(model, validation, artifacts).save(folder))
+        self.open_datastore(model, artifacts)
+        self.fit_gate(model, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(subject, artifacts)
-        if self.lambda_ == "dynamic":
-            self._gate = Gate.open(artifacts.path(GATE))
+        self.open_gate(artifacts)
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         datastore, (lambda_, temperature) = self.ready()
         text = Text(streams)
@@ -106,23 +86,17 @@ class KnnLm(DatastoreMethod, TokenScoring):
         for places, near, ids in find:
             with phases("interpolate"):
                 agreeing = log_knn(near, datastore.hits(ids, text.targets[places]), temperature)
-                weight = lambda_ if text.lambdas is None else text.lambdas[places]
-                if self._gate is not None:
+                weight: float | NDArray[np.float64] = lambda_
+                if text.lambdas is not None:
+                    weight = text.lambdas[places]
+                elif self.gate is not None:
                     looks = neighbour_features(near, datastore.store.values[ids], temperature)
-                    weight = self._gate(np.concatenate([text.statistics[places], looks], 1))
+                    weight = self.gate(np.concatenate([text.statistics[places], looks], 1))
                 text.log_probs[places] = interpolate(text.log_probs[places], agreeing, weight)
         return [
             TokenScores(text.log_probs[low:high], {"tokens": high - low, "searches": int(text.wanted[low:high].sum())})
             for low, high in text.spans
         ]
-
-    @property
-    def one_lambda(self) -> bool:
-        return self.lambda_ != "dynamic"
-
-    @property
-    def random_fit(self) -> bool:
-        return self.lambda_ == "dynamic" or super().random_fit
 
     @property
     def ratios(self) -> dict[str, Ratio]:
@@ -136,17 +110,12 @@ class KnnLm(DatastoreMethod, TokenScoring):
             return {}
         return {"saved_share": Ratio({"baseline": 1.0, "method": -1.0}, PROMISED, equal=0.0)}
 
-    @property
-    def reads_statistics(self) -> bool:
-        """Whether the LM's confidence is asked for."""
-        return self.lambda_ == "dynamic"
-
     def choice(self, text: Text, phases: Phases) -> Choice:
         """Which positions of the text are searched."""
         masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
         return lambda number, block: masks[number][block.start : block.start + len(block)]
 
-    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`."""
         datastore, (_, temperature) = self.ready()
         looks, log_lm, agreeing = [], [], []
@@ -165,7 +134,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
 
         def asked() -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
             for number, stream in enumerate(text.streams):
-                for block in read(model, stream, self.key, phases, self.reads_statistics):
+                for block in read(model, stream, self.key, phases, self.learns):
                     start, mask = text.take(number, block), choice(number, block)
                     text.wanted[start : start + len(block)] = mask
                     rows = np.flatnonzero(mask)
@@ -176,7 +145,7 @@ class KnnLm(DatastoreMethod, TokenScoring):
 
     def _found_before(self, model: LanguageModel, text: Text, shared: Shared) -> Iterator[Found]:
         """The same from what the cells of a quality pass share, where all positions are searched."""
-        blocks = read_shared(model, text.streams, self.key, shared, self.reads_statistics)
+        blocks = read_shared(model, text.streams, self.key, shared, self.learns)
         near, ids = self.ready()[0].search_shared(blocks, corpus_hash(text.streams), shared)
         choice = self.choice(text, NoPhases())
         for number, block in enumerate(blocks):
@@ -193,7 +162,7 @@ class Text:
     are mixed; wanted, which are searched; lambdas, what each is mixed with, or None for one lambda; statistics [T, 2],
     the LM's confidence where it is asked for."""
 
-    def __init__(self, streams: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, streams: Streams) -> None:
         self.streams, self.spans = streams, spans(streams)
         self.targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
         self.log_probs = np.full(len(self.targets), np.nan)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.common.phases import NoPhases
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
+from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, Streams
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions
@@ -118,7 +118,7 @@ class DatastoreSearch:
 
 
 def build_search(
-    model: LanguageModel, reference: Sequence[NDArray[np.int64]], artifacts: Artifacts, options: DatastoreOptions
+    model: LanguageModel, reference: Streams, artifacts: Artifacts, options: DatastoreOptions
 ) -> dict[str, Any]:
     """Make the artifacts `datastore` and, for an approximate index, `index`; returns the datastore's key."""
     key = datastore_key(model, reference, options.key)

@@ -11,15 +11,13 @@ from pydantic import Field
 from harness.common import statistics
 from harness.common.errors import CellFailedError
 from harness.common.progress import Progress
-from harness.contracts import Artifacts
+from harness.contracts import Artifacts, Streams
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
 from harness.plan.registry import analysis
 from methods.knnlm.ngrams import ngram_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 
@@ -53,6 +51,6 @@ class NgramOverlap:
         }
 
 
-def _of(streams: Sequence[NDArray[np.int64]], n: int) -> NDArray[np.uint64]:
+def _of(streams: Streams, n: int) -> NDArray[np.uint64]:
     """Hashes of the n-grams of the streams without their first tokens, which are given."""
     return np.concatenate([np.empty(0, np.uint64), *(ngram_hashes(stream[1:], n) for stream in streams)])

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from harness.common.cache import SharedResults
 from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
-from methods.knnlm.base import DatastoreMethod, Kept
+from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features
+from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, read, read_shared, spans
 from methods.knnlm.scorer import PROMISED, confidence
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
 
-GATE = "retomaton-gate"
 RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # lengths by which runs are counted; the last one counts all longer ones
 
 
@@ -51,7 +52,7 @@ def _lengths(shortest: int) -> str:
     summary="kNN-LM whose searches are saved by an automaton over the datastore",
 )
 @dataclass(kw_only=True)
-class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
+class RetoMaton(StateOptions, GatedScorer):
     """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
 
     tau: a token is searched where fewer states than this were reached; `inf` searches every token and still uses the
@@ -75,7 +76,6 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         Metric("walk_share", "time of walking / baseline's time", "", "lower", "speed"),
     )
 
-    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
     tau: Annotated[int, Field(ge=1)] | Literal["inf"] = "inf"
     max_knns: Annotated[int, Field(ge=1)] = 1024
     transitions: Transitions = "full"
@@ -89,39 +89,22 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         for name in ("max_knns", "streams"):
             if not getattr(self, name) >= 1:
                 raise RequestError(f"{name} = {getattr(self, name)}: give 1 or more")
-        self.gate: Gate | None = None
-
-    @property
-    def one_lambda(self) -> bool:
-        return self.lambda_ != "dynamic"
 
     @property
     def random_fit(self) -> bool:
         """k-means starts at random, greedy merging searches by an index that does."""
-        return self.clustering != "none" or self.lambda_ == "dynamic" or super().random_fit
+        return self.clustering != "none" or super().random_fit
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         build_states(artifacts, self._opened(model, artifacts).store, self, self.seed)
         self._open_automaton(model, artifacts)
-        if self.lambda_ == "dynamic":
-            walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions,
-                      "pointers": self.pointers, "seed": self.seed, **self.clustering_key(self.seed)}  # fmt: skip
-            key = {"datastore": self.automaton.store.metadata["built_from"], "validation": corpus_hash(validation),
-                   "temperature": artifacts.values["temperature"], **walked, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
+        self.fit_gate(model, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         self._open_automaton(subject, artifacts)
-        if self.lambda_ == "dynamic":
-            self.gate = Gate.open(artifacts.path(GATE))
+        self.open_gate(artifacts)
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
@@ -144,11 +127,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         return {**super().counters(), "states": len(states), "states_bytes": states.bytes}
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         walks = self.walked(model, streams, phases, shared)
         with phases("interpolate"):
@@ -156,12 +135,12 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
             return [walk.scores(lambda_ if self.gate is None else self.gate(walk.looks)) for walk in walks]
 
     def walked(
-        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared | None = None
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[Walked]:
         """Every stream walked to its end, in order."""
         datastore, _ = self.ready()
         found: list[Neighbours] | None = None
-        confident = self.lambda_ == "dynamic"
+        confident = self.learns
         if shared is None:
             datastore.index.load()
             self.automaton.load(self.memory_gb)
@@ -216,9 +195,13 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         states = States.open(artifacts.path(ARTIFACT), store)
         self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def gate_key(self) -> dict[str, Any]:
+        walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions}
+        return {**super().gate_key(), **walked, "pointers": self.pointers, **self.clustering_key(self.seed)}
+
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
-        walks = self.walked(model, validation, NoPhases(), Kept(artifacts))
+        walks = self.walked(model, validation, NoPhases(), SharedResults(artifacts))
         looks, log_lm, log_auto = (
             np.concatenate([getattr(walk, name) for walk in walks]) for name in ("looks", "log_lm", "log_auto")
         )

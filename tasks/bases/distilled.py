@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.common.cache import Cache
+from harness.contracts import TrainingPairs
 from harness.contracts.tasks import Context, DecodingSetting
 from tasks.bases.seq2seq import Seq2SeqTask
 from tasks.models.seq2seq.sizes import SIZES, Size
@@ -18,8 +19,6 @@ from tasks.models.trained import size_to_train
 if TYPE_CHECKING:
     from tasks.data.parallel import ParallelSource
     from tasks.models.seq2seq.distillation import Distillation
-
-Pair = tuple[list[int], list[int]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,7 +60,7 @@ class DistilledTask(Seq2SeqTask):
         setting = super().prepare(context, progress)
         cache, size = Cache(context.cache), size_to_train(self.model, SIZES)
 
-        def training() -> Sequence[Pair]:
+        def training() -> TrainingPairs:
             if size is None:
                 from tasks.models.seq2seq.distillation import distilled_by_itself
 

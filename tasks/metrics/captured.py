@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import TokenScores
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from harness.contracts import Streams, TokenScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +19,7 @@ class Captured:
     log_p: float
 
 
-def likeliest(
-    streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores], length: int
-) -> list[Captured]:  # fmt: skip
+def likeliest(streams: Streams, answers: Sequence[TokenScores], length: int) -> list[Captured]:
     """Sequences of so many tokens without a search and each with a probability above 0, the likeliest first; of those
     that overlap and of equal ones the likeliest alone. The answers have the series `searched` and `p_auto`."""
     found: list[tuple[float, int, int, tuple[int, ...]]] = []
@@ -53,7 +47,7 @@ def likeliest(
     return [Captured(ids, mean) for ids, mean in best.items()]
 
 
-def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]) -> tuple[int, ...]:
+def longest(streams: Streams, answers: Sequence[TokenScores]) -> tuple[int, ...]:
     """The ids of the longest sequence without a search, each with a probability above 0; of equally long ones the
     first."""
     found: tuple[int, ...] = ()
@@ -66,7 +60,7 @@ def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]
     return found
 
 
-def occurs(ids: Sequence[int], streams: Sequence[NDArray[np.int64]]) -> bool:
+def occurs(ids: Sequence[int], streams: Streams) -> bool:
     """Whether the ids stand in one of the streams one behind the other."""
     wanted = np.asarray(ids, np.int64).tobytes()
     return any(_aligned(np.ascontiguousarray(stream, np.int64).tobytes(), wanted) for stream in streams)

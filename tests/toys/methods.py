@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.errors import NotInstalledError, RequestError
 from harness.contracts import (
     Decoded,
@@ -64,7 +63,9 @@ class Unigram(TokenScoring):
 
         def build(folder):
             counts = np.ones(model.vocabulary_size)
-            for found, process in parts.each(_counted, [(stream,) for stream in reference], model.vocabulary_size):
+            for found, process in artifacts.parts.each(
+                _counted, [(stream,) for stream in reference], model.vocabulary_size
+            ):
                 counts += found
                 (folder / f"made-by-{process}").touch()
             np.save(folder / "log_probs.npy", np.log(counts / counts.sum()))

@@ -10,10 +10,10 @@ from harness.common.generate import Constraints
 from harness.contracts import GenerationModel, Phases
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
-from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
-from methods.decoding.session import Session
+from methods.decoding.engine.session import Session
+from methods.decoding.search.decoder import Batch, Decoder
 
 
 class DraftingDecoder(Decoder):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from harness.common.generate import Constraints
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
-from methods.decoding.best import best_of_rows
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.session import Session, without
+from methods.decoding.engine.session import Session, without
+from methods.decoding.search.best import best_of_rows
+from methods.decoding.search.decoder import Batch
 
 if TYPE_CHECKING:
     import torch

@@ -11,12 +11,13 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
+from harness.common.text import content_hash
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import RetrievalSetting
 from harness.plan.registry import analysis
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
             raise RequestError(
                 "retriever-latency searches passages of text, which this task does not have; use qa-latency"
             )
-        build_retriever(passages, passages_hash(passages), artifacts, self)
+        build_retriever(passages, content_hash(passages), artifacts, self)
         artifacts.values.update(passages=len(passages))
 
     def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:

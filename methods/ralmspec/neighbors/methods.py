@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases
+from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases, Streams
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.search import DatastoreSearch
@@ -21,9 +21,6 @@ from methods.nearest.opening import needs_build, read_through
 from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
 from methods.ralmspec.neighbors.sources import LocalityCache, Pointers, SpeculationSource
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEARCHES = 20  # that open the index, for keys of the datastore
 WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walking the graph, costs the same for one
@@ -46,7 +43,7 @@ class KnnSequential(DatastoreMethod, Sequential):
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, GenerationModel, Phases
+from harness.common.text import content_hash
+from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.generation import IterativeRaLM
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 LEAST = 16  # tokens of a passage that are worth reading
 
@@ -68,7 +65,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:
@@ -78,7 +75,7 @@ class RalmSeq(IterativeOptions, Sequential):
         if not isinstance(knowledge[0], str):
             raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
         texts = cast("Sequence[str]", knowledge)
-        text_hash = passages_hash(texts)
+        text_hash = content_hash(texts)
         build_retriever(texts, text_hash, artifacts, self)
         build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
         self.open(model, artifacts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,6 @@ from methods.ralmspec.passages.encoders import (
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
 VECTORS = "vectors.npy"
-
-
-def passages_hash(passages: Sequence[str]) -> str:
-    """Hex SHA-256 (20 characters) of the passages' texts and their order."""
-    state = hashlib.sha256()
-    for text in passages:
-        encoded = text.encode()
-        state.update(len(encoded).to_bytes(8, "little"))
-        state.update(encoded)
-    return state.hexdigest()[:20]
 
 
 def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
-from methods.infinigram import kernels
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
+from methods.infinigram.kernels.searching import pointer
 from tests.methods.infinigram.conftest import ALPHABET, built
 
 TOKENS = st.integers(0, ALPHABET - 1)
@@ -276,7 +276,7 @@ def test_an_engine_is_not_copied(place):
 def test_pointers_of_any_width_are_read(width):
     values = [0, 1, (1 << 8 * width) - 1, (1 << 8 * width) // 3]
     packed = np.frombuffer(b"".join(value.to_bytes(width, "little") for value in values), np.uint8)
-    assert [kernels.pointer(packed, width, number) for number in range(4)] == values
+    assert [pointer(packed, width, number) for number in range(4)] == values
 
 
 def test_a_sample_of_a_frequent_clause_says_so(place):
