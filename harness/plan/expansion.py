@@ -66,7 +66,7 @@ class _Expansion:
 
     def cells(self) -> list[Cell]:
         self._timing({})
-        cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
+        cells = [cell for spec in self.recipe.cells_at(self.scale) for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
         known = {f"method.{n}" for c in cells for n in c.method.params} | {
