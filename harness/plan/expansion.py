@@ -1,10 +1,10 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `scale_params`, its `sweep`; likewise of the task's parameters, the cell's `task` and
-its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
-cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
-names in `same` have the value that they have in the cell.
+`--set`, the cell's `params`, its `sweep`; likewise of the task's parameters, the cell's `task` and its sweep last. What
+a cell states itself is what its labels promise, so `--set` does not change it; an override that no cell takes is
+refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it names in `same`
+have the value that they have in the cell.
 
 A cell that names no baseline is compared with the one that its method declares: in speed where it is timed, and in its
 answers. This baseline takes the cell's values of all parameters that both methods have. Where the method declares none,
@@ -96,8 +96,7 @@ class _Expansion:
             of_task = parameters.group(swept, "task")
             of_method = {name: value for name, value in swept.items() if not name.startswith("task.")}
             task = self._task(spec, of_task)
-            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
-            method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
+            method = self._method(kind, spec.method or spec.analysis or "", {**spec.params, **of_method}, task, where)
             usual = self._usual_baseline(method) if kind == "method" else None
             stated, timed = spec.model_fields_set, spec.timed and self._can_be_timed(kind, method)
             against = spec.speed_baseline if "speed_baseline" in stated else usual if timed else None

@@ -127,11 +127,11 @@ class CellSpec(_Strict):
     """One line of a recipe's `cells`: a method or an analysis at some scales.
 
     row, column: what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the cell's
-    parameters by way of `names`. params, scale_params, task: parameters of the method, those of one scale, and those of
-    the task. sweep, scale_sweep: one cell per combination of these values, of parameters of the method or, as
-    `task.NAME`, of the task; a scale's replace the others of the same name. speed_baseline, fidelity_baseline: what its
-    time and its answers are compared with. Left out: the method's declared baseline (`harness.plan.expansion`); null:
-    nothing, but answers are always compared with those of a speed baseline. timed: false asks for answers only.
+    parameters by way of `names`. params, task: parameters of the method and of the task. sweep, scale_sweep: one cell
+    per combination of these values, of parameters of the method or, as `task.NAME`, of the task; a scale's replace the
+    others of the same name. speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left
+    out: the method's declared baseline (`harness.plan.expansion`); null: nothing, but answers are always compared with
+    those of a speed baseline. timed: false asks for answers only.
     """
 
     row: str
@@ -140,7 +140,6 @@ class CellSpec(_Strict):
     method: str | None = None
     analysis: str | None = None
     params: dict[str, Any] = {}
-    scale_params: dict[Scale, dict[str, Any]] = {}
     sweep: dict[str, list[Any]] = {}
     scale_sweep: dict[Scale, dict[str, list[Any]]] = {}
     task: dict[str, Any] = {}

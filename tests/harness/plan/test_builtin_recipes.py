@@ -101,9 +101,7 @@ def test_claims_are_the_papers_and_targets_the_benchs():
 def stated(spec):
     """Values that a line of a recipe's cells sets: parameter -> values."""
     found: dict[str, list] = {}
-    for name, value in chain.from_iterable(
-        given.items() for given in (spec.params, *spec.scale_params.values(), spec.task, spec.timing)
-    ):
+    for name, value in chain.from_iterable(given.items() for given in (spec.params, spec.task, spec.timing)):
         found.setdefault(name, []).append(value)
     for name, values in chain.from_iterable(sweep.items() for sweep in (spec.sweep, *spec.scale_sweep.values())):
         found.setdefault(name.removeprefix("task."), []).extend(values)
