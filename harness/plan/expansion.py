@@ -141,9 +141,7 @@ class _Expansion:
             **swept,
         }
         given |= self._overrides("task", target, {*swept, *spec.task})
-        checked = parameters.validate(target, given, f"task {name}")
-        construct(target, checked)
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str) -> Named:
         target = self.registry.resolve(kind, name)
@@ -153,9 +151,7 @@ class _Expansion:
                 raise RequestError(f"{where}: {reason}")
         given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
         given |= self._overrides("method", target, params.keys())
-        checked = parameters.validate(target, given, f"{kind} {name}")
-        construct(target, checked)  # a value out of range is refused before anything runs
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
         """The overrides that a target takes: of the parameters it has, those that its cell does not state."""
@@ -173,7 +169,7 @@ class _Expansion:
         name = _declared_baseline(method.name, self.registry)
         if not name:
             return None
-        both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
+        both = method.params.keys() & parameters.declared(self.registry.resolve("method", name))
         return Reference(method=name, same=sorted(both))
 
     def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:

@@ -268,8 +268,8 @@ def _parse(model: type[M], text: str, where: str) -> M:
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            keys = _keys_at(model, first["loc"])
-            raise unknown("key", str(first["loc"][-1]), keys, f"{where} at {place}") from None
+            valid = _keys_at(model, first["loc"])
+            raise unknown("key", str(first["loc"][-1]), valid, f"{where} at {place}") from None
         raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 

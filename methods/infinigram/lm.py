@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -36,7 +35,6 @@ SUFFIXES = 10  # lengths of suffixes that a forest sees
     baseline="lm",
     summary="LM mixed with n-gram probabilities of unbounded n from a suffix array",
 )
-@dataclass(kw_only=True)
 class InfinigramLm(TokenScoring):
     """p(w) = lambda p_inf(w) + (1 - lambda) p_LM(w), p_inf of the longest context that occurs in the reference text.
 

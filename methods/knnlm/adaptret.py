@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -36,7 +35,6 @@ ARTIFACT = "adaptret-gate"
     baseline="lm",
     summary="kNN-LM that leaves out the searches for which a network predicts the lowest lambda",
 )
-@dataclass(kw_only=True)
 class AdaptRet(KnnLm):
     """Before a search, a network says what lambda is to be, from the context's key, the LM's confidence, and how often
     the one to four words before occur in the reference text and before how many different words. The tokens for which

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
@@ -50,7 +49,6 @@ def _lengths(shortest: int) -> str:
     baseline="lm",
     summary="kNN-LM whose searches are saved by an automaton over the datastore",
 )
-@dataclass(kw_only=True)
 class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
     """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
 
@@ -84,11 +82,6 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tau != "inf" and not self.tau >= 1:
-            raise RequestError(f"tau = {self.tau}: give 1 or more states, or inf")
-        for name in ("max_knns", "streams"):
-            if not getattr(self, name) >= 1:
-                raise RequestError(f"{name} = {getattr(self, name)}: give 1 or more")
         self.gate: Gate | None = None
 
     @property

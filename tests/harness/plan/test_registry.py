@@ -184,13 +184,18 @@ def test_pairs_are_refused_with_the_reason(toys):
     assert refusal(sequential, toys.entry("task", "toy-questions")) is None
 
 
-def test_construct_reaches_arguments_named_after_keywords(toys):
-    assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
+def test_construct_reaches_fields_named_after_keywords(toys):
+    assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).lambda_ == 0.5
 
 
-def test_a_constructor_that_fails_is_named_with_its_line():
+def test_a_constructor_that_fails_is_named_with_its_line(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    @analysis("faulty")
     class Faulty:
-        def __init__(self, *, k=1):
+        k: int = 1
+
+        def __post_init__(self):
             raise ValueError("k is odd")
 
     with pytest.raises(RequestError, match=r"Faulty cannot be made with {'k': 3}: ValueError: k is odd \(.*\.py:\d+\)"):
@@ -204,8 +209,7 @@ def test_an_analysis_is_a_function_or_a_class_with_its_parameters(monkeypatch):
         return lambda_ * setting
 
     class Scaled:
-        def __init__(self, *, lambda_=1):
-            self.lambda_ = lambda_
+        lambda_: int = 1
 
         def __call__(self, setting, artifacts, progress):
             return self.lambda_ * setting
