@@ -7,9 +7,9 @@ A name is declared where it is implemented, by one decorator with literal argume
 
 The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
 distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
-executed): listing costs milliseconds and no torch. The decorator may be imported under another name
-(`from harness.plan import registry`, `from harness.plan.registry import method as m`). An object is imported when it is
-resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
+executed): listing costs milliseconds and no torch. A decorator is read under its own name
+(`from harness.plan.registry import method`); under another it counts once its module is imported. An object is imported
+when it is resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
 
 What is declared is a class, and its parameters are its fields: the decorator makes it a dataclass that checks them. An
 analysis may be a function of setting, artifacts and progress whose parameters are keyword-only.
@@ -243,12 +243,15 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
         tree = ast.parse(text, str(file))
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
-    imported = _imported_names(tree)
+    imported: set[str] = set()
     for node in _statements(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.ImportFrom) and node.module == __name__:
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
-                if (kind := _kind(decorator, imported)) is not None:
-                    yield _entry(kind, decorator, f"{module}:{node.name}", file)
+                name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+                if name in imported and name in KINDS:
+                    yield _entry(name, decorator, f"{module}:{node.name}", file)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -257,27 +260,6 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
             yield from _statements(child)
-
-
-def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """Name in the module -> the dotted name that was imported under it."""
-    found: dict[str, str] = {}
-    for node in _statements(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [(a.name, a.asname or a.name) for a in node.names if a.name != "*"] or [(k, k) for k in KINDS]
-            found |= {here: f"{node.module}.{name}" for name, here in names}
-        elif isinstance(node, ast.Import):  # `import a.b` binds `a`
-            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
-            found |= {top: top for alias in node.names if not alias.asname and (top := alias.name.partition(".")[0])}
-    return found
-
-
-def _kind(decorator: ast.expr, imported: Mapping[str, str]) -> Kind | None:
-    """What a decorator declares, or None where it is not one of this module's."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name, _, rest = ast.unparse(function).partition(".")
-    full = ".".join(filter(None, (imported.get(name, ""), rest)))
-    return next((kind for kind in KINDS if full == f"{__name__}.{kind}"), None)
 
 
 def _entry(kind: Kind, decorator: ast.expr, target: str, file: Path) -> Entry:
