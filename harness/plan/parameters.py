@@ -53,7 +53,7 @@ def validated(target: C, what: str) -> C:
             raise TypeError(f"parameters are fields of a class: replace {base.__qualname__}.__init__ by __post_init__")
     config = ConfigDict(
         strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, alias_generator=public,
-        validate_by_name=True, validate_by_alias=True,
+        populate_by_name=True,
     )  # fmt: skip
     made: Any = dataclass(target, kw_only=True, eq=False, config=config)
     checked = made.__init__
