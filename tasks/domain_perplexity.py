@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.common.cache import Cache
@@ -24,7 +23,6 @@ from tasks.wikitext_perplexity import WikitextPerplexity
     provides=("reference-text",),
     summary="Perplexity of a language model on text of another domain, which the datastore is built from",
 )
-@dataclass(kw_only=True, eq=False)
 class DomainPerplexity(WikitextPerplexity):
     """The model is that of `wikitext-perplexity`; reference, validation and evaluation text are one side of a parallel
     text.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from harness.common.cache import Cache
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     provides=("causal", "reference-text"),
     summary="Prompts of held-out text continued by kNN-LM, one at a time",
 )
-@dataclass(kw_only=True, eq=False)
 class KnnLmServing(ServingTask):
     """Parameters: those of `ServingTask`, and dataset: of the source. Prompts are `prompt_tokens` tokens of the test
     split. The train split is the reference text, after it those of the data sets `more` (several separated by `+`; not

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +37,6 @@ PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full c
     contract="softmax-screening",
     summary="output layer of any causal language model: hub id, model folder, or trained here",
 )
-@dataclass(kw_only=True, eq=False)
 class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
     """Parameters: those of `SlidingWindowOptions` and of `LanguageModelTask`.
 

@@ -64,7 +64,6 @@ class TranslationSetting(SoftmaxSetting):
     contract="softmax-screening",
     summary="translation by beam search with an LSTM translator, BLEU under each softmax",
 )
-@dataclass(kw_only=True, eq=False)
 class NmtBeam(ParallelOptions, NextWordTask):
     """Parameters: those of `NextWordTask` and of `ParallelOptions`, and model: a size of
     `tasks.models.translator.sizes` to train here, or the folder of a trained one.

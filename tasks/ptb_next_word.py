@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -39,7 +38,6 @@ TRAINING_STREAMS = 20  # pieces of the training text read in parallel; the test 
     contract="softmax-screening",
     summary="next word by an LSTM on Penn Treebank (on WikiText-2 cut to 10,000 types where that is not at hand)",
 )
-@dataclass(kw_only=True, eq=False)
 class PtbNextWord(LanguageModelTask):
     """Parameters: `model` is a size of `tasks.models.lstm.sizes` to train here, or the folder of a trained model.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -31,7 +30,6 @@ FORM = "Question: {}?\nAnswer:"
     provides=("causal", "passages"),
     summary="Questions answered by a causal LM with retrieved passages, one at a time",
 )
-@dataclass(kw_only=True, eq=False)
 class QaLatency(ServingTask):
     """Parameters: those of `ServingTask`; prompts are questions.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -34,7 +34,6 @@ _CAPTURED = (3, 6, 10)  # lengths of sequences that worked examples show (Alon e
     provides=("reference-text",),
     summary="Perplexity of held-out text by a sliding window, per token and per word",
 )
-@dataclass(kw_only=True, eq=False)
 class WikitextPerplexity(SlidingWindowOptions, Task):
     """Held-out perplexity; the train split is the reference text, one stream a document.
 

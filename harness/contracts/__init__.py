@@ -10,7 +10,7 @@ and metric. The harness pairs them and measures. Nothing here imports torch: arr
 | sequence decoding | `SequenceDecoding` | a generation model, sources | greedy, beam 5 | exact match |
 | retrieval generation | `RetrievalGeneration` | a causal model, passages or text | sequential retrieval | exact match |
 
-Life of a method: `__init__(*, parameters)` -> `fit(...)` once, in a process of its own -> `open(subject, artifacts)`
+Life of a method: made from its parameters -> `fit(...)` once, in a process of its own -> `open(subject, artifacts)`
 in every other process -> `score` / `topk` / `decode` / `generate` as often as wanted. `open` takes the subject (the
 model or output layer) with the artifacts, because a screened softmax needs the layer's weights to answer at all.
 

@@ -22,7 +22,7 @@ CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequen
 
 
 class Method(ABC):
-    """Base of all methods. Parameters are keyword-only arguments of `__init__`, annotated and with defaults.
+    """Base of all methods. Parameters are the fields of a class, annotated and with defaults.
 
     A parameter whose name is a Python keyword ends in an underscore (`lambda_` is `lambda` in recipes).
     measures: what its counters and ratios are, where tables should show more than their names.
@@ -30,6 +30,9 @@ class Method(ABC):
 
     contract: ClassVar[Contract]
     measures: ClassVar[tuple[Metric, ...]] = ()
+
+    def __post_init__(self) -> None:  # noqa: B027 - most methods keep nothing
+        """Set up what an instance keeps besides its parameters, and refuse parameters that do not go together."""
 
     def open(self, subject: Any, artifacts: Artifacts) -> None:  # noqa: B027 - most baselines have nothing to open
         """Make ready to answer in a process that did not run `fit`. `subject` is the model or output layer."""

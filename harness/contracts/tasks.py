@@ -146,7 +146,7 @@ class RetrievalSetting(Setting):
 
 
 class Task(ABC):
-    """Base of all tasks. Parameters are keyword-only arguments of `__init__`, as for methods; the decorator names the
+    """Base of all tasks. Parameters are the fields of a class, as for methods; the decorator names the
     contract, which decides what setting `prepare` returns and what answers `metrics` gets.
 
     measures: what its metrics are, where tables should show more than their names."""

@@ -1,10 +1,10 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `scale_params`, its `sweep`; likewise of the task's parameters, the cell's `task` and
-its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
-cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
-names in `same` have the value that they have in the cell.
+`--set`, the cell's `params`, its `sweep`; likewise of the task's parameters, the cell's `task` and its sweep last. What
+a cell states itself is what its labels promise, so `--set` does not change it; an override that no cell takes is
+refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it names in `same`
+have the value that they have in the cell.
 
 A cell that names no baseline is compared with the one that its method declares: in speed where it is timed, and in its
 answers. This baseline takes the cell's values of all parameters that both methods have. Where the method declares none,
@@ -66,7 +66,7 @@ class _Expansion:
 
     def cells(self) -> list[Cell]:
         self._timing({})
-        cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
+        cells = [cell for spec in self.recipe.cells_at(self.scale) for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
         known = {f"method.{n}" for c in cells for n in c.method.params} | {
@@ -96,8 +96,7 @@ class _Expansion:
             of_task = parameters.group(swept, "task")
             of_method = {name: value for name, value in swept.items() if not name.startswith("task.")}
             task = self._task(spec, of_task)
-            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
-            method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
+            method = self._method(kind, spec.method or spec.analysis or "", {**spec.params, **of_method}, task, where)
             usual = self._usual_baseline(method) if kind == "method" else None
             stated, timed = spec.model_fields_set, spec.timed and self._can_be_timed(kind, method)
             against = spec.speed_baseline if "speed_baseline" in stated else usual if timed else None
@@ -142,9 +141,7 @@ class _Expansion:
             **swept,
         }
         given |= self._overrides("task", target, {*swept, *spec.task})
-        checked = parameters.validate(target, given, f"task {name}")
-        construct(target, checked)
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str) -> Named:
         target = self.registry.resolve(kind, name)
@@ -154,9 +151,7 @@ class _Expansion:
                 raise RequestError(f"{where}: {reason}")
         given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
         given |= self._overrides("method", target, params.keys())
-        checked = parameters.validate(target, given, f"{kind} {name}")
-        construct(target, checked)  # a value out of range is refused before anything runs
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
         """The overrides that a target takes: of the parameters it has, those that its cell does not state."""
@@ -174,7 +169,7 @@ class _Expansion:
         name = _declared_baseline(method.name, self.registry)
         if not name:
             return None
-        both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
+        both = method.params.keys() & parameters.declared(self.registry.resolve("method", name))
         return Reference(method=name, same=sorted(both))
 
     def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:

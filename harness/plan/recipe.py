@@ -11,13 +11,14 @@
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
 Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
-paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
+paper's, `targets` the bench's own; both may stand in NAME.claims.yaml next to NAME.yaml, and what one scale changes in
+NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -28,6 +29,7 @@ from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 
 Comparison = Literal["below", "above", "at most", "at least"]
+M = TypeVar("M", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -125,11 +127,11 @@ class CellSpec(_Strict):
     """One line of a recipe's `cells`: a method or an analysis at some scales.
 
     row, column: what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the cell's
-    parameters by way of `names`. params, scale_params, task: parameters of the method, those of one scale, and those of
-    the task. sweep, scale_sweep: one cell per combination of these values, of parameters of the method or, as
-    `task.NAME`, of the task; a scale's replace the others of the same name. speed_baseline, fidelity_baseline: what its
-    time and its answers are compared with. Left out: the method's declared baseline (`harness.plan.expansion`); null:
-    nothing, but answers are always compared with those of a speed baseline. timed: false asks for answers only.
+    parameters by way of `names`. params, task: parameters of the method and of the task. sweep, scale_sweep: one cell
+    per combination of these values, of parameters of the method or, as `task.NAME`, of the task; a scale's replace the
+    others of the same name. speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left
+    out: the method's declared baseline (`harness.plan.expansion`); null: nothing, but answers are always compared with
+    those of a speed baseline. timed: false asks for answers only.
     """
 
     row: str
@@ -138,7 +140,6 @@ class CellSpec(_Strict):
     method: str | None = None
     analysis: str | None = None
     params: dict[str, Any] = {}
-    scale_params: dict[Scale, dict[str, Any]] = {}
     sweep: dict[str, list[Any]] = {}
     scale_sweep: dict[Scale, dict[str, list[Any]]] = {}
     task: dict[str, Any] = {}
@@ -158,12 +159,13 @@ class TaskSpec(_Strict):
 
 
 class ScaleSpec(_Strict):
-    """What one scale changes."""
+    """What one scale changes, and cells that it alone has, after the others: all that a file NAME.SCALE.yaml holds."""
 
     task: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
     timing: dict[str, Any] = {}
     note: str = ""
+    cells: list[CellSpec] = []
 
 
 class Figure(_Strict):
@@ -188,7 +190,14 @@ class Figure(_Strict):
         return self
 
 
-class Recipe(_Strict):
+class Judged(_Strict):
+    """What is judged of a recipe's rows: all that a file NAME.claims.yaml holds."""
+
+    claims: list[Claim] = []  # of the paper
+    targets: list[Target] = []  # of this bench
+
+
+class Recipe(Judged):
     """A recipe file."""
 
     name: str
@@ -213,8 +222,15 @@ class Recipe(_Strict):
     published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
     figure: Figure | None = None
     cells: list[CellSpec]
-    claims: list[Claim] = []  # of the paper
-    targets: list[Target] = []  # of this bench
+
+    def cells_at(self, scale: Scale) -> list[CellSpec]:
+        """The lines of `cells` at a scale, its own last."""
+        own = self.scales[scale].cells if scale in self.scales else []
+        return [cell for cell in (*self.cells, *own) if scale in cell.scales]
+
+
+# NAME.PART.yaml next to NAME.yaml -> what it holds.
+PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
 
 class _Loader(yaml.SafeLoader):
@@ -233,6 +249,10 @@ class _Loader(yaml.SafeLoader):
 
 def parse(text: str, where: str) -> Recipe:
     """A recipe from YAML text. Raises `RequestError` naming the file, the place and the mistake."""
+    return _parse(Recipe, text, where)
+
+
+def _parse(model: type[M], text: str, where: str) -> M:
     try:
         raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -240,25 +260,26 @@ def parse(text: str, where: str) -> Recipe:
         line, problem = (mark.line + 1 if mark else 1), getattr(error, "problem", None) or error
         raise RequestError(f"{where} line {line}: {' '.join(str(problem).split())}") from None
     if not isinstance(raw, dict):
-        raise RequestError(f"{where} is not a recipe: a mapping with name, task and cells is expected")
+        keys = "name, task and cells" if model is Recipe else " or ".join(model.model_fields)
+        raise RequestError(f"{where}: a mapping with {keys} is expected")
     try:
-        return Recipe.model_validate(raw)
+        return model.model_validate(raw)
     except ValidationError as error:
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None
+            valid = _keys_at(model, first["loc"])
+            raise unknown("key", str(first["loc"][-1]), valid, f"{where} at {place}") from None
         raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Valid keys at the place of an unknown one, as far as the outer levels tell."""
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
         "published": PublishedCell, "fidelity": Fidelity,
     }  # fmt: skip
-    model: type[BaseModel] = Recipe
     for part in location[:-1]:
         model = models.get(str(part), model)
     return [f.alias or n for n, f in model.model_fields.items()]
@@ -280,10 +301,16 @@ def folders(registry: Registry) -> list[Path]:
 
 
 def files(registry: Registry) -> dict[str, Path]:
-    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name."""
+    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name, or where the recipe to
+    which a file belongs is not next to it."""
     found: dict[str, Path] = {}
     for folder in folders(registry):
         for file in sorted(folder.glob("*.yaml")):
+            name, _, part = file.stem.rpartition(".")
+            if name and part in PARTS:
+                if not (folder / f"{name}.yaml").exists():
+                    raise RequestError(f"{file} belongs to a recipe {name}.yaml, which is not next to it")
+                continue
             other = found.setdefault(file.stem, file)
             if other != file:
                 raise RequestError(f"two recipes are called {file.stem!r}: {other} and {file}; rename one")
@@ -291,20 +318,38 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or the one in the YAML file at this path.
+    """The recipe of this name, or the one in the YAML file at this path, with the files next to it that belong to it.
 
-    Raises `RequestError` for an unknown name (with the nearest), a broken file, or a name that is not its file's.
+    Raises `RequestError` for an unknown name (with the nearest), a broken file, a name that is not its file's, or a key
+    that two of the files give.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
         raise unknown("recipe", name, files(registry))
     if not path.exists():
         raise RequestError(f"no recipe file at {path}")
+    recipe = _read(Recipe, path)
+    if recipe.name != path.stem:
+        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
+    for part, model in PARTS.items():
+        file = path.with_suffix(f".{part}.yaml")
+        if file.exists():
+            recipe = _with(recipe, part, _read(model, file), file)
+    return recipe
+
+
+def _with(recipe: Recipe, part: str, read: BaseModel, file: Path) -> Recipe:
+    """A recipe and what a file next to its own says."""
+    of_scale = isinstance(read, ScaleSpec)
+    new = {part: read} if of_scale else {name: getattr(read, name) for name in read.model_fields_set}
+    for name in new.keys() & (recipe.scales.keys() if of_scale else recipe.model_fields_set):
+        raise RequestError(f"{file}: {recipe.name}.yaml gives {name!r} too; keep one of them")
+    return recipe.model_copy(update={"scales": {**recipe.scales, **new}} if of_scale else new)
+
+
+def _read(model: type[M], path: Path) -> M:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from None
-    recipe = parse(text, str(path))
-    if recipe.name != path.stem:
-        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
-    return recipe
+    return _parse(model, text, str(path))

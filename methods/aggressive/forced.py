@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from methods.decoding.drafting.drafter import Drafter
 
 
 @analysis("iad-forced", summary="iterations of IAD over gold outputs forced on the model")
-@dataclass(kw_only=True)
 class IadForced(IadOptions):
     """What is drafted is compared with the gold output instead of the model's choice; no model runs, and the iterations
     are exact.

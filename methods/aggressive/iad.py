@@ -66,7 +66,6 @@ class IadOptions:
     summary="drafts copied from the source, verified at once",
     variants=("engine",),
 )
-@dataclass(kw_only=True)
 class Iad(IadOptions, DraftingDecoder):
     """Output = greedy decoding's, in fewer iterations where the output resembles the source.
 

@@ -103,7 +103,6 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
 
 
 @analysis("infinigram-agreement", summary="how often the ∞-gram estimate agrees with the tokens of held-out text")
-@dataclass(kw_only=True)
 class InfinigramAgreement(TokenChoice):
     """Human-written text (Figures 4, 5 and 14). lm: [low, high], only tokens to which the neural LM gives such a
     probability, below the upper bound unless that is 1. The others: see `TokenChoice`."""
@@ -140,7 +139,6 @@ class InfinigramAgreement(TokenChoice):
 
 
 @analysis("infinigram-agreement-generated", summary="the same with what a language model writes")
-@dataclass(kw_only=True)
 class GeneratedAgreement(TokenChoice):
     """Machine-written text (Figure 6): what the task's model goes on with after its prompts. search: the most probable
     token, one drawn from the model's probabilities, or one drawn from the tokens that make up `top_p` of them. The

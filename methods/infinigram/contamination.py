@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.common.errors import RequestError, unknown
 from harness.common.progress import Progress
 from harness.contracts import Artifacts
@@ -13,7 +11,6 @@ from harness.plan.registry import analysis
 
 
 @analysis("decontamination", summary="documents of reference text that are left out for what they share with the test")
-@dataclass(kw_only=True)
 class Decontamination:
     """dataset: one of the task's further data sets (`task.more_text`); its own reference text where none is named."""
 

@@ -4,7 +4,6 @@ what prompt and output themselves went on with, where they hold as long a match.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -84,7 +83,6 @@ class InfinigramDrafter(Drafter):
     needs=("causal", "reference-text"),
     summary="drafts of what reference text goes on with, from a suffix array, verified at once",
 )
-@dataclass(kw_only=True)
 class InfinigramSpeculative(DraftingDecoder):
     """Output = greedy decoding's. block: longest draft, in tokens. least: tokens of the shortest match that is drafted
     from. share: a draft ends where its next token has less than this share of what follows in the reference text. own:

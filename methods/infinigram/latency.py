@@ -46,7 +46,6 @@ class _OfPeer:
 
 
 @analysis("infinigram-latency", summary="microseconds of a query of the engine, beside infini-gram or tokengrams")
-@dataclass(kw_only=True)
 class InfinigramLatency(TimedAnalysis):
     """The same queries, from the evaluation text, asked of a peer (`baseline`) and of the engine. An item is the place
     of a query in this text, or the seed by which the places of a batch are drawn: batches may share some.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -35,7 +34,6 @@ SUFFIXES = 10  # lengths of suffixes that a forest sees
     baseline="lm",
     summary="LM mixed with n-gram probabilities of unbounded n from a suffix array",
 )
-@dataclass(kw_only=True)
 class InfinigramLm(TokenScoring):
     """p(w) = lambda p_inf(w) + (1 - lambda) p_LM(w), p_inf of the longest context that occurs in the reference text.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     baseline="lm",
     summary="kNN-LM that leaves out the searches for which a network predicts the lowest lambda",
 )
-@dataclass(kw_only=True)
 class AdaptRet(KnnLm):
     """Before a search, a network says what lambda is to be, from the context's key, the LM's confidence, and how often
     the one to four words before occur in the reference text and before how many different words. The tokens for which

@@ -12,7 +12,7 @@ import typer
 from harness.common.errors import MachineError, RequestError, unknown
 from harness.contracts import KeyKind
 from harness.contracts.tasks import SCALES, Scale
-from harness.plan.registry import Registry, command
+from harness.plan.registry import Registry, command, construct
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
 SEED = 1  # what recipes use unless they say otherwise, so that a run finds the datastore built here
@@ -105,7 +105,7 @@ def verify(folder: Folder) -> None:
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
     from harness.contracts.tasks import Context
-    from harness.plan.parameters import group, instantiate, parse_overrides
+    from harness.plan.parameters import group, parse_overrides
 
     registry = Registry()
     entry = registry.entry("task", task)
@@ -116,7 +116,7 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
         if not path.startswith("task."):
             raise RequestError(f"--set {path}: a datastore depends on the task alone; give task.NAME=VALUE")
     defaults = registry.resolve("task", task).scale_defaults.get(scale, {})
-    made = instantiate("task", task, {**defaults, **group(overrides, "task")}, registry)
+    made = construct(registry.resolve("task", task), {**defaults, **group(overrides, "task")})
     return made.prepare(Context.here(scale, device, seed), progress)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -44,7 +43,6 @@ PROMISED = {
     baseline="lm",
     summary="LM mixed with the nearest neighbours of its context in a datastore",
 )
-@dataclass(kw_only=True)
 class KnnLm(GatedScorer):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 

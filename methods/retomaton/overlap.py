@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 @analysis("ngram-overlap", summary="share of a text's n-grams that occur in the reference text")
-@dataclass(kw_only=True)
 class NgramOverlap:
     """n: tokens of an n-gram. part: of the held-out text. N-grams are known by 64-bit hashes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +38,6 @@ class Transition:
 
 
 @analysis("automaton-sample", summary="some states of RetoMaton's automaton and the transitions between them")
-@dataclass(kw_only=True)
 class AutomatonSample(StateOptions):
     """shown: states of the sample. branches: transitions followed from each, those of most entries. least: entries of
     the state that it begins with. begin: which of those states, in an order that `seed` gives. key: see `KnnLm`. The
@@ -57,7 +56,8 @@ class AutomatonSample(StateOptions):
     key: KeyKind = "last_ffn_input"
     seed: Annotated[int, Field(ge=0)] = 0
 
-    _examples: list[dict[str, str]] = field(default_factory=list, init=False, repr=False)
+    def __post_init__(self) -> None:
+        self._examples: list[dict[str, str]] = []
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
         """Raises `RequestError` where the task cannot say what ids mean, and `CellFailedError` where no more than

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from harness.common.cache import SharedResults
-from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
@@ -51,7 +50,6 @@ def _lengths(shortest: int) -> str:
     baseline="lm",
     summary="kNN-LM whose searches are saved by an automaton over the datastore",
 )
-@dataclass(kw_only=True)
 class RetoMaton(StateOptions, GatedScorer):
     """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
 
@@ -81,14 +79,6 @@ class RetoMaton(StateOptions, GatedScorer):
     transitions: Transitions = "full"
     pointers: bool = True
     streams: Annotated[int, Field(ge=1)] = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau != "inf" and not self.tau >= 1:
-            raise RequestError(f"tau = {self.tau}: give 1 or more states, or inf")
-        for name in ("max_knns", "streams"):
-            if not getattr(self, name) >= 1:
-                raise RequestError(f"{name} = {getattr(self, name)}: give 1 or more")
 
     @property
     def random_fit(self) -> bool:

@@ -11,7 +11,6 @@ least-squares fit of its words' log-sum-exp over training contexts. With exact f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +40,6 @@ RIDGE = 1e-4  # of the least-squares fit, relative to the contexts' mean square
     baseline="exact",
     summary="frequent words first, tails of rare words only when needed (Grave et al., 2017)",
 )
-@dataclass(kw_only=True)
 class AdaptiveSoftmax(SoftmaxScreening):
     """Knob: `head`, the number of frequent words always scored; `tails` and `divisor` shape the rest.
 

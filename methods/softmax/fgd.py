@@ -8,7 +8,6 @@ stronger rival by far: on a PTB-Small layer with a beam of 64, precision@1 is 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="inner products as nearest neighbours on an HNSW graph (Zhang et al., 2018)",
 )
-@dataclass(kw_only=True)
 class Fgd(Completable, CandidateSearch):
     """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability, or
     with `completion_rank` q all words have one (see `CandidateSearch.log_prob`).

@@ -6,7 +6,6 @@ table hashes with `bits` random planes; the words that share the query's bucket 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +31,6 @@ MOST_BITS = 20  # a table holds 2^bits bucket starts
     baseline="exact",
     summary="buckets of sign random projections (Neyshabur and Srebro, 2015)",
 )
-@dataclass(kw_only=True)
 class LshMips(CandidateSearch):
     """Knobs: `bits` a table (fewer: larger buckets) and `tables`. Errors as for `CandidateSearch`."""
 

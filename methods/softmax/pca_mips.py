@@ -7,7 +7,6 @@ every level to one leaf of L / 2^depth words; with `neighbourhood` it also visit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="leaves of a principal-component tree (Bachrach et al., 2014)",
 )
-@dataclass(kw_only=True)
 class PcaMips(CandidateSearch):
     """Knobs: `depth` of the tree, `neighbourhood` (visit leaves one turn away). Errors as for `CandidateSearch`;
     of `fit`: a depth that leaves no word a leaf or is above d."""

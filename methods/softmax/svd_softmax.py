@@ -8,7 +8,6 @@ multiplies it twice as fast that way round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="low-rank preview of all logits, exact refinement of the best (Shim et al., 2017)",
 )
-@dataclass(kw_only=True)
 class SvdSoftmax(SoftmaxScreening):
     """Knobs: `width` (w, singular directions of the preview) and `refined` (N, words scored exactly).
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,7 +55,6 @@ class Names:
     summary="greedy and beam search by CTranslate2, float32 or int8",
     variants=("beam", "compute"),
 )
-@dataclass(kw_only=True)
 class CTranslate2(BeamOptions, SequenceDecoding):
     """`Translator.translate_batch`. beam: 1 is greedy search. compute: numbers that matrices are multiplied in; int8
     changes outputs. intra_threads: threads that one translation takes; None: as many as the row is timed with. Its int8

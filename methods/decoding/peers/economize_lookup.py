@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -21,7 +20,6 @@ from methods.decoding.engine.engines import checked_limits
     baseline="greedy",
     summary="prompt lookup by economize, causal models only",
 )
-@dataclass(kw_only=True)
 class EconomizeLookup(SequenceDecoding):
     """`economize.apply(model, LookupConfig(...)).decode_batch`: drafts what followed an earlier occurrence of the last
     tokens in prompt and output, verified in economize's own loop.
@@ -31,7 +29,9 @@ class EconomizeLookup(SequenceDecoding):
 
     tokens: Annotated[int, Field(ge=1)] = 10
     ngram: Annotated[int, Field(ge=1)] = 3
-    _ready: tuple[GenerationModel, Any] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._ready: tuple[GenerationModel, Any] | None = None
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -118,7 +117,6 @@ class TransformersBeam(BeamOptions, Peer):
     baseline="greedy",
     summary="`generate` of transformers with prompt lookup",
 )
-@dataclass(kw_only=True)
 class TransformersPromptLookup(Peer):
     """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time.
 
@@ -153,7 +151,6 @@ class TransformersPromptLookup(Peer):
     baseline="greedy",
     summary="`generate` of transformers with drafts looked up in the source",
 )
-@dataclass(kw_only=True)
 class TransformersSourceLookup(TransformersPromptLookup):
     """Prompt lookup in transformers' own loop, but in the source: for an encoder-decoder model the encoder's input.
 
@@ -188,7 +185,6 @@ class TransformersSourceLookup(TransformersPromptLookup):
     baseline="greedy",
     summary="`generate` of transformers with a smaller model that drafts",
 )
-@dataclass(kw_only=True)
 class TransformersAssisted(Peer):
     """`generate(assistant_model=...)`, assisted decoding (Leviathan et al., 2023), one sentence at a time. The task
     gives the assistant. tokens: drafted at a time, `num_assistant_tokens`; the assistant stops earlier where it is not

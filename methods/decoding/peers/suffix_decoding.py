@@ -4,7 +4,6 @@ arctic-inference, verified as all our drafts are."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -49,7 +48,6 @@ class SuffixTreeDrafter(Drafter):
     needs=("causal",),
     summary="drafts from suffix trees over prompt and output by arctic-inference, verified at once",
 )
-@dataclass(kw_only=True)
 class SuffixDecoding(DraftingDecoder):
     """Output = greedy decoding's. A batch has suffix trees of its own: the package also keeps the outputs of earlier
     requests, but here these would be outputs to the same prompts.

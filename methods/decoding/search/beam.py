@@ -39,7 +39,6 @@ class BeamOptions:
     summary="beam search with a key-value cache",
     variants=("engine",),
 )
-@dataclass(kw_only=True)
 class Beam(BeamOptions, Decoder):
     """Beam search over all rows of a batch at once."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.common.generate import Constraints
@@ -41,7 +41,9 @@ class Decoder(EngineOptions, SequenceDecoding):
     """
 
     uneven: ClassVar[bool] = False
-    _prepared: tuple[GenerationModel, Engine] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._prepared: tuple[GenerationModel, Engine] | None = None
 
     @abstractmethod
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:

@@ -4,7 +4,7 @@ verification): what two threads of a small machine make of the ideal."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -28,7 +28,6 @@ Call = tuple[Sequence[int], Record]  # output ids and what happened
 
 
 @analysis("asynchronous-saving", summary="share of the ideal saving that asynchronous verification reaches")
-@dataclass(kw_only=True)
 class AsynchronousSaving(IterativeOptions, TimedAnalysis):
     """The same requests at a fixed stride, synchronously on one thread, and asynchronously with one thread for the
     steps and one for the verifications, in turn. The ideal hides, in every round whose steps were all right, the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")
-@dataclass(kw_only=True)
 class RetrieverLatency(RetrieverOptions, TimedAnalysis):
     """Latency of searching `batch` queries at once against the same queries one by one: successive contexts of one
     text, as a verification has them, four words apart, of `query_words` words each. An item is such a batch.

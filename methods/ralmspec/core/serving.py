@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -74,8 +74,11 @@ class Speculative(Sequential):
     window: Annotated[int, Field(ge=1)] = 5
     gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.6
     asynchronous: bool = False
-    estimates: Estimates = field(init=False, default_factory=Estimates)
-    record: Record = field(init=False, default_factory=Record)  # of the last request
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.estimates = Estimates()
+        self.record = Record()  # of the last request
 
     @property
     def depends_on_timing(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,7 +31,6 @@ WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walk
     needs=("causal", "reference-text"),
     summary="kNN-LM generation: a search before every token",
 )
-@dataclass(kw_only=True)
 class KnnSequential(DatastoreMethod, Sequential):
     """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters: see `DatastoreOptions`.
 
@@ -105,7 +103,6 @@ class KnnSequential(DatastoreMethod, Sequential):
     baseline="knnlm-sequential",
     summary="kNN-LM generation with speculated neighbours and batched verification, the same output",
 )
-@dataclass(kw_only=True)
 class KnnSpeculative(Speculative, KnnSequential):
     """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
 

@@ -45,7 +45,6 @@ class IterativeOptions(RetrieverOptions):
     needs=("causal", "passages"),
     summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
 )
-@dataclass(kw_only=True)
 class RalmSeq(IterativeOptions, Sequential):
     """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
@@ -131,7 +130,6 @@ class RalmSeq(IterativeOptions, Sequential):
     baseline="ralmseq",
     summary="iterative RaLM with speculative retrieval and batched verification, the same output",
 )
-@dataclass(kw_only=True)
 class RalmSpec(Speculative, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 

@@ -48,6 +48,7 @@ class Drafting(DraftingDecoder):
     """Any drafter by any rule."""
 
     def __init__(self, drafter, **rule):
+        super().__init__()
         self.given, self.rule = drafter, rule
 
     def drafter(self, batch, phases):

@@ -12,7 +12,7 @@ import torch
 
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.plan.parameters import validate
+from harness.plan.registry import construct
 from methods.decoding.peers.ctranslate import CTranslate2
 from methods.decoding.search.beam import Beam
 from methods.decoding.search.greedy import Greedy
@@ -107,7 +107,7 @@ def test_it_takes_the_threads_of_the_row_or_its_own(tiny, tmp_path):
     assert [peer.threads for peer in peers] == [torch.get_num_threads(), 1]
     assert outputs(peers[0], model, sources) == outputs(peers[1], model, sources)
     with pytest.raises(RequestError, match="intra_threads"):
-        validate(CTranslate2, {"intra_threads": 0}, "ctranslate2")
+        construct(CTranslate2, {"intra_threads": 0})
 
 
 def part(folder, name):
@@ -151,7 +151,7 @@ def test_numbers_that_it_does_not_read_and_a_missing_end_are_refused(tiny, tmp_p
 def test_a_request_that_it_cannot_answer_is_refused(tiny, tmp_path):
     for asked in ({"beam": 0}, {"early_stopping": True}):
         with pytest.raises(RequestError, match=next(iter(asked))):
-            validate(CTranslate2, asked, "ctranslate2")
+            construct(CTranslate2, asked)
     model, sources = random_model(tiny, "bart", 0)
     peer = ready(CTranslate2(), model, tmp_path)
     with pytest.raises(RequestError, match="source 1 is empty"):
