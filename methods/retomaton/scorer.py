@@ -228,7 +228,8 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
 @dataclass(slots=True)
 class Walked:
     """One stream during its walk: `done` tokens of `length`, read from `text`. Per token: log_lm and log_auto, log p_LM
-    and log p_auto, float64; searched, bool; looks, the gate's features float32 [length, 9], empty unless `confident`."""
+    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless
+    `confident`."""
 
     walk: Walk
     length: int

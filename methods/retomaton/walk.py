@@ -44,7 +44,7 @@ class Automaton:
     # plain arrays: they are faster to read than memory maps
     bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys
     values: NDArray[np.integer] = field(init=False, repr=False)  # of the entries
-    ordered: NDArray[np.integer] = field(init=False, repr=False)  # values of the states' members, in the order of `members`
+    ordered: NDArray[np.integer] = field(init=False, repr=False)  # values of the members, in their order
     last: NDArray[np.uint8] = field(init=False, repr=False)  # a bit per entry, lowest first: it ends a stream
 
     def __post_init__(self) -> None:
