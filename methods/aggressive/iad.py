@@ -39,7 +39,7 @@ class InputGuided(Drafter):
         self.ends, self.adaptive = ends, adaptive
         self.largest = [block or len(source) for source in sources]
         self.budgets = list(self.largest)
-        self.places: list[int | None] = [None] * len(sources)  # where the next token is expected in the source
+        self.places: list[int | None] = [None] * len(sources)  # index of the next token in the source
 
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
         return [self._draft(output, count) for output, count in zip(outputs, most, strict=True)]
@@ -93,11 +93,11 @@ class IadOptions:
 )
 @dataclass(kw_only=True)
 class Iad(IadOptions, DraftingDecoder):
-    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
+    """The output equals that of greedy decoding, in fewer iterations if it resembles the source.
 
-    For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
-    first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
-    Parameters: see `IadOptions`.
+    For an encoder-decoder model the source is preceded by a sentinel that equals the decoder's start token, so the
+    first step drafts the whole source. For a causal model the source is the prompt, and the first token is an ordinary
+    step. Parameters: see `IadOptions`.
     """
 
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:

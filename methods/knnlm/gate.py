@@ -150,7 +150,7 @@ def _network(inputs: int) -> Any:
 def neighbour_features(
     distances: NDArray[np.floating], values: NDArray[np.integer], temperature: float
 ) -> NDArray[np.float32]:
-    """Features [n, 7] of neighbours with distances [n, k] (`inf` for none) and values [n, k], independent of the target:
+    """Features [n, 7] of neighbours with distances [n, k] (`inf` for none) and values [n, k], whatever the target:
 
     - 1 if there is a neighbour, else 0
     - log(1 + distance of the nearest / temperature)

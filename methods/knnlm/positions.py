@@ -97,8 +97,8 @@ def read_shared(
 def full_batches(
     parts: Iterable[tuple[NDArray[np.intp], NDArray[np.float32]]], size: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-    """(places [n], queries [n, d]) in the same order, in batches of `size`; the last may be smaller. Parts are read when
-    they are needed, so at most one part and fewer than `size` other queries are held."""
+    """(places [n], queries [n, d]) in the same order, in batches of `size`; the last may be smaller. Parts are read
+    when they are needed, so at most one part and fewer than `size` other queries are held."""
     held: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
     waiting = 0
     for part in parts:

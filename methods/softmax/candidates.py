@@ -1,4 +1,4 @@
-"""Methods that choose candidate words for a context and score them exactly: what is the same for all of them."""
+"""The base of methods that choose candidate words for a context and score them exactly."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
-COUNTERS = (  # multiply-adds are the harness's own, for it divides by them
+COUNTERS = (  # multiply-adds are the harness's metric, since it divides by them
     Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
     Metric("extra_bytes", "memory beyond the layer", "bytes", "lower", "memory"),
 )
 
 
 class CandidateSets(SoftmaxScreening):
-    """Answers from the exact logits of a candidate set; a subclass says which words those are."""
+    """Answers from the exact logits of a candidate set, which a subclass chooses."""
 
     measures = COUNTERS
 

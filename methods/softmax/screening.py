@@ -131,7 +131,7 @@ class ClusterScreen(Completable, CandidateSets):
             self.log_prob(probe[0], 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        # the checks of `checked_query` without what they cost: a call is so short that Python's part is half of it
+        # the checks of `checked_query`, but cheaper: Python takes half the time of so short a call
         usual = context.__class__ is ndarray and context.dtype is FLOAT and context.strides == CONTIGUOUS
         if not (usual and context.shape == self._shape and 1 <= k <= self._words):
             context = checked_query(context, k, self._words, self._dimension)
@@ -142,7 +142,7 @@ class ClusterScreen(Completable, CandidateSets):
         return TopK(ids, logits, log_normalizer)
 
     def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
-        """As `topk` for contexts [n, d], with the same answers bit for bit: one compiled loop over contexts."""
+        """`topk` for contexts [n, d] in one compiled loop, with bitwise equal answers."""
         contexts = np.ascontiguousarray(contexts, np.float32)
         if not len(contexts):
             return super().topk_many(contexts, k)
@@ -172,8 +172,8 @@ class ClusterScreen(Completable, CandidateSets):
         return completion.log_prob(context, target, ids, self._logits(context, ids))
 
     def counters(self) -> dict[str, float]:
-        """multiply_adds d (r + Lbar) a call, Lbar over training contexts, and q (d + L) more for a probability when all
-        words have one; extra_bytes beyond the layer, scratch not counted."""
+        """multiply_adds: d (r + Lbar) a call, Lbar over training contexts, plus q (d + L) with a completion of rank q.
+        extra_bytes: memory beyond the layer, without scratch."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
         return {
@@ -211,12 +211,12 @@ def pack(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
     """The first four arguments of `kernels.screened_topk`: clusters, rows, index, scratch.
 
-    rows float32 [m, p]: weights and bias of the m words that are a candidate anywhere, zeros up to a multiple of 16;
-    index int32: r + 1 bounds, then the m word ids, then every cluster's candidates as places in rows; cluster t's are
-    index[index[t] : index[t + 1]].
+    rows float32 [m, p]: weights and bias of the m words that are a candidate of any cluster, padded with zeros to a
+    multiple of 16. index int32: r + 1 bounds, then the m word ids, then every cluster's candidates as row numbers;
+    those of cluster t are index[index[t] : index[t + 1]].
     """
     words, places = np.unique(members, return_inverse=True)
-    if not len(words):  # no cluster has a candidate: every call takes the long way
+    if not len(words):  # no cluster has a candidate: every call takes the slow path
         words = np.zeros(1, members.dtype)
     dimension = layer.weight.shape[1]
     rows = arrays.aligned(len(words), -(-(dimension + 1) // 16) * 16)
