@@ -45,7 +45,7 @@ class NarDrafter(Drafter):
         return [tokens[:count] for tokens, count in zip(blocks, most, strict=True)]
 
     def _one_by_one(self, output: int, logits: torch.Tensor) -> list[int]:
-        """The best allowed tokens of an output's block, chosen left to right. logits [masks, V] are changed in place."""
+        """The best allowed tokens of an output's block, chosen left to right. logits [masks, V] change in place."""
         block: list[int] = []
         for row in logits.split(1):
             written = [*self.written[output], *block]

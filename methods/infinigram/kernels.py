@@ -1,14 +1,13 @@
 """Compiled searches in the suffix arrays of an engine's shards.
 
-All of them are here, in one file, because numba's cache notices a change of the file that holds the outermost function
-only. They stand in the order in which they call one another: one shard; all shards; a text from front to back; many
-n-grams at once.
+All are in one file, because numba's cache is invalidated only by changes to the file of the outermost function. They
+are in the order of their calls: one shard; all shards; a text from front to back; many n-grams at once.
 
-An engine's shards come as one table, int64 [S, 9], whose columns are numbered below: addresses and sizes of arrays that
-the engine keeps alive. One argument costs a call less than ten arrays do.
+An engine's shards are one table, int64 [S, 9], whose columns are numbered below: addresses and sizes of arrays that the
+engine keeps alive. A call with one argument is cheaper than one with ten arrays.
 
-Suffixes compare with a query token by token. A document's end holds the separator, which is larger than every token and
-in no query, so that no match crosses it and no search runs off the end.
+Suffixes are compared with a query token by token. Each document ends with the separator, which is larger than every
+token and in no query. So no match crosses it, and no search runs past the end.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY, SAMPLES = r
 COLUMNS = 9
 STEP = 32  # suffixes from one sample to the next
 OUTSIDE = -(1 << 63)  # the answer to a query with a token outside the vocabulary
-GROUP = 64  # searches that go in step
-_ANY, _LEFT, _RIGHT = range(3)  # what a search looks for: a match, the first one, behind the last one
+GROUP = 64  # searches that run in lockstep
+_ANY, _LEFT, _RIGHT = range(3)  # target of a search: any match, the first match, the first after the last match
 _COMPILED: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
@@ -40,7 +39,7 @@ def at_address(typing_context, address):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
-    """The position of suffix `number`, little-endian in `width` bytes."""
+    """The position of suffix `number`, stored little-endian in `width` bytes."""
     at = number * width
     if width == 4:
         return (
@@ -57,7 +56,7 @@ def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
-    """Sign of suffix minus n-gram, 0 where the suffix begins with it; tokens before `start` agree."""
+    """Sign of suffix minus n-gram, 0 if the suffix begins with it. Tokens before `start` are known to agree."""
     for place in range(start, len(ngram)):
         token = np.int64(tokens[position + place])
         if token != ngram[place]:
@@ -67,8 +66,8 @@ def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1 that begin with an n-gram whose first `start` tokens they all have."""
-    while low < high:  # until one is found that does
+    """Range of suffixes low .. high - 1 that begin with an n-gram. All of them have its first `start` tokens."""
+    while low < high:  # until a match is found
         middle = (low + high) >> 1
         sign = compare(tokens, pointer(pointers, width, middle), ngram, start)
         if sign < 0:
@@ -83,7 +82,7 @@ def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore
 
 @njit(**_COMPILED)
 def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """The first of suffixes low .. high that begins with the n-gram, as the last of them does."""
+    """The first of suffixes low .. high that begins with the n-gram. Suffix `high` begins with it."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) < 0:
@@ -95,7 +94,7 @@ def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no
 
 @njit(**_COMPILED)
 def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """Behind the last of suffixes low - 1 .. high - 1 that begins with the n-gram, as the first of them does."""
+    """One past the last of suffixes low - 1 .. high - 1 that begins with the n-gram. Suffix `low - 1` begins with it."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) > 0:
@@ -107,8 +106,8 @@ def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ign
 
 @njit(**_COMPILED)
 def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
-    """The first tokens, as many as 64 bits hold, of every `STEP`th suffix of `order`: uint64 [m]. They ascend as the
-    suffixes do; the end of the text counts as 0."""
+    """The first 64 bits of tokens of every `STEP`th suffix of `order`: uint64 [m], ascending. Past the end of the text
+    tokens count as 0."""
     found = np.zeros(-(-len(order) // STEP), np.uint64)
     for number in range(len(found)):
         position, key = order[number * STEP], np.uint64(0)
@@ -121,9 +120,8 @@ def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
-    """Between which samples the suffixes are, of low .. high - 1, that begin with the first tokens of an n-gram, as
-    many as a sample has: the first sample that is one of them, the first that is behind them, and whether the whole
-    n-gram was looked at. These samples stand close together, so that a search misses few caches."""
+    """Range of samples of suffixes low .. high - 1 whose prefix matches the n-gram's first tokens: (first match, first
+    after, whether the prefix covers the whole n-gram). Samples are contiguous, so the search has few cache misses."""
     bits = np.uint64(16 if shard[NARROW] else 32)
     most = 4 if shard[NARROW] else 2
     least_key, key = np.uint64(0), np.uint64(0)
@@ -134,12 +132,12 @@ def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     begin, last = -(-low // STEP), -(-high // STEP)
     left = last - begin
-    while left > 0:  # without a jump that a processor would have to guess
+    while left > 0:  # branch-free
         half = (left + 1) >> 1
         begin += half if samples[begin + half - 1] < least_key else 0
         left -= half
     behind, step = begin, 1
-    while behind + step <= last and samples[behind + step - 1] <= key:  # mostly none or few
+    while behind + step <= last and samples[behind + step - 1] <= key:  # there are mostly few matches
         behind, step = behind + step, 2 * step
     last = min(last, behind + step - 1)
     while behind < last:
@@ -153,7 +151,7 @@ def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which have its first token, that begin with an n-gram."""
+    """Range of suffixes low .. high - 1 that begin with an n-gram. All of them have its first token."""
     pointers, width = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH]
     first, behind, whole = sampled(shard, low, high, ngram)
     before, after = max(low, (first - 1) * STEP + 1), min(high, behind * STEP)
@@ -165,7 +163,7 @@ def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which agree in their first `offset` tokens, that have `token` there."""
+    """Range of suffixes low .. high - 1 with `token` at `offset`. All of them agree in the tokens before it."""
     begin, end = low, high
     while begin < end:
         middle = (begin + end) >> 1
@@ -185,7 +183,7 @@ def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore
 
 @njit(**_COMPILED)
 def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type: ignore[no-untyped-def]
-    """Where, among suffixes that agree in `offset` tokens, those begin whose document ends there."""
+    """The first of suffixes low .. high - 1 whose document ends at `offset`. They agree in the tokens before it."""
     if low < high and np.int64(tokens[pointer(pointers, width, high - 1) + offset]) != separator:
         return high  # most contexts never end a document
     return _next_is(tokens, pointers, width, low, high, offset, separator)[0]
@@ -207,7 +205,7 @@ def find_in(shard, ngram):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
-    """How many of suffixes low .. high - 1, which agree in `offset` tokens, have one more in their document."""
+    """Number of suffixes low .. high - 1 whose document has a token at `offset`. They agree in the tokens before it."""
     if offset == 0 or low == high:
         return high - low
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
@@ -220,7 +218,7 @@ def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def followed_in(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
+    """Range of suffixes low .. high - 1 with `token` at `offset`. They agree in the tokens before it."""
     if offset == 0:
         firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
         return firsts[token], firsts[token + 1]
@@ -244,9 +242,9 @@ def token_at(shard, number, offset):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
-    """Tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their numbers int64 [m]:
-    each is passed over by doubling, then bisection, over samples where these have the token and over suffixes between
-    two of them, so that the cost goes by how many differ."""
+    """Distinct tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their counts int64
+    [m]. The end of each token's range is found by doubling, then bisection: over samples if these contain the token at
+    `offset`, then over suffixes. So the cost grows with the number of distinct tokens."""
     tokens, counts, found = np.empty(16, np.int64), np.empty(16, np.int64), 0
     samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     bits = 16 if shard[NARROW] else 32
@@ -291,7 +289,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def positions(shard, low, high):  # type: ignore[no-untyped-def]
-    """Where suffixes low .. high - 1 begin: int64 [high - low]."""
+    """Positions of suffixes low .. high - 1: int64 [high - low]."""
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     found = np.empty(high - low, np.int64)
     for number in range(low, high):
@@ -304,7 +302,7 @@ def positions(shard, low, high):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def count(shards, ngram):  # type: ignore[no-untyped-def]
-    """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
+    """Occurrences of the n-gram int64 [n]; `OUTSIDE` if a token is outside the vocabulary."""
     for token in ngram:
         if token < 0 or token >= shards[0, VOCABULARY]:
             return np.int64(OUTSIDE)
@@ -318,7 +316,7 @@ def count(shards, ngram):  # type: ignore[no-untyped-def]
 @njit(**_COMPILED)
 def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
     """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
-    the suffixes of each shard that begin with it, those at the end of a document left out."""
+    the range of these suffixes in each shard."""
     total = np.int64(0)
     for number in range(len(shards)):
         low, high = find_in(shards[number], ngram)
@@ -330,7 +328,7 @@ def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
+    """Occurrences of `token` after a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
     the segments of context and token."""
     total = np.int64(0)
     for number in range(len(shards)):
@@ -344,8 +342,8 @@ def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped
 
 @njit(**_COMPILED)
 def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
-    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
-    Found by doubling, then bisection. segments: filled as by `context`."""
+    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and the number of
+    these occurrences. By doubling, then bisection. segments: filled as by `context`."""
     most = len(tokens)
     known, known_total = 0, context(shards, tokens[most:], segments)
     if known_total <= 0:
@@ -370,7 +368,7 @@ def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
 @njit(**_COMPILED)
 def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
     """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
-    if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
+    if shards[:, SIGN].min() > 0:  # compare the first and last suffixes of the shards
         first = np.int64(-1)
         for number in range(len(shards)):
             low, high = segments[number]
@@ -389,15 +387,15 @@ def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def
             count_ = followed(shards, segments, offset, token, found)
             if count_ > 0:
                 return count_ == total
-            low = found[number, 1]  # all of it is subtracted: the next token
+            low = found[number, 1]  # all occurrences are subtracted: go to the next token
     return False
 
 
 @njit(**_COMPILED)
 def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
-    how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
-    token outside the vocabulary."""
+    """For a context int64 [n], or with `longest_` for its longest suffix that is followed by a token: (occurrences of
+    `token` after it, of any token after it, its length, whether only one token ever follows; False without
+    `longest_`). The first is `OUTSIDE` if a token is outside the vocabulary."""
     vocabulary = shards[0, VOCABULARY]
     inside = 0 <= token < vocabulary
     for known in tokens:
@@ -421,10 +419,13 @@ def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def
 
 @njit(**_COMPILED)
 def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore[no-untyped-def]
-    """For every token of a text int64 [t]: in `lengths` that of the longest suffix, of at most `most` tokens, of the
-    context before it that is followed by a token somewhere; in `contexts` how often that is; in `hits` how often this
-    token follows; in `single` (bool) whether only one token ever does. From one token to the next the length grows by
-    one at most, so that most steps narrow what was found before."""
+    """Fill four arrays [t] for every token of a text int64 [t]. The context of a token is the longest suffix, of at
+    most `most` tokens, of the text before it that is followed by a token somewhere.
+
+    lengths: of the context. contexts: its occurrences followed by a token. hits: its occurrences followed by this
+    token. single (bool): whether only one token ever follows. From one token to the next the length grows by at most
+    one, so most steps narrow the previous range.
+    """
     count_ = len(shards)
     segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
     length = 0
@@ -433,7 +434,7 @@ def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore
         lengths[place], contexts[place] = length, total
         single[place] = total > 0 and one_follows(shards, segments, length, total)
         hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
-        # the context of the next token: this one and the token where that occurs and goes on
+        # the context of the next token: this context and the token, if that occurs and is followed by a token
         if hits[place] > 0 and length + 1 <= most:
             length, total = length + 1, np.int64(0)
             for number in range(count_):
@@ -441,20 +442,20 @@ def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore
                 going = going_on(shards[number], low, high, length)
                 segments[number, 0], segments[number, 1] = low, low + going
                 total += shards[number, SIGN] * going
-        else:  # not longer than before, with this token in the place of the first
+        else:  # at most as long as before: add this token, drop the first
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
         tries = 0
-        while total <= 0 and length > 0 and tries < 4:  # mostly a few tokens shorter
+        while total <= 0 and length > 0 and tries < 4:  # mostly it is a few tokens shorter
             length, tries = length - 1, tries + 1
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
-        if total <= 0 and length > 0:  # but not behind a long match
+        if total <= 0 and length > 0:  # but not after a long match
             length, total = longest(shards, tokens[place + 2 - length : place + 1], segments)
 
 
 @njit(**_COMPILED)
 def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-def]
-    """The token that most often follows a context of `offset` tokens (of several the first), and how often. found:
-    filled with the segments of context and token."""
+    """The most frequent token after a context of `offset` tokens, and its count; ties: the lowest token. found: filled
+    with the segments of context and token."""
     best, often = np.int64(-1), np.int64(0)
     for number in range(len(shards)):
         low, high = segments[number]
@@ -472,8 +473,9 @@ def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-
 
 @njit(**_COMPILED)
 def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped-def]
-    """Up to `most` tokens that a context int64 [n] goes on with: from its longest suffix that occurs, if it has `least`
-    tokens or more, the token that most often follows, and so on, while each has at least `share` of what follows."""
+    """Up to `most` tokens after the longest suffix of a context int64 [n] that occurs, each the most frequent one after
+    those before it. Stops before a token with less than `share` of the continuations. Empty if the suffix has fewer
+    than `least` tokens."""
     count_ = len(shards)
     segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
     length, total = longest(shards, tokens, segments)
@@ -497,7 +499,7 @@ def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped
 
 @njit(**_COMPILED)
 def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
-    """Occurrences, into totals int64 [Q], of the n-grams flat[offsets[q] : offsets[q + 1]]."""
+    """Write the occurrences of the n-grams flat[offsets[q] : offsets[q + 1]] to totals int64 [Q]."""
     for first in range(0, len(totals), GROUP):
         part = slice(first, min(first + GROUP, len(totals)))
         own, edges = totals[part], offsets[first : part.stop + 1]
@@ -516,8 +518,8 @@ def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped-def]
-    """Add the occurrences in one shard. The searches go in step, so that their reads from memory overlap, which take
-    most of a search's time: over 25 million tokens 7 steps a 5-gram, of two reads each far from all others."""
+    """Add the occurrences in one shard. The searches run in lockstep, so that their memory reads overlap, which take
+    most of a search's time: over 25 million tokens, 7 steps per 5-gram with two distant reads each."""
     pointers, width, sign = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH], shard[SIGN]
     firsts, last_suffix = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64), shard[SUFFIXES] - 1
     size = len(totals)
@@ -555,7 +557,7 @@ def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped
             if begin < behind:
                 middle, place, own = (begin + behind) >> 1, edges[query] + 1, position[at] - edges[query]
                 sign_ = seen[at] - flat[place]
-                while sign_ == 0 and place + 1 < edges[query + 1]:  # no slice: making one takes as long as comparing
+                while sign_ == 0 and place + 1 < edges[query + 1]:  # no slice: it would take as long as the comparison
                     place += 1
                     sign_ = np.int64(tokens[own + place]) - flat[place]
                 if now == _ANY and sign_ == 0:

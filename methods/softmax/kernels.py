@@ -59,8 +59,9 @@ def _log_sum_exp(logits, count, best):  # type: ignore[no-untyped-def]
 def _select(logits, count, out_places, out_logits):  # type: ignore[no-untyped-def]
     """The k = len(out_places) best of logits[:count], best first, ties by lowest place. True when k were found.
 
-    Insertion into a sorted list of k, for blocks with a logit above the k-th best only. For k << count almost no block
-    has one. Counting values above a bound vectorises; searching for a maximum does not. NaN and -inf are never selected.
+    Insertion into a sorted list of k, only for blocks with a logit above the k-th best. For k << count almost no block
+    has one. Counting values above a bound vectorises; searching for a maximum does not. NaN and -inf are never
+    selected.
     """
     k = len(out_places)
     filled = 0

@@ -1,8 +1,8 @@
-"""PCA-MIPS (Bachrach et al., 2014): a tree that splits the words at the median of one principal component a level.
+"""PCA-MIPS (Bachrach et al., 2014): a tree that splits the words at the median of one principal component per level.
 
-Words become points of equal length (`reduction`), the query is scaled to that length. A query follows its own side at
-every level to one leaf of L / 2^depth words; with `neighbourhood` it also visits the leaves that differ in one turn
-("neighbourhood boosting"). All words of the visited leaves are scored exactly.
+Words become points of equal length (`reduction`); the query is scaled to that length. A query descends to one leaf of
+L / 2^depth words. With `neighbourhood` it also visits the leaves that differ in one turn ("neighbourhood boosting").
+All words of the visited leaves are scored exactly.
 """
 
 from __future__ import annotations
