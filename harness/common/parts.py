@@ -1,7 +1,7 @@
-"""Parts of a build that need nothing of one another: made here one after the other, or as tasks of a Ray cluster.
+"""Independent parts of a build: run here one after the other, or as tasks of a Ray cluster.
 
-A build that has parts hands them to `each`. `--executor ray` builds with them before it measures anything
-(`harness.measure.cluster`), where all nodes have one cache folder: a part writes its files there.
+A build with parts passes them to `each`. `--executor ray` builds before it measures (`harness.measure.cluster`). All
+nodes share the cache folder, and a part writes its files there.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-CLUSTER = "HARNESS_PARTS"  # environment variable: the address of the cluster that makes parts
+CLUSTER = "HARNESS_PARTS"  # environment variable: the address of the cluster that runs parts
 CARRIED = ("HARNESS_DATA", "HARNESS_CACHE", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # nodes' own
-RETRIES = 3  # of a part or a cell whose node was lost
+RETRIES = 3  # of a part or cell whose node was lost
 
 
 def side_by_side() -> int:
-    """How many parts are made at a time: the cluster's cores, or 1 without a cluster."""
+    """Number of parts that run at a time: the cluster's cores, or 1 without a cluster."""
     if CLUSTER not in os.environ:
         return 1
     return max(1, int(_cluster().cluster_resources().get("CPU", 1)))
 
 
 def each(make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
-    """make(shared, *part) of each part, in order. make: a function of a module; shared: what all parts read, which
-    travels to each node once. What `make` raises is raised here."""
+    """make(shared, *part) of each part, in order. make: a module-level function. shared: read by all parts, sent to
+    each node once. Errors of `make` are raised here."""
     if CLUSTER not in os.environ:
         for part in parts:
             yield make(shared, *part)
@@ -41,7 +41,7 @@ def each(make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any =
         raise (error.cause or error) from None
     finally:
         _, unfinished = ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ((), ())
-        for one in unfinished:  # of a build that ended early; Ray crashes where one is cancelled that has ended
+        for one in unfinished:  # the build ended early; Ray crashes if a finished task is cancelled
             ray.cancel(one)
 
 

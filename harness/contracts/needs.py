@@ -1,4 +1,4 @@
-"""The words by which a method says what it needs of a task, and a task what it provides."""
+"""The words for what a method needs from a task and what a task provides."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ NEEDS: Mapping[str, str] = {
     "reference-text": "streams of token ids of reference text, to build a datastore or index from",
     "training-pairs": "pairs of source and target ids, to train a drafter on",
 }
-"""Word -> what it means. A method runs on the tasks of its contract that provide all that it needs."""
+"""Word -> meaning. A method runs on the tasks of its contract that provide everything that it needs."""

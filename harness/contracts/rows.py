@@ -1,4 +1,4 @@
-"""A row: all that is stored of one cell at one time."""
+"""A row: the stored result of one run of a cell."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 
 
 class Row(TypedDict):
-    """One cell's result. Every key is always present; None where it does not apply."""
+    """One cell's result. Every key is always present; None if it does not apply."""
 
     schema: int
     recipe: str
     cell: str  # unique in a recipe: "row / column"
-    row: str  # labels of the published table where there is one
+    row: str  # labels of the published table if there is one
     column: str
     scale: str
     method: str  # or the name of the analysis
@@ -28,10 +28,10 @@ class Row(TypedDict):
     metrics: dict[str, float | None]  # None: not a finite number
     intervals: dict[str, list[float]]  # metric -> [low, high], 95%
     counters: dict[str, float | None]
-    described: dict[str, dict[str, Any]]  # metric or counter -> label, unit, ...: what task and method declare
-    series: dict[str, list[float | None]]  # figures of each item, or along the items
+    described: dict[str, dict[str, Any]]  # metric or counter -> label, unit, ..., declared by task and method
+    series: dict[str, list[float | None]]  # numbers of each item, or along the items
     examples: list[dict[str, str]]  # worked examples: label -> text
-    timing: dict[str, Any] | None  # processes and objections; what follows of them (`measure.evidence`); disturbed
+    timing: dict[str, Any] | None  # processes and objections; results derived from them (`measure.evidence`); disturbed
     speed_baseline: dict[str, Any] | None  # {"method", "params"}
     fidelity_baseline: dict[str, Any] | None
     fidelity: dict[str, Any] | None  # {"metric", "is", "bound", "value", "holds"}
@@ -52,7 +52,7 @@ _EMPTY: dict[str, Callable[[], Any]] = {
 
 
 def new_row(**known: Any) -> Row:
-    """A row with every key: those given, and empty values for the rest. `cell` follows from `row` and `column`.
+    """A row with every key: those given, and empty values for the rest. `cell` is made from `row` and `column`.
 
     Raises `TypeError` for a key that rows do not have.
     """

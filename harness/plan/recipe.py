@@ -10,7 +10,7 @@
       - {row: LM, method: lm}
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
-Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
+Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
 paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
 """
 

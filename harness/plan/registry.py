@@ -1,15 +1,15 @@
-"""Name -> method, task, analysis, command or recipe, without importing any of them until it is asked for.
+"""Name -> method, task, analysis, command or recipe. An object is imported only when it is resolved.
 
 A name is declared where it is implemented, by one decorator with literal arguments:
 
     @method("knnlm", contract="token-scoring", needs=("reference-text",), summary="...")
     class KnnLm(TokenScoring): ...
 
-The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
-distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
-executed): listing costs milliseconds and no torch. The decorator may be imported under another name
-(`from harness.plan import registry`, `from harness.plan.registry import method as m`). An object is imported when it is
-resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
+The registry reads the decorators from source text (ast, nothing is executed), so listing takes milliseconds and no
+torch. It reads the packages `methods` and `tasks`, and every package that an installed distribution names under the
+entry-point group `shortcut_harness.plugins`. The decorator may be imported under another name
+(`from harness.plan import registry`, `from harness.plan.registry import method as m`). Names declared at run time (in a
+notebook, a test) register when the decorator runs.
 
 Methods and tasks are classes. An analysis is a function of setting, artifacts and progress whose parameters are
 keyword-only, or a class with these parameters whose instances are called with the three.

@@ -144,9 +144,9 @@ class InfinigramAgreement(TokenChoice):
 @analysis("infinigram-agreement-generated", summary="the same with what a language model writes")
 @dataclass(kw_only=True)
 class GeneratedAgreement(TokenChoice):
-    """Machine-written text (Figure 6): the model's continuations of the task's prompts. search: the most probable token,
-    one drawn from the model's probabilities, or one drawn from the most probable tokens with total probability `top_p`.
-    The others: see `TokenChoice`."""
+    """Machine-written text (Figure 6): the model's continuations of the task's prompts. search: the most probable
+    token, one drawn from the model's probabilities, or one drawn from the most probable tokens with total probability
+    `top_p`. The others: see `TokenChoice`."""
 
     measures = MEASURES
 

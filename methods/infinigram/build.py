@@ -49,16 +49,15 @@ def build_index(
     document_metadata: Iterable[Any] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Index documents of tokens below `vocabulary_size`; returns the folder.
+    """Index documents of tokens below `vocabulary_size`. Returns the folder.
 
-    shards: how many at least; more where one would be too long or need more than `memory_limit` bytes. These bound what
-    sorting takes, over all shards that are built at a time; documents and metadata are the caller's.
-    document_metadata: a JSON-able value for each document. tokenizer_hash: opening under another one
-    is refused.
+    shards: minimum number; there are more if one would be too long or need more than `memory_limit` bytes.
+    memory_limit: for sorting, over all shards built at a time; documents and metadata are not counted.
+    document_metadata: a JSON-able value for each document. tokenizer_hash: the index can be opened only with this one.
 
-    Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
-    when there is no document, when there are more shards than documents, or not as many metadata as documents;
-    `MachineError` where files cannot be written.
+    Raises `RequestError` for a folder that is not empty, for tokens that are outside the vocabulary or not integers,
+    without documents, for more shards than documents, for a `memory_limit` too small for the longest document, and if
+    the number of metadata is not that of documents. Raises `MachineError` if files cannot be written.
     """
     directory = Path(directory)
     if not 1 <= vocabulary_size < (1 << 32) - 1:
@@ -73,7 +72,7 @@ def build_index(
     for left in directory.parent.glob(f"{directory.name}.partial-*"):
         if _abandoned(left, host):
             shutil.rmtree(left, ignore_errors=True)
-    # another process may build it, too, and on another machine
+    # another process may build the same folder, perhaps on another machine
     partial = directory.with_name(f"{directory.name}.partial-{host}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     try:

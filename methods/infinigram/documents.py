@@ -27,7 +27,7 @@ def find(
     for row, (one, addresses) in enumerate(zip(opened, table, strict=True)):
         documents: NDArray[np.int64] | None = None
         for clause in clauses:
-            places, sampled = _places(addresses, clause, most if one.sign > 0 else None, rng)  # subtracted shards are searched completely
+            places, sampled = _places(addresses, clause, most if one.sign > 0 else None, rng)  # subtracted: all
             approximate |= sampled
             holding = np.unique(np.searchsorted(one.shard.documents, places, side="right") - 1)
             documents = holding if documents is None else np.intersect1d(documents, holding)

@@ -33,8 +33,9 @@ class InfinigramProcessor(LogitsProcessor):
         self.engine, self.sparse, self.other = engine, sparse, other
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
-        """scores: logits [B, V] after input_ids [B, T]. Returns log-probabilities [B, V]. Tokens forbidden by an earlier
-        processor stay forbidden. A context begins after the last token unknown to the index, such as padding."""
+        """scores: logits [B, V] after input_ids [B, T]. Returns log-probabilities [B, V]. Tokens that an earlier
+        processor forbids stay forbidden. A context begins after the last token unknown to the index, such as
+        padding."""
         if scores.shape[1] < self.engine.vocabulary_size:
             raise RequestError(
                 f"the index has a vocabulary of {self.engine.vocabulary_size} tokens, the model one of "

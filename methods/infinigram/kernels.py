@@ -82,7 +82,7 @@ def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore
 
 @njit(**_COMPILED)
 def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """The first of suffixes low .. high that begins with the n-gram. Suffix `high` begins with it."""
+    """The first of suffixes low .. high that begins with the n-gram. Suffix `high` does."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) < 0:
@@ -94,7 +94,7 @@ def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no
 
 @njit(**_COMPILED)
 def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """One past the last of suffixes low - 1 .. high - 1 that begins with the n-gram. Suffix `low - 1` begins with it."""
+    """First after the last of suffixes low - 1 .. high - 1 that begins with the n-gram. Suffix `low - 1` does."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) > 0:

@@ -75,9 +75,9 @@ class NeighborIndex(ABC):
     @abstractmethod
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Neighbours of queries [n, d]: squared L2 distances float32 [n, k'], ascending, and entry ids int64 [n, k'],
-        k' = min(k, N). In an exact index ties go to the lowest id, and a query's answer does not depend on its batch. If
-        an approximate index reaches fewer entries, the row ends with distance inf and id -1. Raises `RequestError` if a
-        query is not finite."""
+        k' = min(k, N). In an exact index ties go to the lowest id, and a query's answer does not depend on its batch.
+        If an approximate index reaches fewer entries, the row ends with distance inf and id -1. Raises `RequestError`
+        if a query is not finite."""
 
 
 def finite(queries: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -22,8 +22,8 @@ def use_one_thread() -> None:
 
 
 class Workers:
-    """`count` threads, by default as many as torch uses, to split long work. torch's own threads would synchronise after
-    every operation, and on a busy machine each barrier waits for the scheduler."""
+    """`count` threads, by default as many as torch uses, to split long work. torch's own threads would synchronise
+    after every operation, and on a busy machine each barrier waits for the scheduler."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or torch.get_num_threads()

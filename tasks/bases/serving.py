@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESERVED = 100  # items of a large set that are never reported
-LARGE = 300  # items of a set that can spare them
+RESERVED = 100  # items of a large set that are reserved for development
+LARGE = 300  # fewest items of a large set
 MEASURES = (
     Metric("generation_s", "generation", "s", "lower", "time"),
     Metric("retrieval_s", "retrieval", "s", "lower", "time"),
@@ -45,8 +45,8 @@ MEASURES = (
 @dataclass(kw_only=True, eq=False)
 class ServingTask(LanguageModelOptions, Task):
     """Parameters of all such tasks: those of `LanguageModelOptions`, and evaluation: prompts drawn by the run's seed,
-    one request each. limit: tokens of the longest output. timed: prompts of one timed pass, taken from those evaluated
-    and, where they are fewer than `tasks.bases.pool.enough`, from the ones drawn after them.
+    one request each. limit: tokens of the longest output. timed: prompts of one timed pass, from the evaluated ones
+    and, if these are fewer than `tasks.bases.pool.enough`, from further drawn ones.
     """
 
     measures = MEASURES
@@ -57,12 +57,12 @@ class ServingTask(LanguageModelOptions, Task):
 
     @property
     def to_draw(self) -> int:
-        """How many prompts are drawn, to evaluate and to time."""
+        """Number of prompts drawn, to evaluate and to time."""
         return max(self.evaluation, enough(self.timed))
 
     def load(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
-        """The model; `training` is what a size is trained on. Raises `RequestError` as `TextGenerator.load` does, and
-        for an encoder-decoder."""
+        """The model. training: the text that a size is trained on. Raises `RequestError` as `TextGenerator.load` does,
+        and for an encoder-decoder."""
         from tasks.models.pretrained.generation import TextGenerator
 
         place, name = self.place(training, context, cache, progress)
@@ -76,7 +76,7 @@ class ServingTask(LanguageModelOptions, Task):
     def continued(
         self, held_out: Source, model: TextGenerator, tokens: int, context: Context, cache: Cache, progress: Progress
     ) -> tuple[list[list[int]], str]:
-        """Prompts of so many tokens from the test split of a text, and the hash of the text that they are drawn from.
+        """Prompts of `tokens` tokens from the test split of a text, and the hash of the text that they are drawn from.
 
         Raises `RequestError` when the text is too short.
         """
