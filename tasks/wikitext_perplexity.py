@@ -1,5 +1,4 @@
-"""Perplexity of running text with a sliding window: WikiText at `small` and `paper`, Python's documentation at `mini`.
-"""
+"""Perplexity of running text with a sliding window: WikiText at `small` and `paper`, Python documentation at `mini`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class EditingTask(Seq2SeqTask):
     edits: int | str = "0+"
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
-        # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
+        # 64 ids are more than any generated sentence has; a model trained for a minute sometimes repeats itself forever
         "mini": {"source": "generated", "model": "train:mini", "evaluation": 100, "timed": 8, "limit": 64},
         "small": {"model": "train:small", "corrections": list(TO_LEARN_FROM)},
         "paper": {"model": "train:transformer-big", "corrections": list(TO_LEARN_FROM)},
