@@ -11,4 +11,4 @@ NEEDS: Mapping[str, str] = {
     "reference-text": "streams of token ids of reference text, to build a datastore or index from",
     "training-pairs": "pairs of source and target ids, to train a drafter on",
 }
-"""Word -> meaning. A method runs on the tasks of its contract that provide everything that it needs."""
+"""Word -> what it means. A method runs on the tasks of its contract that provide all that it needs."""

@@ -130,7 +130,7 @@ def _shares(total: int, parts: int, least: int) -> list[tuple[int, int]]:
 
 
 class _Pools:
-    """Candidates of n queries: scores and ids [n, capacity] in order of ids, of which row i uses count[i]."""
+    """Candidates of n queries: scores and ids [n, capacity] in order of ids. Row i uses its first count[i] entries."""
 
     def __init__(self, n: int, k: int, slack: NDArray[np.float32]) -> None:
         capacity = 4 * k + 4 * kernels.BLOCK

@@ -86,7 +86,7 @@ class PcaMips(CandidateSearch):
 
 
 def grow(points: NDArray[np.float32], depth: int) -> dict[str, NDArray[Any]]:
-    """The tree over points [L, D] of equal length: `directions` [depth, D] (one principal component a level),
+    """The tree over points [L, D] of equal length: `directions` [depth, D] (one principal component per level),
     `thresholds` [2^depth - 1] in heap order, leaf i = `order`[bounds[i] : bounds[i + 1]], `length` of the points."""
     directions = principal_directions(points - points.mean(axis=0))[:depth]
     projections = points @ directions.T
