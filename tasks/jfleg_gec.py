@@ -19,8 +19,8 @@ from tasks.metrics.gleu import Randint, gleu
 
 @task("jfleg-gec", contract="sequence-decoding", summary="error correction on JFLEG, scored by GLEU")
 class JflegGec(EditingTask):
-    """Parameters: those of `EditingTask`, split: `test` or `dev` of JFLEG, and randint: the Python whose random numbers
-    draw the references of GLEU (see `tasks.metrics.gleu`)."""
+    """Parameters: those of `EditingTask`; split: `test` or `dev` of JFLEG; randint: the Python version whose random
+    numbers draw the references of GLEU (see `tasks.metrics.gleu`)."""
 
     measures = (Metric("gleu", "GLEU", better="higher"), *MEASURES)
 

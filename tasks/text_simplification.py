@@ -24,9 +24,9 @@ from tasks.models.seq2seq.sizes import Size
     "text-simplification", contract="sequence-decoding", summary="simplification on TurkCorpus or ASSET, SARI and BLEU"
 )
 class TextSimplification(EditingTask):
-    """Parameters: those of `EditingTask`, and corpus: `turkcorpus` (lower case) or `asset`. A model `train:SIZE` is the
-    corrector of that size (trained on `text`) trained further on both corpora's training parts. source: `generated`
-    takes sentences and their simplifications from seeded rules instead.
+    """Parameters: those of `EditingTask`, and corpus: `turkcorpus` (lower case) or `asset`. source: `generated` makes
+    sentences and their simplifications by seeded rules instead. A model `train:SIZE` is the corrector of that size
+    (trained on `text`), fine-tuned on the training parts of both corpora.
     """
 
     measures = (

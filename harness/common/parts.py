@@ -1,8 +1,8 @@
-"""Parts of a build that need nothing of one another: made here one after the other, or as tasks of a Ray cluster.
+"""Independent parts of a build: run here one after the other, or as tasks of a Ray cluster.
 
-A build that has parts hands them to the `Parts` that it is given. `fit` finds them in its artifacts: `HERE`, or, when
-`--executor ray` builds before it measures anything (`harness.measure.cluster`), `ClusterParts`. On a cluster all nodes
-have one cache folder: a part writes its files there.
+A build with parts passes them to the `Parts` that it is given. `fit` finds them in its artifacts: `HERE`, or
+`ClusterParts` if `--executor ray` builds before it measures (`harness.measure.cluster`). All nodes of a cluster share
+the cache folder, and a part writes its files there.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 CARRIED = ("HARNESS_DATA", "HARNESS_CACHE", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # nodes' own
-RETRIES = 3  # of a part or a cell whose node was lost
+RETRIES = 3  # of a part or cell whose node was lost
 
 
 class Parts:
-    """Makes parts here, one after the other."""
+    """Runs parts here, one after the other."""
 
     def side_by_side(self) -> int:
-        """How many parts are made at a time."""
+        """Number of parts that run at a time."""
         return 1
 
     def each(self, make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
-        """make(shared, *part) of each part, in order. make: a function of a module; shared: what all parts read. What
-        `make` raises is raised here."""
+        """make(shared, *part) of each part, in order. make: a module-level function. shared: read by all parts. Errors
+        of `make` are raised here."""
         for part in parts:
             yield make(shared, *part)
 
@@ -34,7 +34,7 @@ HERE = Parts()
 
 
 class ClusterParts(Parts):
-    """Makes parts on a Ray cluster, a core each; what they share travels to each node once."""
+    """Runs parts on a Ray cluster, one core each. What they share is sent to each node once."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class ClusterParts(Parts):
             raise (error.cause or error) from None
         finally:
             _, unfinished = ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ((), ())
-            for one in unfinished:  # of a build that ended early; Ray crashes where one is cancelled that has ended
+            for one in unfinished:  # the build ended early; Ray crashes if a finished task is cancelled
                 ray.cancel(one)
 
     def _cluster(self) -> Any:
@@ -66,7 +66,7 @@ class ClusterParts(Parts):
 
 
 def makers(cluster: str | None) -> Parts:
-    """What makes parts: the cluster at this address, or, where there is none, this process."""
+    """What runs parts: the cluster at this address, or this process if there is no cluster."""
     return ClusterParts(cluster) if cluster else HERE
 
 

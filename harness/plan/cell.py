@@ -1,4 +1,4 @@
-"""A cell: one method on one task with one set of parameters (`pair`), or one analysis. It becomes one row."""
+"""A cell: one method on one task with one set of parameters (`pair`), or one analysis. Each cell gives one row."""
 
 from __future__ import annotations
 

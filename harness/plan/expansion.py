@@ -1,13 +1,13 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `sweep`; likewise of the task's parameters, the cell's `task` and its sweep last. What
-a cell states itself is what its labels promise, so `--set` does not change it; an override that no cell takes is
-refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it names in `same`
-have the value that they have in the cell.
+`--set`, the cell's `params`, its `sweep`. The same holds for the task's parameters, with the cell's `task` and its
+sweep last. `--set` does not change what a cell states itself, because its labels promise that; an override that no cell
+takes is refused. A baseline's parameters follow the same rule, with its own `params` instead of the cell's; parameters
+that it names in `same` have the cell's value.
 
-A cell that names no baseline is compared with the one that its method declares: in speed where it is timed, and in its
-answers. This baseline takes the cell's values of all parameters that both methods have. Where the method declares none,
+A cell that names no baseline is compared with the one that its method declares, in its answers and, if it is timed, in
+speed. This baseline takes the cell's values of all parameters that both methods have. If the method declares none,
 answers are compared with those of the speed baseline.
 """
 

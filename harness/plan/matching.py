@@ -1,4 +1,4 @@
-"""Which cells of a recipe a claim is about: those that ran what the claim names, whatever their labels are."""
+"""The cells of a recipe that a claim is about: those that ran what the claim names, regardless of their labels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parameters of methods, tasks and analyses: fields of their classes, validated by type wherever one is made.
 
-A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so that every value is
-refused in the same words: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
+A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so all errors have the
+same form: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
 
 A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
 """

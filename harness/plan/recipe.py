@@ -10,9 +10,9 @@
       - {row: LM, method: lm}
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
-Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
-paper's, `targets` the bench's own; both may stand in NAME.claims.yaml next to NAME.yaml, and what one scale changes in
-NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
+Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
+paper's, `targets` the bench's own; both may be in NAME.claims.yaml next to NAME.yaml. The changes of one scale may be
+in NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
 """
 
 from __future__ import annotations

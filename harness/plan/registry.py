@@ -1,15 +1,15 @@
-"""Name -> method, task, analysis, command or recipe, without importing any of them until it is asked for.
+"""Name -> method, task, analysis, command or recipe. An object is imported only when it is resolved.
 
 A name is declared where it is implemented, by one decorator with literal arguments:
 
     @method("knnlm", contract="token-scoring", needs=("reference-text",), summary="...")
     class KnnLm(TokenScoring): ...
 
-The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
-distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
-executed): listing costs milliseconds and no torch. A decorator is read under its own name
-(`from harness.plan.registry import method`); under another it counts once its module is imported. An object is imported
-when it is resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
+The registry reads the decorators from source text (ast, nothing is executed), so listing takes milliseconds and no
+torch. It reads the packages `methods` and `tasks`, and every package that an installed distribution names under the
+entry-point group `shortcut_harness.plugins`. It finds a decorator under its own name
+(`from harness.plan.registry import method`); a decorator under another name counts once its module is imported. Names
+declared at run time (in a notebook, a test) register when the decorator runs.
 
 What is declared is a class, and its parameters are its fields: the decorator makes it a dataclass that checks them. An
 analysis may be a function of setting, artifacts and progress whose parameters are keyword-only.

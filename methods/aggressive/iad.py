@@ -67,11 +67,11 @@ class IadOptions:
     variants=("engine",),
 )
 class Iad(IadOptions, DraftingDecoder):
-    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
+    """The output equals that of greedy decoding, in fewer iterations if it resembles the source.
 
-    For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
-    first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
-    Parameters: see `IadOptions`.
+    For an encoder-decoder model the source is preceded by a sentinel that equals the decoder's start token, so the
+    first step drafts the whole source. For a causal model the source is the prompt, and the first token is an ordinary
+    step. Parameters: see `IadOptions`.
     """
 
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:

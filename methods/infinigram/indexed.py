@@ -1,4 +1,4 @@
-"""The index of a task's reference text: built once, opened by all who ask it."""
+"""The index of a task's reference text, built once and opened by all its users."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ARTIFACT = "infinigram-index"
 
 
 def streams_hash(streams: Streams) -> str:
-    """Hash of the ids of streams and of where they begin."""
+    """Hash of the ids and lengths of streams."""
     return digest([arrays_digest(stream) for stream in streams])
 
 
 def index_reference(
     artifacts: Artifacts, reference: Streams, vocabulary_size: int, tokenizer_hash: str | None
 ) -> dict[str, Any]:
-    """Make the artifact `infinigram-index` and return its key. The first token of a stream is part of it."""
+    """Build the artifact `infinigram-index` and return its key. Streams are indexed with their first tokens."""
     key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
 
     def fill(folder: Path) -> None:
-        for left in folder.iterdir():  # of a build that was interrupted
+        for left in folder.iterdir():  # files of an interrupted build
             shutil.rmtree(left)
         build_index(
             reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash,

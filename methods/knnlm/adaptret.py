@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     summary="kNN-LM that leaves out the searches for which a network predicts the lowest lambda",
 )
 class AdaptRet(KnnLm):
-    """Before a search, a network says what lambda is to be, from the context's key, the LM's confidence, and how often
-    the one to four words before occur in the reference text and before how many different words. The tokens for which
-    it is lowest are left to the LM, the others mixed with the lambda that it says.
+    """A network predicts lambda before a search. Its features are the context's key, the LM's confidence, and for the
+    last one to four words their frequency in the reference text and their number of distinct successors there. Tokens
+    with the lowest lambda are left to the LM; the others are mixed with the predicted lambda.
 
-    foss: fraction of tokens left out. Its threshold is set on validation tokens that the network was not trained on, so
-        that the fraction of another text differs a little. penalty: what lambda costs in training (nats at lambda = 1).
-    The others: see `KnnLm`; a `lambda` serves only to tune the temperature for it.
+    foss: fraction of tokens left out. The threshold is set on validation tokens that the network was not trained on, so
+        the fraction of another text differs a little. penalty: cost of lambda in training (nats at lambda = 1).
+    The others: see `KnnLm`. A `lambda` is used only to tune the temperature.
     """
 
     penalty: Annotated[float, Field(ge=0)] = 0.05
@@ -79,7 +79,7 @@ class AdaptRet(KnnLm):
         return promising
 
     def _threshold(self, expects: Gate) -> float:
-        """The lambda below which so many of the held-out tokens lie."""
+        """The lambda below which a fraction `foss` of the held-out tokens lies."""
         if self.foss in (0.0, 1.0):
             return -np.inf if self.foss == 0.0 else np.inf
         return float(np.quantile(expects.held_out, self.foss))
@@ -102,6 +102,6 @@ class AdaptRet(KnnLm):
 
 
 def _features(block: Positions, before: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What is known of positions before a search, [t, d + 10]."""
+    """Features [t, d + 10] of positions before a search."""
     here = before[block.start : block.start + len(block)]
     return np.concatenate([confidence(block), here, block.queries], 1)

@@ -39,7 +39,7 @@ CHUNK = 1 << 24  # bytes read at once when checking
 
 
 def corpus_hash(streams: Streams) -> str:
-    """Hex SHA-256 (20 characters) of the token ids and of where the streams begin."""
+    """Hex SHA-256 (20 characters) of the token ids and the lengths of the streams."""
     state = hashlib.sha256(np.asarray([len(stream) for stream in streams], np.int64).tobytes())
     for stream in streams:
         state.update(np.ascontiguousarray(stream, np.int64).data)
@@ -47,7 +47,7 @@ def corpus_hash(streams: Streams) -> str:
 
 
 def datastore_key(model: LanguageModel, reference: Streams, key: KeyKind) -> dict[str, Any]:
-    """All that determines a datastore's content, JSON-able: the key of its artifact."""
+    """Everything that determines a datastore's content, JSON-able: the key of its artifact."""
     return {
         "model": model.hash,
         "tokenizer": model.tokenizer_hash,
@@ -58,7 +58,7 @@ def datastore_key(model: LanguageModel, reference: Streams, key: KeyKind) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Datastore(Vectors):
-    """An opened datastore: keys that an index searches, and what they lead to. Arrays are memory-mapped, read-only."""
+    """An opened datastore: the keys that an index searches, and their values. Arrays are memory-mapped, read-only."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -70,14 +70,14 @@ class Datastore(Vectors):
         return sum(self.metadata["bytes"].values())
 
     def successors(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entry after each entry in its stream, -1 where the stream ends. Same shape as ids."""
+        """The next entry of each entry's stream, -1 at its end. Same shape as ids."""
         following = np.asarray(ids, np.int64) + 1
         ends = self.offsets[np.searchsorted(self.offsets, following)] == following
         return np.where(ends, -1, following)
 
     @classmethod
     def open(cls, folder: Path, expected: Mapping[str, Any] | None = None) -> Datastore:
-        """Map the datastore in `folder`. `expected` holds items of `datastore_key` that it must have been built with.
+        """Memory-map the datastore in `folder`. expected: items of `datastore_key` that it must have been built with.
 
         Raises `RequestError` when it is incomplete, truncated, of another format, or built from something else.
         """
@@ -145,7 +145,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _anew(folder: Path) -> str:
-    """What to do about a damaged datastore. A folder in the cache counts as built for as long as it exists."""
+    """Advice about a damaged datastore. A folder in the cache counts as built as long as it exists."""
     return f"delete the folder {folder} and run again to build it anew"
 
 

@@ -8,7 +8,7 @@ from harness.plan.registry import method
 
 @method("lm", contract="token-scoring", summary="the language model alone")
 class Lm(TokenScoring):
-    """p_LM of every token; asks the model for no keys and no statistics, so nothing is computed that is not used."""
+    """p_LM of every token. It requests no keys or statistics from the model, so nothing unused is computed."""
 
     def score(
         self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
@@ -20,6 +20,6 @@ class Lm(TokenScoring):
             with phases("lm"):
                 parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
             log_probs = np.concatenate(parts) if parts else np.empty(0)
-            # no count of searches: the LM is not a method that saved all of them
+            # no `searches`: a count of 0 would mean that all were saved
             answers.append(TokenScores(log_probs, {"tokens": len(log_probs)}))
         return answers

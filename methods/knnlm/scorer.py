@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
 
-ROWS = 512  # positions mixed at once whose neighbours were found before
 
-# Seconds that the baseline's searches take, times the FoSS of the timed answers: what left-out searches promise to save
+ROWS = 512  # positions mixed at once if their neighbours are shared
+
+# Expected saving: the baseline's search time x the FoSS (fraction of saved searches) of the timed answers
 PROMISED = {
     f"speed_baseline.{phase}{left}": sign
     for phase in ("search", "distance") for left, sign in (("", 1.0), ("*method.searches/method.tokens", -1.0))
@@ -46,14 +47,14 @@ PROMISED = {
 class KnnLm(GatedScorer):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 
-    foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
-        tokens left out at a higher fraction include those at a lower one.
-    lambda: a number, `tuned`, or `dynamic`: one for each token, which a small network learns on the validation text
-        from the LM's confidence and from what the neighbours look like (the future work of Alon et al., 2022, section
-        8.1).
-    batch: queries searched in one call. They are collected across windows and streams until there are so many, that a
-        search costs as much per query with few positions searched as with all; what is held meanwhile is at most
-        batch x (4 d + 45 k) bytes, d the width of the keys.
+    foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search. A
+        higher fraction leaves out all tokens that a lower one does.
+    lambda: a number, `tuned`, or `dynamic`: one for each token, predicted by a small network from the LM's confidence
+        and features of the neighbours. It is trained on the validation text (the future work of Alon et al., 2022,
+        section 8.1).
+    batch: queries searched in one call. They are collected across windows and streams, so that batches stay full even
+        if few positions are searched. The queries and results held take at most batch x (4 d + 45 k) bytes, d the width
+        of the keys.
     The others: see `DatastoreOptions`.
     """
 
@@ -98,9 +99,9 @@ class KnnLm(GatedScorer):
 
     @property
     def ratios(self) -> dict[str, Ratio]:
-        """`saved_share`: the time saved over FoSS x the time of the baseline's searches, 1 where each search left out
-        saves all that it costs; FoSS is that of the timed answers. None without FoSS; no value against a baseline that
-        does not search.
+        """`saved_share`: the time saved over FoSS x the time of the baseline's searches. It is 1 if a search left out
+        saves its whole cost. FoSS is that of the timed answers. Without FoSS there is no ratio; against a baseline that
+        does not search it has no value.
 
         Source: Alon et al., 2022, Appendix C, Figure 14 (saved time against FoSS).
         """
@@ -109,12 +110,12 @@ class KnnLm(GatedScorer):
         return {"saved_share": Ratio({"baseline": 1.0, "method": -1.0}, PROMISED, equal=0.0)}
 
     def choice(self, text: Text, phases: Phases) -> Choice:
-        """Which positions of the text are searched."""
+        """The function that chooses the positions to search."""
         masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
         return lambda number, block: masks[number][block.start : block.start + len(block)]
 
     def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
-        """The gate for `lambda: dynamic`."""
+        """The gate of `lambda: dynamic`, learned on the validation streams."""
         datastore, (_, temperature) = self.ready()
         looks, log_lm, agreeing = [], [], []
         for _, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
@@ -125,7 +126,7 @@ class KnnLm(GatedScorer):
         return learned(np.concatenate(looks), np.concatenate(log_lm), np.concatenate(agreeing), seed=self.seed)
 
     def _searched(self, model: LanguageModel, text: Text, phases: Phases) -> Iterator[Found]:
-        """Read the streams and search what is wanted, batch by batch."""
+        """Read the streams and search the chosen positions, batch by batch."""
         datastore, _ = self.ready()
         datastore.index.load()
         choice = self.choice(text, phases)
@@ -142,7 +143,7 @@ class KnnLm(GatedScorer):
             yield places, *datastore.search(queries, phases)
 
     def _found_before(self, model: LanguageModel, text: Text, shared: Shared) -> Iterator[Found]:
-        """The same from what the cells of a quality pass share, where all positions are searched."""
+        """The same from the neighbours of all positions that the cells of a quality pass share."""
         blocks = read_shared(model, text.streams, self.key, shared, self.learns)
         near, ids = self.ready()[0].search_shared(blocks, corpus_hash(text.streams), shared)
         choice = self.choice(text, NoPhases())
@@ -156,9 +157,11 @@ class KnnLm(GatedScorer):
 
 
 class Text:
-    """The predicted tokens [T] of all streams, one stream behind the other: targets; log_probs, of the LM until they
-    are mixed; wanted, which are searched; lambdas, what each is mixed with, or None for one lambda; statistics [T, 2],
-    the LM's confidence where it is asked for."""
+    """The predicted tokens [T] of all streams, concatenated.
+
+    targets; log_probs: of the LM, replaced by the mixture's; wanted: whether a token is searched; lambdas: of each
+    token, None: one for all; statistics [T, 2]: the LM's confidence if it is needed.
+    """
 
     def __init__(self, streams: Streams) -> None:
         self.streams, self.spans = streams, spans(streams)
@@ -169,7 +172,7 @@ class Text:
         self.statistics = np.zeros((len(self.targets), 2), np.float32)
 
     def take(self, number: int, block: Positions) -> int:
-        """Keep what the LM says of a block of a stream; returns the place of its first token."""
+        """Store the LM's results for a block of a stream. Returns the index of its first token."""
         start = self.spans[number][0] + block.start
         self.log_probs[start : start + len(block)] = block.log_prob
         if block.entropy is not None:
@@ -178,6 +181,6 @@ class Text:
 
 
 def confidence(block: Positions) -> NDArray[np.float32]:
-    """Largest log-probability and entropy of the LM: [t, 2]."""
+    """Largest log-probability and entropy of the LM's distribution: [t, 2]."""
     assert block.max_log_prob is not None and block.entropy is not None
     return np.stack([block.max_log_prob, block.entropy], 1)

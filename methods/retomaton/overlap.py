@@ -1,4 +1,4 @@
-"""How many n-grams of a text occur in the reference text (Alon et al., 2022, Figures 12 and 13)."""
+"""Share of a text's n-grams that occur in the reference text (Alon et al., 2022, Figures 12 and 13)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @analysis("ngram-overlap", summary="share of a text's n-grams that occur in the reference text")
 class NgramOverlap:
-    """n: tokens of an n-gram. part: of the held-out text. N-grams are known by 64-bit hashes."""
+    """n: tokens of an n-gram. part: of the held-out text. N-grams are compared by 64-bit hashes."""
 
     measures = (
         Metric("overlap", "share of occurrences in the reference text", better="higher"),
@@ -34,8 +34,8 @@ class NgramOverlap:
     part: Literal["validation", "evaluation"] = "validation"
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`overlap` of the occurrences and `overlap_types` of the different n-grams of the held-out text, and their
-        number `ngrams`. Raises `CellFailedError` where the text has none."""
+        """For the held-out text: `overlap` of all occurrences, `overlap_types` of distinct n-grams, and the number of
+        occurrences `ngrams`. Raises `CellFailedError` if the text has no n-gram."""
         known = np.unique(_of(setting.reference, self.n))
         asked = _of(getattr(setting, self.part), self.n)
         if not len(asked):
@@ -50,5 +50,5 @@ class NgramOverlap:
 
 
 def _of(streams: Streams, n: int) -> NDArray[np.uint64]:
-    """Hashes of the n-grams of the streams without their first tokens, which are given."""
+    """Hashes of the n-grams of the streams, without each stream's first token, which is given."""
     return np.concatenate([np.empty(0, np.uint64), *(ngram_hashes(stream[1:], n) for stream in streams)])

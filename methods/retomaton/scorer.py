@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
 
-RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # lengths by which runs are counted; the last one counts all longer ones
+RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # least lengths of the bins of runs; the last bin has no upper limit
 
 
 def _lengths(shortest: int) -> str:
-    """`4 to 7 tokens`: the lengths that are counted under the shortest of them."""
+    """The lengths of a bin, such as `4 to 7 tokens`."""
     if shortest == RUNS[-1]:
         return f"{shortest} tokens or more"
     return {1: "1 token", 2: "2 or 3 tokens"}.get(shortest, f"{shortest} to {2 * shortest - 1} tokens")
@@ -53,11 +53,11 @@ def _lengths(shortest: int) -> str:
 class RetoMaton(StateOptions, GatedScorer):
     """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
 
-    tau: a token is searched where fewer states than this were reached; `inf` searches every token and still uses the
+    tau: a token is searched if fewer states than this were reached; `inf` searches every token and still uses the
         pointers. max_knns: most entries taken from states for one token (Appendix B).
-    transitions: `full` follows all entries of the states (Eq. 5), `capped` the candidates alone.
-    pointers: False uses none, and every token is searched: this is kNN-LM.
-    streams: texts walked side by side, whose searches make one batch. Answers do not depend on it.
+    transitions: `full` follows all entries of the states (Eq. 5), `capped` only the candidates.
+    pointers: False follows none; every token is searched, which is kNN-LM.
+    streams: texts walked together, whose searches make one batch. Answers do not depend on it.
     The others: see `StateOptions` and `KnnLm`. A tuned lambda and temperature are those of kNN-LM; a dynamic lambda is
     learned along the walk.
     """
@@ -82,7 +82,7 @@ class RetoMaton(StateOptions, GatedScorer):
 
     @property
     def random_fit(self) -> bool:
-        """k-means starts at random, greedy merging searches by an index that does."""
+        """k-means starts at random, and so does the index that greedy merging searches."""
         return self.clustering != "none" or super().random_fit
 
     def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
@@ -98,9 +98,9 @@ class RetoMaton(StateOptions, GatedScorer):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """`saved_time`, `lost_share` and `walk_share` are parts of the baseline's time: what is saved of it; how much
-        less that is than FoSS x the time of the baseline's searches; what walking the automaton takes. `timed_foss`:
-        the FoSS of the timed tokens, whose texts are shorter than the evaluation's.
+        """Shares of the baseline's time: `saved_time`, the saving; `lost_share`, by how much the saving falls short of
+        FoSS x the time of the baseline's searches; `walk_share`, the time of walking the automaton. `timed_foss`: the
+        FoSS of the timed tokens, whose texts are shorter than the evaluation's.
 
         Source of `saved_time`: Alon et al., 2022, Appendix C, Figure 14.
         """
@@ -127,7 +127,7 @@ class RetoMaton(StateOptions, GatedScorer):
     def walked(
         self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[Walked]:
-        """Every stream walked to its end, in order."""
+        """All streams in order, each walked to its end."""
         datastore, _ = self.ready()
         found: list[Neighbours] | None = None
         confident = self.learns
@@ -160,7 +160,7 @@ class RetoMaton(StateOptions, GatedScorer):
         return self.tau == "inf" or walk.reached < self.tau
 
     def _search(self, active: Sequence[Walked], found: Sequence[Neighbours] | None, phases: Phases) -> None:
-        """A token of each stream, all of which are searched."""
+        """Walk one token of each stream, searching all of them."""
         if found is not None:
             for walk in active:
                 distances, ids = found[walk.number]
@@ -171,7 +171,7 @@ class RetoMaton(StateOptions, GatedScorer):
                 self._step(walk, (neighbours[0], neighbours[1]), phases)
 
     def _step(self, walk: Walked, neighbours: Neighbours | None, phases: Phases) -> None:
-        """One token of a stream. neighbours: what a search found, None without one."""
+        """Walk one token of a stream. neighbours: those of a search; None: no search."""
         temperature = self.ready()[1][1]
         query, token = walk.read()
         with phases("walk"):
@@ -190,7 +190,7 @@ class RetoMaton(StateOptions, GatedScorer):
         return {**super().gate_key(), **walked, "pointers": self.pointers, **self.clustering_key(self.seed)}
 
     def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
-        """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
+        """The gate of `lambda: dynamic`, learned from walks over the validation streams."""
         walks = self.walked(model, validation, NoPhases(), SharedResults(artifacts))
         looks, log_lm, log_auto = (
             np.concatenate([getattr(walk, name) for walk in walks]) for name in ("looks", "log_lm", "log_auto")
@@ -200,8 +200,9 @@ class RetoMaton(StateOptions, GatedScorer):
 
 @dataclass(slots=True)
 class Walked:
-    """One stream on its way: `done` tokens of `length`, read from `text`. log_lm, log_auto: log p_LM and log p_auto of
-    each, float64; searched: bool; looks: float32 [length, 9], what a learned lambda goes by, where `confident`."""
+    """One stream during its walk: `done` tokens of `length`, read from `text`. Per token: log_lm and log_auto, log p_LM
+    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless
+    `confident`."""
 
     walk: Walk
     length: int
@@ -234,7 +235,7 @@ class Walked:
         return self.block.queries[at], int(self.block.targets[at])
 
     def record(self, candidates: Candidates, token: int, temperature: float) -> None:
-        """What came of the position read last."""
+        """Store the result of the position read last."""
         distances, values = candidates.distances[None], candidates.values[None]
         self.log_auto[self.done] = log_knn(distances, values == token, temperature)[0]
         if self.confident:
@@ -244,7 +245,7 @@ class Walked:
         self.done += 1
 
     def scores(self, lambda_: float | NDArray[np.float64]) -> TokenScores:
-        """The answer under a lambda for all tokens or one each. In its series `p_auto` is 0 without a candidate."""
+        """The answer for a lambda, one for all tokens or one each. In its series `p_auto` is 0 without candidates."""
         counters: dict[str, float] = {
             "tokens": self.length, "searches": int(self.searched.sum()), "candidates": self.candidates,
             **{f"runs_of_{size}": 0 for size in RUNS},
@@ -264,5 +265,5 @@ def runs(mask: NDArray[np.bool_]) -> list[int]:
 
 
 def draws(seed: int, stream: NDArray[np.int64]) -> int:
-    """Where a stream's random numbers begin."""
+    """The seed of a stream's random numbers."""
     return int(digest([seed, corpus_hash([stream])]), 16) & ((1 << 64) - 1)

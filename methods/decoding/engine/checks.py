@@ -1,8 +1,8 @@
-"""Whether an engine computes what its module computes without a cache.
+"""A check that an engine computes the logits that its module computes without a cache.
 
-A module that ignores the cache it is given, or reads positions or windows otherwise than the engine thinks, decodes
-wrongly and raises nothing; greedy search and every method that is compared with it are then wrong alike. So each engine
-is tried on a few tokens when it is made.
+A module that ignores its cache, or that reads positions or windows in another way than the engine assumes, decodes
+wrongly without an error. Greedy search and every method compared with it would then be equally wrong. So each new
+engine is tested on a few tokens.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from harness.contracts import GenerationModel
 from methods.decoding.engine.session import Engine
 from methods.decoding.engine.transformer import MANY
 
-# largest root mean square of the differences, as a share of the logits' spread, that rounding explains
+# largest root mean square of the differences, as a share of the logits' spread, that counts as rounding
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}  # some modules round to float32 inside
 _HALF = 0.1  # bfloat16 and float16
-# tokens of a prompt, fed as a block so short that its step is compiled, as one so long that it is not, and one by one
+# tokens of the prompt, of a block whose step is compiled, of a block too long for that, and fed one by one
 _PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
-_LONGEST = 256  # tokens that a prompt beyond a window may have
+_LONGEST = 256  # largest window for which the prompt is made longer than it
 
 
 def check(engine: Engine, model: GenerationModel, window: int | None = None) -> None:
-    """Feed an engine a prompt, a short block, a long one whose end is cropped, and single tokens, two rows at a time,
-    and compare its logits with the module's own for the whole rows, without a cache.
+    """Feed an engine two rows: a prompt, a short block, a long block whose end is cropped, and single tokens. Compare
+    its logits with the module's own for the whole rows, without a cache.
 
-    window: tokens that the narrowest layer attends to; prompts are longer, unless the window has more than 256 tokens.
-    An engine that fails only where rows differ in length is no longer `ragged`. Raises `RequestError` naming the model
-    type for one that fails where they do not, and for a module that fails without a cache.
+    window: tokens that the narrowest layer attends to. Prompts are longer than a window of at most 256 tokens.
+
+    If only rows of different lengths fail, the engine's `ragged` is set to False. Raises `RequestError` with the model
+    type if rows of equal length fail, or if the module fails without a cache.
     """
     kind = model.module.config.model_type
     allowed = _TOLERANCE.get(model.module.dtype, _HALF)
@@ -42,7 +43,7 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None) -> 
             difference = _difference(engine, model, [(prompt, _SHORT, long)] * 2)
         except RequestError:
             raise
-        except Exception as error:  # whatever a forward pass raises that was not made for such a cache
+        except Exception as error:  # a forward pass that does not support such a cache may raise anything
             raise RequestError(
                 f"a model of type {kind!r} does not work with the key-value cache that decoding here needs "
                 f"({type(error).__name__}: {reason(error)}); docs/decoding.md lists the types that do"
@@ -56,13 +57,13 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None) -> 
         if engine.ragged:
             try:
                 difference = _difference(engine, model, [(prompt, _SHORT, long), (max(prompt - 3, 1), 1, 1)])
-            except Exception:  # a module that takes rows of equal length only
+            except Exception:  # a module that takes only rows of equal length
                 difference = float("inf")
             engine.ragged = difference <= allowed
 
 
 def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, int, int]]) -> float:
-    """Root mean square of the engine's logits minus the module's, as a share of the latter's standard deviation.
+    """Root mean square of (the engine's logits - the module's), over the standard deviation of the module's.
 
     rows: per row, the tokens of its prompt and of its two blocks.
     """
@@ -81,7 +82,7 @@ def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, in
     pieces: list[list[torch.Tensor]] = [[] for _ in rows]
 
     def feed(spans: list[tuple[int, int]], rejected: int = 0) -> None:
-        """Feed each row its tokens of a span, and behind them `rejected` tokens that are cropped."""
+        """Feed each row its tokens of a span, then `rejected` tokens that are cropped."""
         fed = [[*text[begin:end], *text[:rejected]] for text, (begin, end) in zip(texts, spans, strict=True)]
         logits = session.logits(session.advance(fed))
         session.lengths = [length - rejected for length in session.lengths]
@@ -119,7 +120,7 @@ def _whole(model: GenerationModel, source: list[int], text: list[int]) -> torch.
 
 
 def _ordinary(model: GenerationModel) -> list[int]:
-    """Some ids that mean nothing special, spread over the vocabulary."""
+    """Some ids without special tokens, spread over the vocabulary."""
     config = model.module.config
     special = {model.start_id, *model.eos_ids, getattr(config, "pad_token_id", None)}
     vocabulary = min(model.vocabulary_size, int(model.module.get_input_embeddings().num_embeddings))

@@ -1,12 +1,12 @@
 """A linear layer that is fast for one row and for a few.
 
-Decoding one token reads every weight once and does little with it, so that reading decides: up to `FEW` rows go through
-a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows go through oneDNN with
-weights packed once.
+Decoding one token reads every weight once and does little arithmetic, so memory bandwidth limits it. Up to `FEW` rows
+go through a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows go through
+oneDNN with weights packed once.
 
-oneDNN compiles and keeps a kernel for every shape it meets, and drafts come in all lengths: rows are filled up to a
-multiple of `FILL`, which bounds the memory that kernels take. Their time grows with the rows, so that powers of two
-would cost a draft of 17 tokens nearly twice as much.
+oneDNN compiles and keeps a kernel for every shape, and drafts have all lengths. So rows are padded to a multiple of
+`FILL`, which bounds the memory of kernels. Time grows with the rows: padding to powers of two would nearly double the
+time of a draft of 17 tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from methods.decoding.engine.kernels import multiply, multiply_shared
 
 FEW = 5  # rows that go through the compiled loop
-FILL = 4  # rows that the packed form is run with are multiples of this
-MOST = 64  # rows that it is run with at most; more go through the BLAS library
+FILL = 4  # rows of the packed form are padded to a multiple of this
+MOST = 64  # most rows of the packed form; more go through the BLAS library
 
 Plain = tuple[NDArray[np.float32] | NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]
 
@@ -27,8 +27,8 @@ Plain = tuple[NDArray[np.float32] | NDArray[np.int8], NDArray[np.float32], NDArr
 class Dense:
     """x [n, in] -> x @ weight.T + bias, [n, out].
 
-    plain: weight, scale and bias as the compiled loop reads them; None where it does not apply. eighth: whether the
-    loop reads a weight that `rounded` made as 8-bit numbers.
+    plain: weight, scale and bias for the compiled loop; None if it does not apply. eighth: the weight was made by
+    `rounded`, and the loop reads it as 8-bit numbers.
     """
 
     __slots__ = ("bias", "packed", "plain", "transposed")
@@ -46,7 +46,7 @@ class Dense:
 
     @classmethod
     def of(cls, *layers: torch.nn.Linear, eighth: bool = False) -> Dense:
-        """One layer, or several that read the same input as one whose outputs lie side by side."""
+        """One layer, or several with the same input fused into one whose outputs are concatenated."""
         if len(layers) == 1:
             return cls(layers[0].weight, layers[0].bias, eighth)
         biases: list[torch.Tensor] = [
@@ -73,7 +73,7 @@ class Dense:
 
 
 def scale_of(weight: torch.Tensor) -> torch.Tensor:
-    """Per output, the value [out] of one step of its weight [out, in] in 8 bits; 1 for a row of zeros."""
+    """The 8-bit quantisation step [out] of each output's row of weight [out, in]; 1 for a row of zeros."""
     largest = weight.detach().abs().amax(1)
     return torch.where(largest > 0, largest / 127, torch.ones_like(largest))
 
@@ -85,7 +85,7 @@ def rounded(weight: torch.Tensor) -> torch.Tensor:
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor | None:
-    """Weights in the order in which oneDNN's kernels read them, or None where they do not apply."""
+    """Weights packed for oneDNN's kernels, or None if these do not apply."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return None
     try:

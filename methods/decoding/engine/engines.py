@@ -1,4 +1,4 @@
-"""Which engine a model gets, and what a request may ask of it."""
+"""The choice of a model's engine, and checks of requests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from harness.common.generate import maximum_new_tokens
 from harness.contracts import GenerationModel
 from methods.decoding.engine.session import Engine
 
-Numbers = Literal["float32", "int8"]  # float32 stands for the numbers that the model's weights are in
+Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights, whatever it is
 
 
 def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
-    """The lean engine where it knows the model's class, else the module's own forward pass; either is checked.
+    """The lean engine if it knows the model's class, else the module's own forward pass. Both are checked.
 
-    numbers: `int8` rounds the decoder's matrices to 8 bits, each output by a scale of its own; the products are those
-    of float32. Raises `RequestError` for a model whose state cannot be cropped, or whose logits depend on how its
-    tokens are fed, and for int8 where the lean engine does not know the model or it is not float32 on a CPU.
+    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output; products are in float32.
+
+    Raises `RequestError` for a model whose state cannot be cropped or whose logits depend on how its tokens are fed,
+    and for int8 if the lean engine does not know the model or it is not float32 on a CPU.
     """
     import torch
 
@@ -39,7 +40,7 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
             eighth = TransformerEngine(model.module, model.start_id, model.device, eighth=True)
             check(eighth, model)
             return eighth
-        # float16 overflows in these models' encoders, which their modules clamp and the lean engine does not
+        # float16 overflows in these models' encoders: their modules clamp it, the lean engine does not
         alike = all(part.dtype == module.dtype for part in module.parameters())  # T5 in bfloat16 keeps some in float32
         if type(module).__name__ in CLASSES and module.dtype != torch.float16 and alike:
             lean = TransformerEngine(module, model.start_id, model.device)
@@ -51,8 +52,8 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
 
 
 def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
-    """A copy of an encoder-decoder whose decoder's matrices have rows of 255 equal steps. Embeddings stay, so that an
-    output layer that shares them becomes one of its own."""
+    """A copy of an encoder-decoder whose decoder's matrices are rounded, each row to 255 equal steps. Embeddings are
+    not rounded; an output layer that shares them becomes separate."""
     import torch
 
     from methods.decoding.engine.dense import rounded
@@ -75,7 +76,7 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
 
 
 def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Maximum new tokens of each source: `limit`, or less where the model's window or its configuration ends before.
+    """Maximum new tokens of each source: `limit`, or less if the model's window or configuration allows less.
 
     Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
     """

@@ -1,7 +1,7 @@
-"""Any other `transformers` model, driven through its own forward pass with a cache that rows fill at their own pace.
+"""Any other `transformers` model, run through its own forward pass with a cache in which rows have different lengths.
 
-Causal models that take position ids decode ragged batches; an encoder-decoder model of an unknown class computes its
-positions from the cache's length, so the rows of one of its sessions stay equally long (`ragged` is False).
+Causal models that take position ids decode ragged batches. An encoder-decoder model of an unknown class computes
+positions from the cache's length, so all rows of its sessions are equally long (`ragged` is False).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from methods.decoding.engine.session import Encoded, Engine, Session, last_of
 
 @dataclass
 class EncoderStates(BaseModelOutput):
-    """What an encoder gave, as decoders of every type want to be given it. router_logits: read and not used."""
+    """An encoder's output in the form that decoders of all types take. router_logits: read by some, not used."""
 
     router_logits: Any = None
 
 
 class PacedLayer(DynamicLayer):
-    """One layer's keys and values [rows, heads, places, d / heads]; `pace` says where new ones go. There are twice as
-    many places as before when they are used up."""
+    """One layer's keys and values [rows, heads, places, d / heads]. `pace` holds the positions of new ones. The number
+    of places doubles when they are used up."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()
@@ -38,7 +38,8 @@ class PacedLayer(DynamicLayer):
         self.is_initialized: bool = False
 
     def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write [rows, heads, t, d / heads] where the pace says; keys and values up to the longest row."""
+        """Write [rows, heads, t, d / heads] at the positions of `pace`. Returns keys and values up to the longest
+        row."""
         pace = self.pace
         if not self.is_initialized:
             self.dtype, self.device, self.is_initialized = key.dtype, key.device, True
@@ -53,11 +54,11 @@ class PacedLayer(DynamicLayer):
             else:
                 row, slot, place = pace.scattered
                 cache[row, :, place] = new[row, :, slot]
-        rows = len(key)  # finished ones leave theirs behind
+        rows = len(key)  # finished rows stay at the end
         return self.keys[:rows, :, : pace.total], self.values[:rows, :, : pace.total]
 
     def rearrange(self, rows: Sequence[int], since: int, held: int) -> None:
-        """Row i becomes what row rows[i] was, of whose `held` positions the first `since` are known to be the same."""
+        """Row i becomes what row rows[i] was. Its first `since` of `held` positions are equal already and stay."""
         if len(rows) <= len(self.keys):
             for cache in (self.keys, self.values):
                 move(cache[:, :, since:held], 0, rows)
@@ -69,14 +70,14 @@ class PacedLayer(DynamicLayer):
         self.keys, self.values = grown
 
     def get_seq_length(self) -> int:
-        """Positions held before the tokens that are being fed."""
+        """Positions held before the tokens of this step."""
         return self.pace.start
 
 
 class Pace:
-    """Where the tokens of one step go: [start, total) in every row, or scattered (row, slot, place), int64 [N] each.
+    """Positions of one step's tokens: [start, total) in every row, or scattered (row, slot, place), int64 [N] each.
 
-    longest: positions that a row may get.
+    longest: most positions of a row.
     """
 
     def __init__(self, longest: int) -> None:
@@ -87,8 +88,8 @@ class Pace:
 class GenericEngine(Engine):
     """A module of `transformers` as it is.
 
-    window: tokens that its narrowest layer attends to, or None where all attend to all. The masks of ragged rows know
-    no windows, so that a model with windows takes rows of equal length.
+    window: tokens that its narrowest layer attends to; None: all. The masks of ragged rows do not support windows, so
+    a model with windows takes rows of equal length.
     """
 
     def __init__(self, module: Any, kind: str, start_id: int, device: str) -> None:
@@ -108,7 +109,7 @@ class GenericEngine(Engine):
         named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
         self.layers = int(next(count for count in named if count))  # T5's `num_hidden_layers` are its encoder's
         stack = module.get_decoder() if self.encoder_decoder else module
-        # FSMT's decoder has no method for its table
+        # FSMT's decoder has no method for its embeddings
         table = stack.get_input_embeddings() if hasattr(stack, "get_input_embeddings") else stack.embed_tokens
         self.vocabulary = int(table.num_embeddings)
 
@@ -165,11 +166,11 @@ class GenericSession(Session):
             positions = starts[:, None] + torch.arange(rows.longest, device=device)
             pace.scattered = rows.row, rows.slot, positions[rows.row, rows.slot]
             ends = starts + torch.tensor(rows.counts, device=device) - 1
-            inputs["position_ids"] = torch.minimum(positions, ends[:, None])  # padding stays inside the model's window
+            inputs["position_ids"] = torch.minimum(positions, ends[:, None])  # keeps padding inside the model's window
             blocked = torch.arange(pace.total, device=device) > positions[:, :, None]
             mask = torch.zeros(blocked.shape, dtype=engine.module.dtype, device=device)
             inputs["attention_mask"] = mask.masked_fill_(blocked, torch.finfo(mask.dtype).min)[:, None]
-        kept = sorted({count - 1 for count in rows.counts})  # places that hold a row's last token
+        kept = sorted({count - 1 for count in rows.counts})  # positions of the rows' last tokens
         few = last and engine.keeps_last and len(kept) < rows.longest
         if few:
             inputs["logits_to_keep"] = torch.tensor(kept, device=device) if len(kept) > 1 else 1
@@ -185,7 +186,7 @@ class GenericSession(Session):
         engine = self.engine
         rows, ids = _padded(tokens, engine.device)
         mask = rows.mask(engine.module.dtype)
-        if mask is None:  # no mask at all would be a causal one
+        if mask is None:  # without any mask the model would use a causal one
             mask = torch.zeros(len(tokens), 1, 1, rows.longest, dtype=engine.module.dtype, device=engine.device)
         name = "decoder_attention_mask" if engine.encoder_decoder else "attention_mask"
         logits = rows.pack(engine.logits(ids, {**self.encoded, name: mask, "use_cache": False}))
@@ -211,8 +212,8 @@ class GenericSession(Session):
 
 
 def _window(config: Any) -> int | None:
-    """Tokens that the narrowest layer of a model attends to, by any of the names that configurations have for it; None
-    where there is no window, or none that ends before the model's positions do."""
+    """Tokens that the narrowest layer of a model attends to, under any of the names in configurations. None if there is
+    no window, or none smaller than the model's number of positions."""
     if getattr(config, "use_sliding_window", True) is False:
         return None
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
@@ -226,7 +227,7 @@ def _window(config: Any) -> int | None:
 
 
 def _padded(tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:
-    """The layout of the rows, and their ids int64 [rows, longest], filled up with zeros."""
+    """The layout of the rows, and their ids int64 [rows, longest], padded with zeros."""
     rows = Ragged([len(row) for row in tokens], device)
     return rows, torch.tensor([[*row, *[0] * (rows.longest - len(row))] for row in tokens], device=device)
 

@@ -1,14 +1,14 @@
 """Compiled loops for a few rows: the product with a matrix, and a whole step of the decoder made of such products.
 
-Profile (one thread, weights 2048 x 512 in float32 that are in no cache, GB/s of weights read): one row 20 here, 10 by
-`torch.addmm`, 13 by oneDNN with packed weights; two rows 19, 6, 12; five rows 19, 7, 18; eight rows 10, 7, 13. A row
-of the matrix is read once, from start to end, for all rows of the input.
+Profile in GB/s of weights read (one thread, uncached float32 weights 2048 x 512), here, by `torch.addmm` and by oneDNN
+with packed weights: one row 20, 10, 13; two rows 19, 6, 12; five rows 19, 7, 18; eight rows 10, 7, 13. A row of the
+matrix is read once, from start to end, for all rows of the input.
 
-All that calls each other is in this file, and the type that it reads: numba looks at no other for changes when it takes
-compiled code from its cache. `ready` has to be called once in a process: code from the cache does not start the threads
-that it uses.
+All functions that call each other, and the type that they read, are in this file: numba checks only this file for
+changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
+does not start the threads that it uses.
 
-Of fast-math they take what lets sums vectorise and not the promise that there are no NaNs.
+Fast-math without `nnan`: sums vectorise, NaNs still propagate.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ RELU, GELU, SILU = range(3)  # activations that the compiled step knows
 
 
 class Weights(NamedTuple):
-    """All weights of a decoder's layers. matrices, scales, vectors: everything of a kind, flat. at: int64 [layers, 6,
-    4], where each matrix of a layer begins, its scale and bias begin, and how many rows it has; norms: int64 [layers,
-    3, 2], where weight and bias of each norm begin. pre: whether norms come first. eps: float32 [layers, 3]."""
+    """All weights of a decoder's layers. matrices, scales, vectors: flat arrays. at: int64 [layers, 6, 4], for each
+    matrix of a layer the offsets of the matrix, its scale and its bias, and its number of rows. norms: int64 [layers,
+    3, 2], offsets of weight and bias of each norm. pre: whether norms come first. eps: float32 [layers, 3]."""
 
     matrices: NDArray[Any]
     scales: NDArray[np.float32]
@@ -42,20 +42,20 @@ class Weights(NamedTuple):
 
 
 def ready() -> None:
-    """Start numba's threads, where they are not."""
+    """Start numba's threads if they are not running."""
     get_num_threads()
 
 
 @njit(**FAST)
 def multiply(weight, scale, bias, x, result):  # type: ignore[no-untyped-def]
-    """result [n, out] = (scale [out] * weight [out, in]) applied to x [n, in], + bias [out]; all C-contiguous. weight:
-    float32 with a scale of ones, or int8."""
+    """result [n, out] = x [n, in] @ (scale [out] * weight [out, in]).T + bias [out]; all C-contiguous. weight: float32
+    with a scale of ones, or int8."""
     _columns(weight, scale, bias, x, result, 0, len(weight))
 
 
 @njit(**FAST)
 def _columns(weight, scale, bias, x, result, begin, end):  # type: ignore[no-untyped-def]
-    """`multiply`, columns [begin, end) of the result. Five rows, those of a beam search, are summed side by side."""
+    """`multiply` for columns [begin, end) of the result. Five rows, as in a beam search, are summed together."""
     inputs = weight.shape[1]
     for column in range(begin, end):
         factor, add, row = scale[column], bias[column], 0
@@ -81,7 +81,7 @@ def _columns(weight, scale, bias, x, result, begin, end):  # type: ignore[no-unt
 
 @njit(parallel=True, **FAST)
 def multiply_shared(weight, scale, bias, x, result, threads):  # type: ignore[no-untyped-def]
-    """`multiply`, its columns shared out over threads."""
+    """`multiply` with its columns split over threads."""
     outputs = len(weight)
     for part in prange(threads):
         _columns(weight, scale, bias, x, result, part * outputs // threads, (part + 1) * outputs // threads)
@@ -136,8 +136,8 @@ def _weigh(scores):  # type: ignore[no-untyped-def]
 @njit(**FAST)
 def attend_to_cache(query, cache, layer, row, count, result):  # type: ignore[no-untyped-def]
     """Attention of one token to the first `count` positions of a row. query, result: [heads * size]; cache: [layers,
-    rows, longest, 2, heads, size]. All heads of a position are read before the next one, as they lie: head after head,
-    the same 128 bytes of every position share few cache lines, and a step of five rows took up to twice as long."""
+    rows, longest, 2, heads, size]. The loop goes over positions first, in memory order. With heads first, the same 128
+    bytes of every position share few cache lines, and a step of five rows took up to twice as long."""
     held, heads, size = cache[layer, row], cache.shape[4], cache.shape[5]
     scale, scores = np.float32(1 / math.sqrt(size)), np.empty((heads, count), np.float32)
     for place in range(count):
@@ -179,9 +179,9 @@ def attend_to_source(query, source, layer, row, count, result):  # type: ignore[
 
 @njit(**FAST)
 def step(x, row_of, place_of, sees, wanted, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
-    """States [m, d] of those of the embedded tokens x [n, d] that are wanted, int64 [m] in ascending order. Token i
-    comes at place_of[i] of row row_of[i] and attends to its first sees[i] positions; keys and values of all go to the
-    cache. counts: tokens of each source; owners: the source of each row."""
+    """States [m, d] of the tokens `wanted`, int64 [m] ascending, among the embedded tokens x [n, d]. Token i is at
+    place_of[i] of row row_of[i] and attends to the row's first sees[i] positions. Keys and values of all tokens are
+    written to the cache. counts: tokens of each source; owners: the source of each row."""
     width = x.shape[1]
     for layer in range(len(weights.at)):
         at = weights.at[layer]
@@ -190,7 +190,7 @@ def step(x, row_of, place_of, sees, wanted, weights, cache, source, counts, owne
             held = cache[layer, row_of[i], place_of[i]].reshape(-1)
             for column in range(2 * width):
                 held[column] = qkv[i, width + column]
-        if layer == len(weights.at) - 1 and len(wanted) < len(x):  # of the others nothing is read any more
+        if layer == len(weights.at) - 1 and len(wanted) < len(x):  # the others are not needed any more
             x, qkv, row_of, sees = x[wanted], qkv[wanted], row_of[wanted], sees[wanted]
         mixed = np.empty((len(x), width), np.float32)
         for i in range(len(x)):
@@ -209,7 +209,7 @@ def step(x, row_of, place_of, sees, wanted, weights, cache, source, counts, owne
 
 @njit(**FAST)
 def _dense(weights, at, x, threads):  # type: ignore[no-untyped-def]
-    """x through the matrix that begins where `at` says."""
+    """x through the matrix with the offsets `at`."""
     outputs, inputs = at[3], x.shape[1]
     matrix = weights.matrices[at[0] : at[0] + outputs * inputs].reshape((outputs, inputs))
     scale, bias = weights.scales[at[1] : at[1] + outputs], weights.vectors[at[2] : at[2] + outputs]
@@ -232,20 +232,20 @@ def _normalised(weights, layer, sub_layer, x):  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def _read(weights, layer, sub_layer, x):  # type: ignore[no-untyped-def]
-    """What a sub-layer reads."""
+    """The input of a sub-layer."""
     return _normalised(weights, layer, sub_layer, x) if weights.pre else x
 
 
 @njit(**FAST)
 def _add(weights, layer, sub_layer, x, y):  # type: ignore[no-untyped-def]
-    """x with a sub-layer's answer y."""
+    """x plus a sub-layer's output y."""
     return x + y if weights.pre else _normalised(weights, layer, sub_layer, x + y)
 
 
 @njit(**FAST)
 def largest(values, count):  # type: ignore[no-untyped-def]
-    """The `count` largest of float32 values [n], best first, and their places int64 [count]. Also whether two of them,
-    or the last and one left out, are equal. Needs count <= n."""
+    """The `count` largest of float32 values [n], best first, their indices int64 [count], and whether there is a tie
+    among them or between the last and one left out. Needs count <= n."""
     best, places = np.empty(count, np.float32), np.empty(count, np.int64)
     held, tied = 0, False
     for place in range(len(values)):

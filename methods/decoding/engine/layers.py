@@ -1,7 +1,7 @@
 """The layers of the encoder-decoder Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
 
-They read the weights of Marian, BART and their kin in `transformers`, which are the tested reference. What is left out
-is what decoding does not need: dropout, masks made in every layer, module hooks, output records.
+They read the weights of Marian, BART and similar models in `transformers`, which are the tested reference. They leave
+out what decoding does not need: dropout, masks made in every layer, module hooks, output records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RootNorm:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float32:
             return torch.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        spread = x.float().square().mean(-1, keepdim=True)  # in float32 whatever x is, as T5 has it
+        spread = x.float().square().mean(-1, keepdim=True)  # always in float32, as in T5
         scaled: torch.Tensor = self.weight * (x * torch.rsqrt(spread + self.eps)).to(self.weight.dtype)
         return scaled
 
@@ -49,7 +49,7 @@ def norm_of(module: Any) -> Norm | RootNorm:
 
 
 class Residual:
-    """What surrounds a sub-layer: norm(x + f(x)), or x + f(norm(x)) where the norm comes first (`pre`)."""
+    """The residual around a sub-layer f: norm(x + f(x)), or x + f(norm(x)) if the norm comes first (`pre`)."""
 
     __slots__ = ("norm", "pre")
 
@@ -57,11 +57,11 @@ class Residual:
         self.norm, self.pre = norm_of(norm), pre
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
-        """What the sub-layer reads."""
+        """The sub-layer's input."""
         return self.norm(x) if self.pre else x
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """x with the sub-layer's answer y."""
+        """x plus the sub-layer's output y."""
         return x + y if self.pre else self.norm(x + y)
 
 
@@ -101,8 +101,8 @@ class EncoderLayer:
 def bidirectional(
     qkv: torch.Tensor, rows: Ragged, heads: int, mask: torch.Tensor | None, scale: float | None
 ) -> torch.Tensor:
-    """Attention [N, d] of every token to all tokens of its row. qkv: [N, 3 d]; mask: of `rows`; scale: of scores, None
-    for one over the root of the keys' width."""
+    """Attention [N, d] of every token to all tokens of its row. qkv: [N, 3 d]; mask: of `rows`; scale: of scores; None:
+    1 / sqrt(width of the keys)."""
     padded = rows.pad(qkv).view(len(rows.counts), rows.longest, 3, heads, -1)
     query, key, value = padded.permute(2, 0, 3, 1, 4).unbind(0)
     mixed = functional.scaled_dot_product_attention(query, key, value, mask, scale=scale)
@@ -130,10 +130,10 @@ class DecoderLayer:
 
 
 class Embedding:
-    """Token plus position embeddings, normalised where the model does (BART). offset: row of position 0 (BART: 2).
-    positions: None where attention has them (T5).
+    """Token plus position embeddings, normalised if the model does so (BART). offset: row of position 0 (BART: 2).
+    positions: None if attention has them (T5).
 
-    A padding token is read like any other.
+    Padding tokens are embedded like any other.
     """
 
     __slots__ = ("norm", "offset", "positions", "scale", "table")
@@ -142,7 +142,7 @@ class Embedding:
         self.table = stack.embed_tokens.weight
         self.scale = float(getattr(stack, "embed_scale", getattr(stack.embed_tokens, "embed_scale", 1.0)))
         places = stack.embed_positions
-        computed = getattr(places, "weights", None)  # sinusoids that are no parameter (M2M100)
+        computed = getattr(places, "weights", None)  # sinusoids, not a parameter (M2M100)
         self.positions = getattr(places, "weight", None) if computed is None else computed
         self.offset = _first_row(places)
         norm = getattr(stack, "layernorm_embedding", None)
@@ -153,7 +153,7 @@ class Embedding:
         return self.block(ids, len(rows.counts), 0) if rows.uniform else self.scattered(ids, rows.slot)
 
     def block(self, ids: torch.Tensor, rows: int, start: int) -> torch.Tensor:
-        """Embeddings [rows * t, d] of t tokens a row (ids: int64 [rows * t]), all rows from position `start` on."""
+        """Embeddings [rows * t, d] of t tokens per row (ids: int64 [rows * t]), from position `start` on."""
         tokens = functional.embedding(ids, self.table)
         if self.positions is None:
             return tokens
@@ -162,7 +162,7 @@ class Embedding:
         return self._finish(tokens, places if rows == 1 or each == 1 else places.repeat(rows, 1))
 
     def scattered(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Embeddings [N, d] of tokens at positions of their own; both int64 [N]."""
+        """Embeddings [N, d] of tokens at these positions; both int64 [N]."""
         tokens = functional.embedding(ids, self.table)
         return tokens if self.positions is None else self._finish(tokens, self.positions[positions + self.offset])
 
@@ -174,5 +174,5 @@ class Embedding:
 def _first_row(places: Any) -> int:
     """Row of position 0 in a table of position embeddings."""
     if type(places).__name__ in ("SinusoidalPositionalEmbedding", "M2M100SinusoidalPositionalEmbedding"):
-        return int(places.padding_idx) + 1  # as fairseq has it
+        return int(places.padding_idx) + 1  # as in fairseq
     return int(getattr(places, "offset", 0))

@@ -12,7 +12,7 @@ import torch
 class Ragged:
     """The layout of rows that are packed one after the other.
 
-    counts: tokens per row. row, slot: int64 [N], the row of each token and its place in it.
+    counts: tokens per row. row, slot: int64 [N], each token's row and its index in the row.
     """
 
     def __init__(self, counts: Sequence[int], device: str) -> None:
@@ -48,8 +48,8 @@ class Ragged:
         return x.reshape(-1, x.shape[2]) if self.uniform else x[self.row, self.slot]
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """Additive [rows, 1, 1, longest] for attention to the rows: `-inf` where a row has ended, None where all end
-        together. A row without tokens keeps its first place."""
+        """Additive mask [rows, 1, 1, longest] for attention to the rows: `-inf` after a row's end; None if all rows are
+        equally long. In a row without tokens the first position is not masked."""
         if self.uniform:
             return None
         ends = torch.tensor([max(count, 1) for count in self.counts], device=self.device)
@@ -66,7 +66,7 @@ class Ragged:
 
 
 def move(tensor: torch.Tensor, axis: int, order: Sequence[int]) -> None:
-    """Along the axis, put what was at order[i] at i, in place, touching only what changes."""
+    """Along the axis, move index order[i] to i, in place, copying only what changes."""
     changed = [place for place, origin in enumerate(order) if place != origin]
     if not changed or not tensor.numel():
         return

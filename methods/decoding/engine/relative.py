@@ -1,4 +1,4 @@
-"""T5 and mT5 as the lean engine reads them: norms without mean, gated inner layers, and positions that are relative."""
+"""T5 and mT5 for the lean engine: norms without mean, gated inner layers, and relative positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 
 
 class RelativeBias:
-    """What a distance adds to attention scores (Raffel et al., 2020, section 2.1), shared by the layers of a stack."""
+    """Attention biases by distance (Raffel et al., 2020, section 2.1), shared by the layers of a stack."""
 
     def __init__(self, stack: Any) -> None:
         attention = stack.block[0].layer[0].SelfAttention
@@ -21,7 +21,7 @@ class RelativeBias:
         self._grow(128)
 
     def _grow(self, reach: int) -> None:
-        """Know the distances -reach to reach."""
+        """Extend the table to distances -reach to reach."""
         attention, weight = self._attention, self._attention.relative_attention_bias.weight
         buckets = attention._relative_position_bucket(
             torch.arange(-reach, reach + 1, device=weight.device), bidirectional=self._both_ways,
@@ -53,7 +53,7 @@ class _Gated:
 
 
 def stack_of(stack: Any) -> Any:
-    """A T5 stack by the names that Marian's have."""
+    """A T5 stack with the attribute names of Marian's."""
     return SimpleNamespace(
         embed_tokens=stack.embed_tokens, embed_positions=None, embed_scale=1.0, layer_norm=stack.final_layer_norm,
         layers=[_layer(block) for block in stack.block],
@@ -84,7 +84,7 @@ def _attention(attention: Any) -> Any:
 
 
 def _side_by_side(one: torch.nn.Linear, other: torch.nn.Linear) -> torch.nn.Linear:
-    """One layer whose outputs are those of both."""
+    """One layer with the concatenated outputs of both."""
     both = torch.nn.Linear(one.in_features, 2 * one.out_features, bias=False, device="meta")
     both.weight = torch.nn.Parameter(torch.cat([one.weight, other.weight]), requires_grad=False)
     return both

@@ -1,11 +1,16 @@
-"""A lean engine for Marian, BART, T5 and their kin in `transformers`.
+"""A lean engine for Marian, BART, T5 and similar models in `transformers`.
 
-Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`; most of the
-module's own step is Python and kernel launches, which this engine cuts by fusing projections, keeping one cache for all
-layers, and making masks once per step instead of once per layer. Steps of a few tokens on a CPU are one compiled call:
-the narrower the model, the more of a step is calls, and the more tokens that pays for (ms without and with, two
-threads: 2 layers of width 128, 30 tokens 1.2 and 0.7; 6 layers of width 256, 10 tokens 3.9 and 2.1, 20 tokens 4.5 and
-3.7, 30 tokens 5.8 and 5.4; width 512, 6 tokens 6.9 and 5.3, 8 tokens 6.6 and 7.2; width 1024, 6 tokens 19 and 27).
+Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`. Most of the
+module's own step is Python and kernel launches. This engine reduces them: it fuses projections, keeps one cache for all
+layers, and makes masks once per step instead of once per layer.
+
+Steps of a few tokens on a CPU are one compiled call. The narrower the model, the larger the share of calls in a step,
+and the more tokens the compiled step is faster for. Milliseconds without and with it (two threads):
+
+- 2 layers of width 128: 30 tokens 1.2 and 0.7
+- 6 layers of width 256: 10 tokens 3.9 and 2.1, 20 tokens 4.5 and 3.7, 30 tokens 5.8 and 5.4
+- width 512: 6 tokens 6.9 and 5.3, 8 tokens 6.6 and 7.2
+- width 1024: 6 tokens 19 and 27
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer
 from methods.decoding.engine.ragged import Ragged, move
 from methods.decoding.engine.session import Encoded, Engine, Session, last_of
 
-PLACES = 64  # tokens a row that the cache has room for at first
-NARROW, MANY = 256, 20  # up to this width, steps of so many tokens are compiled, beyond it of `FEW`
+PLACES = 64  # initial room of the cache, in tokens per row
+NARROW, MANY = 256, 20  # up to width NARROW, steps of up to MANY tokens are compiled; for wider models up to `FEW`
 
-# model classes -> whether a sub-layer normalises what it reads, instead of its sum
+# model classes -> whether a sub-layer normalises its input instead of the residual sum
 CLASSES = {
     "MarianMTModel": False,
     "BartForConditionalGeneration": False,
@@ -43,7 +48,7 @@ CLASSES = {
 
 class TransformerEngine(Engine):
     """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later. eighth:
-    the decoder's matrices are those that `dense.rounded` made, and are read as 8-bit numbers."""
+    the decoder's matrices were made by `dense.rounded` and are read as 8-bit numbers."""
 
     ragged = True
 
@@ -88,8 +93,8 @@ class TransformerEngine(Engine):
                 f"the decoder attends to encoder outputs of width {self.source_width}, given "
                 f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
             )
-        # [layers, 2, rows, heads, longest, d / heads]; a source without tokens is one key and value of zeros, which
-        # adds nothing to what attends to it
+        # [layers, 2, rows, heads, longest, d / heads]; a source without tokens has one key and value of zeros, so that
+        # attention to it adds nothing
         source = x.new_zeros(
             len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.width // self.heads
         )
@@ -101,18 +106,18 @@ class TransformerEngine(Engine):
 
 
 class TransformerSession(Session):
-    """Cache: one tensor [layers, rows, places, 2, heads, d / heads]; keys and values of a token lie side by side. It
-    has twice as many places as before when they are used up."""
+    """Cache: one tensor [layers, rows, places, 2, heads, d / heads], with keys and values of a token next to each
+    other. The number of places doubles when they are used up."""
 
     def __init__(self, engine: TransformerEngine, source: torch.Tensor, layout: Ragged, longest: int) -> None:
         """source: keys and values [layers, 2, rows, heads, longest source, d / heads]; layout: of the sources. longest:
-        tokens that a row may get."""
+        most tokens of a row."""
         rows = source.shape[2]
         self.engine = engine
         self.first = [[engine.start_id] for _ in range(rows)]
         self.vocabulary = len(engine.embedding.table)
         self.lengths = [0] * rows
-        self._sharing = 1  # rows that read the same source, side by side
+        self._sharing = 1  # consecutive rows with the same source
         self._owners = list(range(rows))
         self._all_sources, self._all_masks = source, layout.mask(source.dtype)
         self._counts = [max(count, 1) for count in layout.counts]  # a source without tokens has a key of zeros
@@ -121,7 +126,7 @@ class TransformerSession(Session):
         self._cache = source.new_empty(
             len(engine.decoder), rows, min(self._longest, PLACES), 2, engine.heads, engine.width // engine.heads
         )
-        self._clean = 0  # positions before it hold numbers in every row
+        self._clean = 0  # positions before it are initialised in every row
 
     def advance(self, tokens: Sequence[Sequence[int]], last: bool = False) -> torch.Tensor:
         engine = self.engine
@@ -142,7 +147,7 @@ class TransformerSession(Session):
             place = _positions(self.lengths, rows, engine.device)
             x = engine.embedding.scattered(ids, place)
             mask = self._scattered_mask(rows, total)
-            if total > self._clean:  # cells that a shorter row has not written are read, weighted zero: no NaN there
+            if total > self._clean:  # unwritten cells of shorter rows are read with weight zero: no NaN there
                 live[:, :, self._clean : total] = 0
                 self._clean = total
         caches = live[:, :, :total].permute(0, 3, 1, 4, 2, 5).unbind(0)
@@ -163,11 +168,11 @@ class TransformerSession(Session):
         return rows.last(x) if last else x
 
     def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
-        """`advance` for so few tokens that the compiled step is faster."""
+        """`advance` for few tokens, by the compiled step."""
         rows = len(tokens)
         total = max(length + len(row) for length, row in zip(self.lengths, tokens, strict=True))
         if total > self._clean:
-            if min(self.lengths) != total - 1 or max(map(len, tokens)) > 1:  # else all rows write this place
+            if min(self.lengths) != total - 1 or max(map(len, tokens)) > 1:  # else all rows write this position
                 self._cache[:, :rows, self._clean : total] = 0
             self._clean = total
         places = [length + slot for length, row in zip(self.lengths, tokens, strict=True) for slot in range(len(row))]
@@ -181,8 +186,8 @@ class TransformerSession(Session):
         self, weights: Weights, tokens: Sequence[Sequence[int]], wanted: Sequence[int], places: Sequence[int],
         sees: Sequence[int], cache: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """States [sum(wanted), d] of the last `wanted[r]` tokens of each row. The tokens are at these places of their
-        rows and see so many of them."""
+        """States [sum(wanted), d] of the last `wanted[r]` tokens of each row. places: each token's position in its row;
+        sees: number of positions that it attends to."""
         engine = self.engine
         ids = torch.tensor([token for row in tokens for token in row])
         x = step(
@@ -195,7 +200,7 @@ class TransformerSession(Session):
         return states if engine.norm is None else engine.norm(states)
 
     def _reserve(self, total: int) -> None:
-        """Have room for so many tokens a row."""
+        """Make room for `total` tokens per row."""
         held = self._cache.shape[2]
         if total > held:
             layers, rows, _, *rest = self._cache.shape
@@ -223,7 +228,7 @@ class TransformerSession(Session):
     def _through_layers(
         self, x: torch.Tensor, rows: Ragged, attend: Callable[[int, torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """States [N, d] of embeddings [N, d]; attend(layer's number, qkv [N, 3 d]) is its self-attention [N, d]."""
+        """States [N, d] of embeddings [N, d]. attend(layer number, qkv [N, 3 d]): the layer's self-attention [N, d]."""
         for number, layer in enumerate(self.engine.decoder):
             own, source = layer.residual, layer.source_residual
             x = own.add(x, layer.out(attend(number, layer.qkv(own.read(x)))))
@@ -250,7 +255,7 @@ class TransformerSession(Session):
     def _select_sources(self, owners: list[int]) -> None:
         distinct = list(dict.fromkeys(owners))
         sharing = len(owners) // max(len(distinct), 1)
-        if [owner for owner in distinct for _ in range(sharing)] != owners:  # not side by side: one source a row
+        if [owner for owner in distinct for _ in range(sharing)] != owners:  # not consecutive: one source per row
             distinct, sharing = owners, 1
         if len(distinct) > self._all_sources.shape[2]:
             chosen = torch.tensor(distinct, device=self._all_sources.device)
@@ -270,7 +275,7 @@ class TransformerSession(Session):
         self._source_mask = self._all_masks[:count] if self._all_masks is not None else None
 
     def _attend_source(self, number: int, query: torch.Tensor, rows: Ragged) -> torch.Tensor:
-        """Attention [N, d] over the source; rows that share one are further queries of it, so it is held once."""
+        """Attention [N, d] over the source. Rows with the same source are further queries to it; it is held once."""
         engine, (key, value) = self.engine, self._sources[number]
         if self._sharing > 1 and not rows.uniform:
             key, value = (x.repeat_interleave(self._sharing, 0) for x in (key, value))
@@ -282,8 +287,8 @@ class TransformerSession(Session):
         return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, engine.width))
 
     def _causal(self, count: int, total: int) -> torch.Tensor | None:
-        """Additive [count, total], or [heads, count, total], for the last `count` of `total` positions; None where it
-        adds nothing, as for a single one, which sees all."""
+        """Additive mask [count, total] or [heads, count, total] for the last `count` of `total` positions. None if it
+        is zero, as for a single position, which sees all."""
         bias = self.engine.bias
         own = bias(torch.arange(total - count, total, device=self._cache.device), total) if bias is not None else None
         if count == 1:
@@ -292,7 +297,7 @@ class TransformerSession(Session):
         return blocked if own is None else own + blocked
 
     def _scattered_mask(self, rows: Ragged, total: int) -> torch.Tensor:
-        """Additive [rows, 1 or heads, longest, total] where rows hold different lengths."""
+        """Additive mask [rows, 1 or heads, longest, total] for rows of different lengths."""
         device = self._cache.device
         sees = torch.tensor(self.lengths, device=device)[:, None] + torch.arange(rows.longest, device=device)
         blocked = torch.arange(total, device=device) > sees[:, :, None]
@@ -306,7 +311,7 @@ def _sum(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tensor:
-    """Position of each token, int64 [N], behind the `lengths` that the rows hold."""
+    """Position of each new token, int64 [N], in rows that hold `lengths` positions."""
     return torch.tensor(
         [length + slot for length, count in zip(lengths, rows.counts, strict=True) for slot in range(count)],
         device=device,
@@ -314,12 +319,13 @@ def _positions(lengths: Sequence[int], rows: Ragged, device: str) -> torch.Tenso
 
 
 def output_layer(module: Any) -> torch.nn.Linear:
-    """What gives the logits. FSMT calls its embeddings so and multiplies by a matrix that need not be theirs."""
+    """The layer that gives the logits. In FSMT, the module of this name holds embeddings; its output matrix may be
+    another."""
     found: torch.nn.Linear = getattr(module.get_decoder(), "output_projection", None) or module.get_output_embeddings()
     return found
 
 
 def _output_bias(module: Any) -> torch.Tensor | None:
-    """Bias [V] of the output layer, or None where it is zero."""
+    """Bias [V] of the output layer, or None if it is zero."""
     bias: torch.Tensor | None = getattr(module, "final_logits_bias", None)
     return bias[0] if bias is not None and bool((bias != 0).any()) else None

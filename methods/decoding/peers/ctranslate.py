@@ -1,7 +1,7 @@
-"""The same encoder-decoder models through CTranslate2, an inference engine in C++: what an engineer could install.
+"""The same encoder-decoder models in CTranslate2, an inference engine in C++ that a user could install instead.
 
-The weights are converted once for each model and number format, by CTranslate2's own converter. Tokens go in and out as
-ids written out, so that no tokenizer takes part.
+CTranslate2's own converter converts the weights once per model and number format. Tokens are passed as their ids in
+digits, so no tokenizer is needed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from methods.decoding.engine.engines import checked_limits
 from methods.decoding.search.beam import BeamOptions
 
 SERVER = "methods.decoding.peers.ctranslate_server"
-# The types that `Names` tells its loaders enough about. Marian models go through the loader of BART: their own takes
-# the start token for a padding token that comes last and reads as zeros, which is so in OPUS's models and not in all.
+# The model types whose loaders work with `Names`. Marian models use the loader of BART: Marian's assumes that the start
+# token is a padding token, comes last and has a zero embedding, which holds for OPUS's models but not for all.
 CONVERTED = ("BartConfig", "MarianConfig")
-NUMBERS = ("float32", "float16", "bfloat16")  # of weights that it reads
+NUMBERS = ("float32", "float16", "bfloat16")  # types of weights that it reads
 
 
 class Names:
@@ -56,13 +56,13 @@ class Names:
     variants=("beam", "compute"),
 )
 class CTranslate2(BeamOptions, SequenceDecoding):
-    """`Translator.translate_batch`. beam: 1 is greedy search. compute: numbers that matrices are multiplied in; int8
-    changes outputs. intra_threads: threads that one translation takes; None: as many as the row is timed with. Its int8
-    can be slower with two than with one (measured once on two cores, 6+6 layers of width 256: greedy 125 against 19 ms
-    a sentence, while float32 took 43 with two and 83 with one).
+    """`Translator.translate_batch`. beam: 1 is greedy search. compute: number type of matrix products; int8 changes
+    outputs. intra_threads: threads of one translation; None: those of the row's timing. int8 can be slower with two
+    threads than with one (measured once on two cores, 6+6 layers of width 256: greedy 125 against 19 ms a sentence;
+    float32 took 43 with two and 83 with one).
 
-    It runs in a process of its own (`ctranslate_server` says why), whose memory the row does not count. The C++ code
-    does not say how many forward passes it made, so that outputs have no iterations. It has no `early_stopping`.
+    It runs in a process of its own (for the reason see `ctranslate_server`), whose memory the row does not count. The
+    C++ code does not report its forward passes, so outputs have no iterations. It has no `early_stopping`.
     """
 
     beam: Annotated[int, Field(ge=1)] = 1
@@ -121,7 +121,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
 
 
 class Server:
-    """A process that translates, ended with this object."""
+    """A process that translates. It ends with this object."""
 
     def __init__(self, folder: Path, device: str, compute: str, threads: int) -> None:
         """Start it and wait until the model is loaded. Raises `CellFailedError` when that fails."""
@@ -133,8 +133,7 @@ class Server:
         self._answer()
 
     def translate(self, sources: Sequence[Sequence[str]], most: int, settings: Mapping[str, Any]) -> list[list[str]]:
-        """The best hypothesis of each source, at most `most` tokens long. Raises `CellFailedError` when it has
-        failed."""
+        """The best hypothesis of each source, at most `most` tokens long. Raises `CellFailedError` on failure."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"sources": sources, "most": most, "settings": settings}) + "\n")
@@ -156,7 +155,7 @@ class Server:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Close its input, at which it ends."""
+    """Close the input, which ends the process."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             stream.close()
@@ -171,7 +170,7 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
 
     if why := _not_converted(model):
         raise RequestError(f"{model.name} {why}: leave CTranslate2 out for it")
-    # A copy: the converter rounds to int8 in place, in the weights of the module itself, and writes into its settings.
+    # A copy: the converter rounds the module's own weights to int8 in place and changes its configuration.
     module = deepcopy(model.module)
     module.config.decoder_start_token_id = model.start_id
     marian = type(module.config).__name__ == "MarianConfig"
@@ -190,7 +189,7 @@ def convert(model: GenerationModel, folder: Path, compute: str) -> None:
 
 
 def _not_converted(model: GenerationModel) -> str:
-    """Why CTranslate2 does not take a model, or nothing."""
+    """The reason why CTranslate2 does not take a model, or an empty string."""
     config = model.module.config
     if model.kind != "encoder-decoder":
         return "is causal, and CTranslate2 is a peer for encoder-decoder models"
@@ -206,7 +205,7 @@ def _not_converted(model: GenerationModel) -> str:
 
 
 def _library() -> Any:
-    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
     try:
         import ctranslate2
     except ImportError as error:

@@ -1,11 +1,10 @@
-"""CTranslate2 in a process of its own, as one who installs it alone runs it. Imports nothing else of ours, and no
-torch.
+"""CTranslate2 in a process of its own, as a user would run it. Imports no torch and nothing else of this project.
 
-In a process that has prepared a task of ours (torch, the model and the rest loaded), CTranslate2's two threads sleep
-between regions: measured once on two cores, a 6+6 model of width 256 took 250 ms a sentence with beam 5 there and 56 ms
-in a process of its own (150,000 context switches against 40 for 20 sentences); with one thread it took 105 ms in
-either. Which library does this to its OpenMP runtime was not found. `CTranslate2` talks to this process by one JSON
-line each way.
+In a process that has prepared a task (with torch, the model and the rest loaded), CTranslate2's two threads sleep
+between parallel regions. Measured once on two cores, a 6+6 model of width 256 with beam 5 took 250 ms a sentence there
+and 56 ms in a process of its own (150,000 against 40 context switches for 20 sentences). With one thread it took 105 ms
+in both. Which library does this to its OpenMP runtime was not found. `CTranslate2` exchanges one JSON line each way
+with this process.
 
     python -m methods.decoding.peers.ctranslate_server FOLDER DEVICE COMPUTE THREADS
 """

@@ -1,4 +1,4 @@
-"""Prompt lookup for causal models by economize, a library of such techniques: what an engineer could install."""
+"""Prompt lookup for causal models by economize, a library of such techniques that a user could install instead."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from methods.decoding.engine.engines import checked_limits
     summary="prompt lookup by economize, causal models only",
 )
 class EconomizeLookup(SequenceDecoding):
-    """`economize.apply(model, LookupConfig(...)).decode_batch`: drafts what followed an earlier occurrence of the last
-    tokens in prompt and output, verified in economize's own loop.
+    """`economize.apply(model, LookupConfig(...)).decode_batch`. A draft is the continuation of an earlier occurrence of
+    the last tokens in prompt and output; economize's own loop verifies it.
 
-    tokens: of a draft at most. ngram: longest match.
+    tokens: longest draft. ngram: longest match.
     """
 
     tokens: Annotated[int, Field(ge=1)] = 10
@@ -59,7 +59,7 @@ class EconomizeLookup(SequenceDecoding):
         return outputs
 
     def _applied(self, model: GenerationModel) -> Any:
-        """The model with economize's loop around it, made on first use."""
+        """The model wrapped in economize's loop, made on first use."""
         if self._ready is None or self._ready[0] is not model:
             try:
                 import economize

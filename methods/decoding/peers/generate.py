@@ -1,4 +1,4 @@
-"""The same models through `transformers`' own `generate`: what a user would call instead."""
+"""The same models through `generate` of `transformers`, which a user would call instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from methods.decoding.search.beam import BeamOptions
 
 
 class _Accepted:
-    """A streamer of `generate`: how many tokens each step added to the one output."""
+    """A streamer of `generate` that counts the tokens of each step."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -27,7 +27,7 @@ class _Accepted:
     def put(self, tokens: Any) -> None:
         if self._begun:
             self.counts.append(tokens.numel())
-        self._begun = True  # what is given first is the prompt
+        self._begun = True  # the first call gives the prompt
 
     def end(self) -> None:
         pass
@@ -35,7 +35,7 @@ class _Accepted:
 
 @contextmanager
 def _calls(module: Any) -> Iterator[list[None]]:
-    """One entry for each forward call of the module's decoder (its blocks, of a causal model) made inside."""
+    """A list with one entry per forward call of the module's decoder (of a causal model: its blocks) in the context."""
     seen: list[None] = []
     handle = module.get_decoder().register_forward_hook(lambda *_: seen.append(None))
     try:
@@ -45,12 +45,11 @@ def _calls(module: Any) -> Iterator[list[None]]:
 
 
 class Peer(SequenceDecoding):
-    """A call of `generate` per batch, under the constraints of the model's generation configuration that our decoders
-    honour (`Constraints`).
+    """A call of `generate` per batch, with the constraints of the model's generation configuration that the decoders
+    here honour (`Constraints`).
 
-    `iterations` of an output are the forward calls of the decoder, counted while its batch was generated: all outputs
-    of a batch have the same. `accepted`, the tokens that each call gave, is known where sentences go one by one and
-    left empty elsewhere.
+    `iterations` of an output: forward calls of the decoder for its batch, the same for all outputs of the batch.
+    `accepted`: the tokens of each call if sentences are generated one by one, else empty.
     """
 
     one_by_one: ClassVar[bool] = False
@@ -120,10 +119,9 @@ class TransformersBeam(BeamOptions, Peer):
 class TransformersPromptLookup(Peer):
     """`generate(prompt_lookup_num_tokens=...)`, which takes one sentence at a time.
 
-    It searches the decoder's input: for a causal model the prompt and what was generated, for an encoder-decoder model
-    only what was generated, never the source. There it cannot draft what the output shares with the source, and a
-    comparison with input-guided drafts shows what searching the source is worth. On causal models, whose prompt holds
-    the source, both search the same text.
+    It searches the decoder's input. For a causal model this is the prompt, which holds the source, and the output:
+    input-guided drafts search the same text. For an encoder-decoder model it is only the output, so a comparison with
+    input-guided drafts shows the value of searching the source.
     """
 
     tokens: Annotated[int, Field(ge=1)] = 10
@@ -152,12 +150,11 @@ class TransformersPromptLookup(Peer):
     summary="`generate` of transformers with drafts looked up in the source",
 )
 class TransformersSourceLookup(TransformersPromptLookup):
-    """Prompt lookup in transformers' own loop, but in the source: for an encoder-decoder model the encoder's input.
+    """Prompt lookup in the loop of transformers, but in the source: for an encoder-decoder model the encoder's input.
 
-    transformers does not offer it; whoever reads Ge et al. (2022) can add it in twenty lines, so that it is what the
-    loop of transformers can reach with input-guided drafts. tokens: longest draft. ngram: longest end of the output
-    that is looked for; the first place where it occurs is taken. An encoder-decoder's first draft is the source's
-    beginning.
+    transformers does not offer this, but a reader of Ge et al. (2022) can add it in twenty lines. It shows what the
+    loop of transformers reaches with input-guided drafts. tokens: longest draft. ngram: longest suffix of the output
+    that is searched; the first occurrence counts. An encoder-decoder's first draft is the beginning of the source.
     """
 
     tokens: Annotated[int, Field(ge=1)] = 64
@@ -187,7 +184,7 @@ class TransformersSourceLookup(TransformersPromptLookup):
 )
 class TransformersAssisted(Peer):
     """`generate(assistant_model=...)`, assisted decoding (Leviathan et al., 2023), one sentence at a time. The task
-    gives the assistant. tokens: drafted at a time, `num_assistant_tokens`; the assistant stops earlier where it is not
+    provides the assistant. tokens: longest draft, `num_assistant_tokens`; the assistant stops earlier if it is not
     confident.
     """
 

@@ -1,4 +1,4 @@
-"""Drafts from the source for the assisted decoding of transformers."""
+"""Drafts from the source for assisted decoding in transformers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from transformers.generation.candidate_generator import CandidateGenerator
 
 
 class SourceCandidates(CandidateGenerator):
-    """What transformers asks for drafts.
+    """The drafter in the interface of transformers.
 
-    framed: the output's first token, which the decoder is given, stands for the one before the source's first.
+    framed: the decoder's start token counts as the token before the source.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SourceCandidates(CandidateGenerator):
         """Drafts do not depend on how many tokens were accepted."""
 
     def _place(self, written: list[int]) -> int | None:
-        """Place of the source behind the first occurrence of the longest end of the output that it holds."""
+        """Position in the source after the first occurrence of the output's longest suffix that occurs in it."""
         if self.framed:
             if len(written) == 1:
                 return 0

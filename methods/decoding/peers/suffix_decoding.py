@@ -1,5 +1,5 @@
-"""Suffix decoding (Oliaro et al., 2024): drafts from suffix trees over prompts and outputs, by the package
-arctic-inference, verified as all our drafts are."""
+"""Suffix decoding (Oliaro et al., 2024): drafts from suffix trees over prompts and outputs. The trees are those of the
+package arctic-inference; verification is that of all drafters here."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class SuffixTreeDrafter(Drafter):
     summary="drafts from suffix trees over prompt and output by arctic-inference, verified at once",
 )
 class SuffixDecoding(DraftingDecoder):
-    """Output = greedy decoding's. A batch has suffix trees of its own: the package also keeps the outputs of earlier
-    requests, but here these would be outputs to the same prompts.
+    """The output equals that of greedy decoding. Each batch has its own suffix trees. The package would also keep the
+    outputs of earlier requests, but here these would be outputs for the same prompts.
 
-    block: longest draft, in tokens. depth: of the trees, which is the longest match. factor: a draft has at most this
-    many times the tokens of its match. share: the least probability, by the trees' counts, of a drafted token. Defaults
-    but `block` are the package's, which has none for it.
+    block: longest draft, in tokens. depth: of the trees, which limits the match. factor: limit of the draft's length,
+    in lengths of its match. share: least probability of a drafted token by the trees' counts. Defaults are the
+    package's, except `block`, for which it has none.
     """
 
     block: Annotated[int, Field(ge=1)] = 32
@@ -68,7 +68,7 @@ class SuffixDecoding(DraftingDecoder):
 
 
 def _package() -> Any:
-    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
     try:
         from arctic_inference import suffix_decoding
     except ImportError as error:

@@ -21,10 +21,10 @@ WORST = -1.0e9  # the score of a beam that does not exist
 
 @dataclass(kw_only=True)
 class BeamOptions:
-    """The `beam` best prefixes are kept; a finished one scores log P / (its length) ** length_penalty.
+    """The `beam` best prefixes are kept. A finished one scores log P / (its length) ** length_penalty.
 
-    early_stopping: stop as soon as `beam` sentences are finished; otherwise when the best running prefix, at its
-    present length, no longer beats the worst of them. The same rules as `GenerationConfig` of `transformers`.
+    early_stopping: stop as soon as `beam` sentences are finished; otherwise stop when the best running prefix, at its
+    current length, no longer beats the worst finished one. The rules are those of `GenerationConfig` of `transformers`.
     """
 
     beam: Annotated[int, Field(ge=1)] = 5
@@ -54,7 +54,7 @@ class Beam(BeamOptions, Decoder):
 
 @dataclass(slots=True)
 class Search:
-    """The beams of one sentence, behind its `prompt`. `running` and `finished` hold (score, tokens), best first."""
+    """The beams of one sentence after its `prompt`. `running` and `finished` hold (score, tokens), best first."""
 
     settings: BeamOptions
     ends: frozenset[int]
@@ -69,7 +69,7 @@ class Search:
 
     @property
     def width(self) -> int:
-        """Continuations to look at, so that `beam` remain when the best of them have ended."""
+        """Number of continuations to consider, so that `beam` remain if the best ones end."""
         return max(2, 1 + len(self.ends)) * self.settings.beam
 
     def best(self) -> list[int]:
@@ -77,7 +77,7 @@ class Search:
         return self.finished[0][1] if self.finished else []
 
     def step(self, scores: Sequence[float], beams: Sequence[int], tokens: Sequence[int]) -> list[int] | None:
-        """Take the best continuations (best first) and return, per new beam, the beam it continues; None when done."""
+        """Take the best continuations, best first. Returns for each new beam the beam that it continues; None: done."""
         self.steps += 1
         beam, length = self.settings.beam, self.steps
         at_limit = length == self.limit
@@ -104,8 +104,8 @@ class Search:
 def _search(session: Session, searches: list[Search], beam: int, constraints: Constraints) -> None:
     """Run the searches of a session's rows to their ends.
 
-    As in `transformers`, what is forbidden is masked after the softmax: what is left keeps its probability, and a
-    forced token costs nothing.
+    As in `transformers`, forbidden tokens are masked after the softmax: the others keep their probability, and a forced
+    token has score 0.
     """
     import torch
 
@@ -116,7 +116,7 @@ def _search(session: Session, searches: list[Search], beam: int, constraints: Co
         logits = session.logits(session.advance(tokens, last=True))
         if first:
             prompt = list(session.lengths)
-        # in float32 as `transformers` does, so that ties fall the same way
+        # in float32 like `transformers`, for the same ties
         chances = torch.log_softmax(logits.float(), -1)
         constraints.restrict(
             chances, ((s.prompt, ids, s.limit) for s in searches for _, ids in s.running[: 1 if first else beam])

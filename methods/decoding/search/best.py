@@ -13,10 +13,10 @@ Best = tuple[list[float], list[int]]
 
 
 def best(row: torch.Tensor, count: int) -> Best:
-    """The `count` largest of scores [n], best first, and their places.
+    """The `count` largest of scores [n], best first, and their indices.
 
-    `topk` of torch takes longer than a step of a small model does; it decides where scores are equal, for other types
-    than float32, and elsewhere than on a CPU.
+    A compiled search is used, because `topk` of torch takes longer than a step of a small model. `topk` is used for
+    ties, for types other than float32, and on devices other than a CPU.
     """
     import torch
 
@@ -31,14 +31,14 @@ def best(row: torch.Tensor, count: int) -> Best:
 
 
 def best_of_rows(rows: torch.Tensor, count: int) -> Callable[[int], Best]:
-    """`best` of a row of scores [m, n], by the row's number. On a CPU a row is looked at when asked for; elsewhere
-    all together, with one copy from the device."""
+    """A function from a row's number to `best` of that row of scores [m, n]. On a CPU rows are searched on demand, on
+    other devices all at once, with one copy from the device."""
     if rows.device.type == "cpu":
         return lambda number: best(rows[number], count)
     return copied(rows, count).__getitem__
 
 
 def copied(rows: torch.Tensor, count: int) -> list[Best]:
-    """`best` of every row, copied from the device together."""
+    """`best` of every row, in one copy from the device."""
     found = rows.topk(count)
     return list(zip(found.values.tolist(), found.indices.tolist(), strict=True))

@@ -15,8 +15,8 @@ from methods.decoding.engine.session import Encoded, Engine, Session
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one session decodes, row by row: the encoded sources, the outputs to fill (empty at first), the most tokens
-    that each may get (`limits`, 1 or more), and what the model's generation configuration demands of them."""
+    """The rows of one session: the encoded sources, the outputs to fill (empty at first), their maximum numbers of
+    tokens (`limits`, 1 or more), and the constraints of the model's generation configuration."""
 
     model: GenerationModel
     encoded: Encoded
@@ -27,7 +27,7 @@ class Batch:
 
 @dataclass(kw_only=True)
 class EngineOptions:
-    """engine: `float32` decodes with the weights as they are, `int8` with the decoder's rounded to 8 bits, which
+    """engine: `float32` decodes with the weights as they are; `int8` rounds the decoder's weights to 8 bits, which
     changes outputs."""
 
     engine: Numbers = "float32"
@@ -35,9 +35,9 @@ class EngineOptions:
 
 @dataclass(kw_only=True)
 class Decoder(EngineOptions, SequenceDecoding):
-    """A decoder that keeps the engine of the model it saw last: weights are packed once, not once a batch.
+    """A decoder that keeps the engine of the last model, so that weights are not packed for every batch.
 
-    uneven: its rows advance by different amounts, so that an engine which is not ragged takes them one by one.
+    uneven: rows advance by different amounts, so an engine that is not ragged decodes them one by one.
     """
 
     uneven: ClassVar[bool] = False

@@ -10,8 +10,8 @@ from methods.decoding.search.decoder import Batch, Decoder
 
 @method("greedy", contract="sequence-decoding", summary="greedy search with a key-value cache", variants=("engine",))
 class Greedy(Decoder):
-    """o_{j+1} = argmax P(o | o_1..o_j, x). A sentence ends with the first end token or at the limit, and then leaves
-    the batch, so that the rest goes on without it."""
+    """o_{j+1} = argmax P(o | o_1..o_j, x). A sentence ends at the first end token or at the limit, and then leaves the
+    batch."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         with phases("generate"):
@@ -26,7 +26,7 @@ def _decode(session: Session, batch: Batch) -> None:
     tokens = session.first
     ends = set(batch.model.eos_ids)
     prompts = list(session.first)
-    active = list(range(len(batch.outputs)))  # which output each row of the session writes
+    active = list(range(len(batch.outputs)))  # the output that each row of the session writes
     while active:
         logits = session.logits(session.advance(tokens, last=True))
         batch.constraints.restrict(logits, ((prompts[n], batch.outputs[n].ids, batch.limits[n]) for n in active))

@@ -1,6 +1,7 @@
 """An engine's shards as one table, int64 [S, 9], whose columns are numbered here.
 
-It holds addresses and sizes of arrays that the engine keeps alive. One argument costs a call less than ten arrays do.
+It holds addresses and sizes of arrays that the engine keeps alive. A call with one argument is cheaper than one with
+ten arrays.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ STAMP = tuple(
 
 
 def compiled(function: Any) -> Any:
-    """`njit` without the global interpreter lock. The stamp is no public attribute of numba's, and a test tells when it
-    no longer counts."""
+    """`njit` without the global interpreter lock. The stamp is not a public attribute of numba; a test fails if it no
+    longer has an effect."""
     made = njit(nogil=True, cache=True, error_model="numpy")(function)
     made._cache._cache_file._source_stamp = STAMP
     return made

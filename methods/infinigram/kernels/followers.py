@@ -12,7 +12,7 @@ from methods.infinigram.kernels.searching import pointer
 
 @compiled
 def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which agree in their first `offset` tokens, that have `token` there."""
+    """Range of suffixes low .. high - 1 with `token` at `offset`. All of them agree in the tokens before it."""
     begin, end = low, high
     while begin < end:
         middle = (begin + end) >> 1
@@ -32,7 +32,7 @@ def _next_is(tokens, pointers, width, low, high, offset, token):  # type: ignore
 
 @compiled
 def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type: ignore[no-untyped-def]
-    """Where, among suffixes that agree in `offset` tokens, those begin whose document ends there."""
+    """The first of suffixes low .. high - 1 whose document ends at `offset`. They agree in the tokens before it."""
     if low < high and np.int64(tokens[pointer(pointers, width, high - 1) + offset]) != separator:
         return high  # most contexts never end a document
     return _next_is(tokens, pointers, width, low, high, offset, separator)[0]
@@ -40,7 +40,7 @@ def _before_ends(tokens, pointers, width, low, high, offset, separator):  # type
 
 @compiled
 def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
-    """How many of suffixes low .. high - 1, which agree in `offset` tokens, have one more in their document."""
+    """Number of suffixes low .. high - 1 whose document has a token at `offset`. They agree in the tokens before it."""
     if offset == 0 or low == high:
         return high - low
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
@@ -53,7 +53,7 @@ def going_on(shard, low, high, offset):  # type: ignore[no-untyped-def]
 
 @compiled
 def followed_in(shard, low, high, offset, token):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which agree in `offset` tokens, that have `token` there."""
+    """Range of suffixes low .. high - 1 with `token` at `offset`. They agree in the tokens before it."""
     if offset == 0:
         firsts = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64)
         return firsts[token], firsts[token + 1]
@@ -77,9 +77,9 @@ def token_at(shard, number, offset):  # type: ignore[no-untyped-def]
 
 @compiled
 def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
-    """Tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their numbers int64 [m]:
-    each is passed over by doubling, then bisection, over samples where these have the token and over suffixes between
-    two of them, so that the cost goes by how many differ."""
+    """Distinct tokens int64 [m] at `offset` of suffixes low .. high - 1 of one shard, ascending, and their counts int64
+    [m]. The end of each token's range is found by doubling, then bisection: over samples if these contain the token at
+    `offset`, then over suffixes. So the cost grows with the number of distinct tokens."""
     tokens, counts, found = np.empty(16, np.int64), np.empty(16, np.int64), 0
     samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     bits = 16 if shard[NARROW] else 32
@@ -124,7 +124,7 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
 
 @compiled
 def positions(shard, low, high):  # type: ignore[no-untyped-def]
-    """Where suffixes low .. high - 1 begin: int64 [high - low]."""
+    """Positions of suffixes low .. high - 1: int64 [high - low]."""
     pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
     found = np.empty(high - low, np.int64)
     for number in range(low, high):

@@ -21,13 +21,13 @@ from methods.infinigram.kernels.columns import (
 from methods.infinigram.kernels.compiling import compiled
 from methods.infinigram.kernels.searching import find_in, pointer, sampled
 
-GROUP = 64  # searches that go in step
-_ANY, _LEFT, _RIGHT = range(3)  # what a search looks for: a match, the first one, behind the last one
+GROUP = 64  # searches that run in lockstep
+_ANY, _LEFT, _RIGHT = range(3)  # target of a search: any match, the first match, the first after the last match
 
 
 @compiled
 def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
-    """Occurrences, into totals int64 [Q], of the n-grams flat[offsets[q] : offsets[q + 1]]."""
+    """Write the occurrences of the n-grams flat[offsets[q] : offsets[q + 1]] to totals int64 [Q]."""
     for first in range(0, len(totals), GROUP):
         part = slice(first, min(first + GROUP, len(totals)))
         own, edges = totals[part], offsets[first : part.stop + 1]
@@ -46,8 +46,8 @@ def count_many(shards, flat, offsets, totals):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped-def]
-    """Add the occurrences in one shard. The searches go in step, so that their reads from memory overlap, which take
-    most of a search's time: over 25 million tokens 7 steps a 5-gram, of two reads each far from all others."""
+    """Add the occurrences in one shard. The searches run in lockstep, so that their memory reads overlap, which take
+    most of a search's time: over 25 million tokens, 7 steps per 5-gram with two distant reads each."""
     pointers, width, sign = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH], shard[SIGN]
     firsts, last_suffix = carray(at_address(shard[FIRSTS]), 1 << 62, np.int64), shard[SUFFIXES] - 1
     size = len(totals)
@@ -85,7 +85,7 @@ def _count_group(tokens, shard, flat, edges, totals):  # type: ignore[no-untyped
             if begin < behind:
                 middle, place, own = (begin + behind) >> 1, edges[query] + 1, position[at] - edges[query]
                 sign_ = seen[at] - flat[place]
-                while sign_ == 0 and place + 1 < edges[query + 1]:  # no slice: making one takes as long as comparing
+                while sign_ == 0 and place + 1 < edges[query + 1]:  # no slice: it would take as long as the comparison
                     place += 1
                     sign_ = np.int64(tokens[own + place]) - flat[place]
                 if now == _ANY and sign_ == 0:

@@ -12,10 +12,13 @@ from methods.infinigram.kernels.summed import context, followed, longest, one_fo
 
 @compiled
 def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore[no-untyped-def]
-    """For every token of a text int64 [t]: in `lengths` that of the longest suffix, of at most `most` tokens, of the
-    context before it that is followed by a token somewhere; in `contexts` how often that is; in `hits` how often this
-    token follows; in `single` (bool) whether only one token ever does. From one token to the next the length grows by
-    one at most, so that most steps narrow what was found before."""
+    """Fill four arrays [t] for every token of a text int64 [t]. The context of a token is the longest suffix, of at
+    most `most` tokens, of the text before it that is followed by a token somewhere.
+
+    lengths: of the context. contexts: its occurrences followed by a token. hits: its occurrences followed by this
+    token. single (bool): whether only one token ever follows. From one token to the next the length grows by at most
+    one, so most steps narrow the previous range.
+    """
     count_ = len(shards)
     segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
     length = 0
@@ -24,7 +27,7 @@ def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore
         lengths[place], contexts[place] = length, total
         single[place] = total > 0 and one_follows(shards, segments, length, total)
         hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
-        # the context of the next token: this one and the token where that occurs and goes on
+        # the context of the next token: this context and the token, if that occurs and is followed by a token
         if hits[place] > 0 and length + 1 <= most:
             length, total = length + 1, np.int64(0)
             for number in range(count_):
@@ -32,20 +35,20 @@ def scan(shards, tokens, most, lengths, contexts, hits, single):  # type: ignore
                 going = going_on(shards[number], low, high, length)
                 segments[number, 0], segments[number, 1] = low, low + going
                 total += shards[number, SIGN] * going
-        else:  # not longer than before, with this token in the place of the first
+        else:  # at most as long as before: add this token, drop the first
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
         tries = 0
-        while total <= 0 and length > 0 and tries < 4:  # mostly a few tokens shorter
+        while total <= 0 and length > 0 and tries < 4:  # mostly it is a few tokens shorter
             length, tries = length - 1, tries + 1
             total = context(shards, tokens[place + 1 - length : place + 1], segments)
-        if total <= 0 and length > 0:  # but not behind a long match
+        if total <= 0 and length > 0:  # but not after a long match
             length, total = longest(shards, tokens[place + 2 - length : place + 1], segments)
 
 
 @compiled
 def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-def]
-    """The token that most often follows a context of `offset` tokens (of several the first), and how often. found:
-    filled with the segments of context and token."""
+    """The most frequent token after a context of `offset` tokens, and its count; ties: the lowest token. found: filled
+    with the segments of context and token."""
     best, often = np.int64(-1), np.int64(0)
     for number in range(len(shards)):
         low, high = segments[number]
@@ -63,8 +66,9 @@ def _most_frequent(shards, segments, offset, found):  # type: ignore[no-untyped-
 
 @compiled
 def continuation(shards, tokens, most, least, share):  # type: ignore[no-untyped-def]
-    """Up to `most` tokens that a context int64 [n] goes on with: from its longest suffix that occurs, if it has `least`
-    tokens or more, the token that most often follows, and so on, while each has at least `share` of what follows."""
+    """Up to `most` tokens after the longest suffix of a context int64 [n] that occurs, each the most frequent one after
+    those before it. Stops before a token with less than `share` of the continuations. Empty if the suffix has fewer
+    than `least` tokens."""
     count_ = len(shards)
     segments, found = np.empty((count_, 2), np.int64), np.empty((count_, 2), np.int64)
     length, total = longest(shards, tokens, segments)

@@ -1,7 +1,7 @@
 """The suffixes of one shard that begin with an n-gram.
 
-Suffixes compare with a query token by token. A document's end holds the separator, which is larger than every token and
-in no query, so that no match crosses it and no search runs off the end.
+Suffixes are compared with a query token by token. Each document ends with the separator, which is larger than every
+token and in no query. So no match crosses it, and no search runs past the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from methods.infinigram.kernels.compiling import compiled
 
 @compiled
 def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
-    """The position of suffix `number`, little-endian in `width` bytes."""
+    """The position of suffix `number`, stored little-endian in `width` bytes."""
     at = number * width
     if width == 4:
         return (
@@ -42,7 +42,7 @@ def pointer(bytes_, width, number):  # type: ignore[no-untyped-def]
 
 @compiled
 def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
-    """Sign of suffix minus n-gram, 0 where the suffix begins with it; tokens before `start` agree."""
+    """Sign of suffix minus n-gram, 0 if the suffix begins with it. Tokens before `start` are known to agree."""
     for place in range(start, len(ngram)):
         token = np.int64(tokens[position + place])
         if token != ngram[place]:
@@ -52,8 +52,8 @@ def compare(tokens, position, ngram, start):  # type: ignore[no-untyped-def]
 
 @compiled
 def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1 that begin with an n-gram whose first `start` tokens they all have."""
-    while low < high:  # until one is found that does
+    """Range of suffixes low .. high - 1 that begin with an n-gram. All of them have its first `start` tokens."""
+    while low < high:  # until a match is found
         middle = (low + high) >> 1
         sign = compare(tokens, pointer(pointers, width, middle), ngram, start)
         if sign < 0:
@@ -68,7 +68,7 @@ def _narrowed(tokens, pointers, width, low, high, ngram, start):  # type: ignore
 
 @compiled
 def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """The first of suffixes low .. high that begins with the n-gram, as the last of them does."""
+    """The first of suffixes low .. high that begins with the n-gram. Suffix `high` does."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) < 0:
@@ -80,7 +80,7 @@ def _first(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no
 
 @compiled
 def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ignore[no-untyped-def]
-    """Behind the last of suffixes low - 1 .. high - 1 that begins with the n-gram, as the first of them does."""
+    """First after the last of suffixes low - 1 .. high - 1 that begins with the n-gram. Suffix `low - 1` does."""
     while low < high:
         middle = (low + high) >> 1
         if compare(tokens, pointer(pointers, width, middle), ngram, start) > 0:
@@ -92,8 +92,8 @@ def _behind_last(tokens, pointers, width, low, high, ngram, start):  # type: ign
 
 @compiled
 def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
-    """The first tokens, as many as 64 bits hold, of every `STEP`th suffix of `order`: uint64 [m]. They ascend as the
-    suffixes do; the end of the text counts as 0."""
+    """The first 64 bits of tokens of every `STEP`th suffix of `order`: uint64 [m], ascending. Past the end of the text
+    tokens count as 0."""
     found = np.zeros(-(-len(order) // STEP), np.uint64)
     for number in range(len(found)):
         position, key = order[number * STEP], np.uint64(0)
@@ -106,9 +106,8 @@ def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
 
 @compiled
 def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
-    """Between which samples the suffixes are, of low .. high - 1, that begin with the first tokens of an n-gram, as
-    many as a sample has: the first sample that is one of them, the first that is behind them, and whether the whole
-    n-gram was looked at. These samples stand close together, so that a search misses few caches."""
+    """Range of samples of suffixes low .. high - 1 whose prefix matches the n-gram's first tokens: (first match, first
+    after, whether the prefix covers the whole n-gram). Samples are contiguous, so the search has few cache misses."""
     bits = np.uint64(16 if shard[NARROW] else 32)
     most = 4 if shard[NARROW] else 2
     least_key, key = np.uint64(0), np.uint64(0)
@@ -119,12 +118,12 @@ def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     samples = carray(at_address(shard[SAMPLES]), 1 << 60, np.uint64)
     begin, last = -(-low // STEP), -(-high // STEP)
     left = last - begin
-    while left > 0:  # without a jump that a processor would have to guess
+    while left > 0:  # branch-free
         half = (left + 1) >> 1
         begin += half if samples[begin + half - 1] < least_key else 0
         left -= half
     behind, step = begin, 1
-    while behind + step <= last and samples[behind + step - 1] <= key:  # mostly none or few
+    while behind + step <= last and samples[behind + step - 1] <= key:  # there are mostly few matches
         behind, step = behind + step, 2 * step
     last = min(last, behind + step - 1)
     while behind < last:
@@ -138,7 +137,7 @@ def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
 
 @compiled
 def _segment(tokens, shard, low, high, ngram):  # type: ignore[no-untyped-def]
-    """The part of suffixes low .. high - 1, which have its first token, that begin with an n-gram."""
+    """Range of suffixes low .. high - 1 that begin with an n-gram. All of them have its first token."""
     pointers, width = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH]
     first, behind, whole = sampled(shard, low, high, ngram)
     before, after = max(low, (first - 1) * STEP + 1), min(high, behind * STEP)

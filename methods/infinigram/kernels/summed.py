@@ -12,7 +12,7 @@ from methods.infinigram.kernels.searching import find_in
 
 @compiled
 def count(shards, ngram):  # type: ignore[no-untyped-def]
-    """Occurrences of the n-gram int64 [n]; `OUTSIDE` for one with a token outside the vocabulary."""
+    """Occurrences of the n-gram int64 [n]; `OUTSIDE` if a token is outside the vocabulary."""
     for token in ngram:
         if token < 0 or token >= shards[0, VOCABULARY]:
             return np.int64(OUTSIDE)
@@ -26,7 +26,7 @@ def count(shards, ngram):  # type: ignore[no-untyped-def]
 @compiled
 def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
     """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
-    the suffixes of each shard that begin with it, those at the end of a document left out."""
+    the range of these suffixes in each shard."""
     total = np.int64(0)
     for number in range(len(shards)):
         low, high = find_in(shards[number], ngram)
@@ -38,7 +38,7 @@ def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
 
 @compiled
 def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
+    """Occurrences of `token` after a context of `offset` tokens with these segments. found: int64 [S, 2], filled with
     the segments of context and token."""
     total = np.int64(0)
     for number in range(len(shards)):
@@ -52,8 +52,8 @@ def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped
 
 @compiled
 def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
-    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and how often it is.
-    Found by doubling, then bisection. segments: filled as by `context`."""
+    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and the number of
+    these occurrences. By doubling, then bisection. segments: filled as by `context`."""
     most = len(tokens)
     known, known_total = 0, context(shards, tokens[most:], segments)
     if known_total <= 0:
@@ -78,7 +78,7 @@ def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
 @compiled
 def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def]
     """Whether a single token follows a context of `offset` tokens, which occurs `total` times in these segments."""
-    if shards[:, SIGN].min() > 0:  # the first and the last suffix of each shard say it
+    if shards[:, SIGN].min() > 0:  # compare the first and last suffixes of the shards
         first = np.int64(-1)
         for number in range(len(shards)):
             low, high = segments[number]
@@ -97,15 +97,15 @@ def one_follows(shards, segments, offset, total):  # type: ignore[no-untyped-def
             count_ = followed(shards, segments, offset, token, found)
             if count_ > 0:
                 return count_ == total
-            low = found[number, 1]  # all of it is subtracted: the next token
+            low = found[number, 1]  # all occurrences are subtracted: go to the next token
     return False
 
 
 @compiled
 def probability(shards, tokens, token, longest_):  # type: ignore[no-untyped-def]
-    """How often `token` follows a context int64 [n] (with `longest_`, its longest suffix that is followed by a token),
-    how often any token does, how long that context is, and whether only one ever does. The first is `OUTSIDE` for a
-    token outside the vocabulary."""
+    """For a context int64 [n], or with `longest_` for its longest suffix that is followed by a token: (occurrences of
+    `token` after it, of any token after it, its length, whether only one token ever follows; False without
+    `longest_`). The first is `OUTSIDE` if a token is outside the vocabulary."""
     vocabulary = shards[0, VOCABULARY]
     inside = 0 <= token < vocabulary
     for known in tokens:

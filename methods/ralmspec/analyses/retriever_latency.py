@@ -1,4 +1,4 @@
-"""How a retriever's latency per query falls with the batch (Zhang et al., 2024, appendix A.1, Figure 6)."""
+"""A retriever's latency per query against the batch size (Zhang et al., 2024, appendix A.1, Figure 6)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")
 class RetrieverLatency(RetrieverOptions, TimedAnalysis):
-    """Latency of searching `batch` queries at once against the same queries one by one: successive contexts of one
-    text, as a verification has them, four words apart, of `query_words` words each. An item is such a batch.
+    """Latency of searching `batch` queries at once against the same queries one by one. The queries are successive
+    contexts of one text, as in a verification: `query_words` words each, four words apart. An item is such a batch.
 
-    k: passages asked for. batches: of one timed pass. The retriever's parameters: see `RetrieverOptions`.
+    k: passages per query. batches: batches per timed pass. The retriever's parameters: see `RetrieverOptions`.
     """
 
     batch: Annotated[int, Field(ge=1)] = 1
@@ -39,7 +39,7 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
     @property
     def ratios(self) -> Mapping[str, Ratio]:
         """Milliseconds: `latency_ms` of a batch, `latency_per_query_ms`, `sequential_ms` of its queries one by one.
-        `batching_gain`: how many times as long these take."""
+        `batching_gain`: time of the queries one by one over that of the batch."""
         return {
             "latency_ms": Ratio({"method": 1e3}, per={"items": 1}),
             "latency_per_query_ms": Ratio({"method": 1e3}, per={"items": self.batch}),
@@ -62,15 +62,14 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
         self.opened: PassageRetriever = open_retriever(artifacts, self)
 
     def items(self) -> tuple[int, int]:
-        """A batch for each passage, in which its text begins."""
+        """One batch per passage: its text begins with that passage."""
         return len(self.passages), self.batches
 
     def inputs(self, items: NDArray[np.int64]) -> list[list[Any]]:
         return [self._queries(item) for item in items.tolist()]
 
     def _queries(self, item: int) -> list[Any]:
-        """`batch` contexts of a growing text: this passage's, then that of others, drawn with its number as the
-        seed."""
+        """`batch` contexts of one text: this passage, continued by others drawn with `item` as the seed."""
         rng, text = np.random.default_rng(item), self.passages[item].split()
         while len(text) < self.query_words + 4 * self.batch:
             text += self.passages[int(rng.integers(len(self.passages)))].split() or ["nothing"]
@@ -83,5 +82,5 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
         return self.opened.search(given, self.k)
 
     def answers(self, call: list[NDArray[np.int64]]) -> list[Sequence[int]]:
-        """The passages found for each query, in whatever order."""
+        """The passages found for each query, as a sorted list: order does not matter."""
         return [sorted(found.tolist()) for found in call]

@@ -22,16 +22,16 @@ from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
-LEAST = 16  # tokens of a passage that are worth reading
+LEAST = 16  # fewest tokens of a passage that are prepended
 
 
 @dataclass(kw_only=True)
 class IterativeOptions(RetrieverOptions):
-    """Parameters of iterative RaLM; those of the retriever from `RetrieverOptions`.
+    """Parameters of iterative RaLM; those of the retriever are inherited from `RetrieverOptions`.
 
-    interval: tokens between retrievals. query_tokens: the end of the context that is searched by; Algorithm 1 encodes
-    all of it, Ram et al. (2023) the last 32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and
-    output leave of the model's window.
+    interval: tokens between retrievals. query_tokens: last tokens of the context that make the query (Algorithm 1: all;
+    Ram et al., 2023: 32). passage_tokens: most tokens of a passage; it is also cut to the space that prompt and output
+    leave in the model's window.
     """
 
     interval: Annotated[int, Field(ge=1)] = 4
@@ -54,11 +54,11 @@ class RalmSeq(IterativeOptions, Sequential):
         super().__post_init__()
         self.opened: PassageRetriever | None = None
         self.passages: Passages | None = None
-        self.cache: PassageCache | None = None  # that requests share; else each has its own
+        self.cache: PassageCache | None = None  # shared by requests; None: each has its own
 
     @property
     def random_fit(self) -> bool:
-        """Several threads build a graph, in an order of their own."""
+        """True for `hnsw`: several threads build the graph, in an order that varies."""
         return self.retriever == "hnsw"
 
     def fit(
@@ -86,7 +86,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
-        """Raises `RequestError` when the prompt does not fit together with passage and output."""
+        """Raises `RequestError` when prompt, passage and output do not fit the window."""
         retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
             model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=self.prefetch,
@@ -108,7 +108,7 @@ class RalmSeq(IterativeOptions, Sequential):
         return {"passages": float(len(self.passages))} if self.passages is not None else {}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit together with prompt and output."""
+        """Tokens of a passage that fit the window next to prompt and output. Raises `RequestError` for too few."""
         most = min(model.window - limit - len(prompt), self.passage_tokens)
         if most < min(LEAST, self.passage_tokens):
             raise RequestError(
@@ -134,12 +134,12 @@ class RalmSpec(Speculative, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P. A step
-    without speculation searches as `ralmseq` does and adds one, but for a request's first; guesses after many of them
-    are right less often.
-    shared: later requests speculate from what earlier ones since `open` found, too. The cache is never emptied: a
-    prompt that comes again finds all its passages there. A timing that repeats its prompts, as the bench's does, is
-    then one of repeated prompts and says nothing of new ones. scheduler to asynchronous: see
-    `Speculative`. The other parameters are those of `ralmseq`, which must be given the same.
+    without speculation searches as `ralmseq` does and adds one; a request's first step adds `prefetch`. After many
+    steps without speculation guesses are right less often.
+    shared: requests also speculate from the passages of earlier requests since `open`. The cache is never emptied, so a
+    repeated prompt finds all its passages in it. The bench times every pass on fresh prompts; only the last pair's are
+    timed again.
+    scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `ralmseq`.
     """
 
     prefetch: Annotated[int, Field(ge=1)] = 1

@@ -1,4 +1,4 @@
-"""Building and opening the retriever that `RetrieverOptions` name."""
+"""Building and opening the retriever that `RetrieverOptions` describes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ VECTORS = "vectors.npy"
 
 
 def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
-    """Make what the retriever needs over passages whose hash is `text`.
+    """Build the retriever's artifacts over `passages`; `text` is their hash.
 
-    Raises `RequestError` when there is no word in them.
+    Raises `RequestError` when they hold no word.
     """
     if options.retriever == "bm25":
         from methods.ralmspec.passages.bm25 import build_bm25, version
@@ -63,7 +63,7 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
 
 
 def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
-    """Open what `build_retriever` made, and search once: what a search reads or compiles is at hand then."""
+    """Open what `build_retriever` made and search once, so that later searches need not read from disk or compile."""
     opened = _open(artifacts, options)
     query = opened.encode("the")
     opened.search([query], 1)
