@@ -30,16 +30,20 @@ from harness.plan.matching import find
 from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing
 from harness.plan.registry import Kind, Registry, construct, refusal
 
-# Its models are so small that two threads wait for each other longer than they compute.
+# The models of this scale are small: two threads would wait for each other longer than they compute.
 AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}
 
 
 def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
     """The cells of a recipe at a scale, with every parameter validated and filled in.
 
-    Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
-    an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
-    (with `overrides` there may be none: it cannot be judged then).
+    Raises `RequestError`:
+
+    - for an unknown method, task, analysis or parameter, or a wrong type;
+    - for a method that does not run on the task;
+    - for an override that no cell takes;
+    - for two cells with the same labels;
+    - without `overrides`, for a claim about a cell that the recipe does not have. With them such a claim is not judged.
     """
     cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
     for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
@@ -53,7 +57,7 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
 
 
 class _Expansion:
-    """One expansion of one recipe; remembers which overrides some cell took."""
+    """One expansion of one recipe. It stores the overrides that cells took."""
 
     def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, Any]) -> None:
         self.recipe = recipe
@@ -114,7 +118,7 @@ class _Expansion:
     def _labels(
         self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The cell's row and column, and those of the published cell next to it."""
+        """(row, column) of the cell, and of the published cell to compare with."""
         values = {"threads": timing.threads, **task.params, **method.params}
 
         def filled(template: str, names: Mapping[str, str]) -> str:
@@ -154,7 +158,7 @@ class _Expansion:
         return Named(name, parameters.values(construct(target, given)))
 
     def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
-        """The overrides that a target takes: of the parameters it has, those that its cell does not state."""
+        """The overrides of a target's parameters, without those that its cell states."""
         known = parameters.declared(target)
         given = {name: value for name, value in parameters.group(self.overrides, group).items() if name in known}
         self.stated |= {f"{group}.{name}" for name in given if name in stated}
@@ -165,7 +169,7 @@ class _Expansion:
         return kind == "method" or is_timed(self.registry.resolve(kind, method.name))
 
     def _usual_baseline(self, method: Named) -> Reference | None:
-        """The baseline that a method declares, with the parameters that both have."""
+        """The baseline that a method declares. It takes the parameters that both methods have."""
         name = _declared_baseline(method.name, self.registry)
         if not name:
             return None
@@ -183,7 +187,7 @@ class _Expansion:
         return self._method("method", full.method, params, task, where)
 
     def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
-        # what a cell states is what its labels promise, so it wins over `--set` as parameters do
+        # as with parameters, `--set` does not change what a cell states, because its labels promise that
         overrides = parameters.group(self.overrides, "timing")
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
@@ -198,7 +202,7 @@ class _Expansion:
 
 
 def _declared_baseline(method: str, registry: Registry) -> str:
-    """Name of the baseline that a method declares, or "". Raises `RequestError` where no method has this name."""
+    """Name of the baseline that a method declares, or "". Raises `RequestError` if no method has this name."""
     name = registry.entry("method", method).baseline
     return registry.entry("method", name, f"`baseline` of method {method}").name if name else ""
 
@@ -211,7 +215,7 @@ def single_name(method: str, task: str) -> str:
 def single(
     method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, list[Cell]]:
-    """The one-cell recipe behind `harness run METHOD TASK`, measured against the method's declared baseline."""
+    """The recipe of `harness run METHOD TASK` and its cells: the method's declared baseline, if any, and the method."""
     entry = registry.entry("method", method)
     reason = refusal(entry, registry.entry("task", task))
     if reason:

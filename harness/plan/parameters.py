@@ -1,9 +1,9 @@
-"""Parameters of methods, tasks and analyses: fields of their classes, validated by type wherever one is made.
+"""Parameters of methods, tasks and analyses: fields of their classes, validated by type for every instance.
 
 A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so all errors have the
 same form: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
 
-A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
+A parameter whose name is a Python keyword ends in an underscore in code (`lambda_`), but not anywhere else.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def values(made: Any) -> dict[str, Any]:
 
 
 def validated(target: C, what: str) -> C:
-    """The class as a dataclass whose fields are keyword-only and, inherited ones too, validated by type.
+    """The class as a dataclass with keyword-only fields. All fields, inherited ones too, are validated by type.
 
-    what: what messages call it (`method knnlm`). Making an instance raises `RequestError` naming the parameter, the
-    value and what it should be, or the nearest known name. Raises `TypeError` for a class with an `__init__`.
+    what: its name in messages (`method knnlm`). Creating an instance raises `RequestError` for a wrong value, with the
+    parameter and what it should be, and for an unknown name, with the nearest known one. Raises `TypeError` for a class
+    with an `__init__`.
     """
     if "__pydantic_fields__" in vars(target):
         return target
@@ -69,8 +70,8 @@ def validated(target: C, what: str) -> C:
 
 
 def as_class(function: Any) -> type:
-    """An analysis that is a function, as a class: its keyword-only parameters are the fields, an instance is called
-    with the others."""
+    """An analysis that is a function, as a class. The function's keyword-only parameters are the fields. An instance is
+    called with the other parameters."""
 
     def __call__(self: Any, *given: Any) -> Any:  # noqa: N807
         return function(*given, **vars(self))
@@ -103,8 +104,8 @@ PHRASES = {
 def refused(subject: str, error: ValidationError, depth: int, nullable: bool = False) -> str:
     """A sentence that says what the first refused value should be and what it is.
 
-    subject: what the first `depth` parts of the value's place are called. The alternatives of a union are joined by
-    "or"; nullable: null is one of them.
+    subject: name of the first `depth` parts of the value's location. nullable: whether null is allowed, too. The
+    alternatives of a union are joined by "or".
     """
     first, *others = error.errors()
     alternatives = [first, *(other for other in others if other["loc"][:depth] == first["loc"][:depth])]

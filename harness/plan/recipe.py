@@ -37,7 +37,7 @@ class _Strict(BaseModel):
 
 
 class Reference(_Strict):
-    """A method with parameters, named as a baseline; those in `same` it takes from the cell's method."""
+    """A method with parameters, named as a baseline. same: parameters with the values of the cell's method."""
 
     method: str
     params: dict[str, Any] = {}
@@ -45,8 +45,10 @@ class Reference(_Strict):
 
 
 class Fidelity(_Strict):
-    """The condition `metric is bound` on the answers that a claim about speed needs. `reason` says why a recipe demands
-    less than the contract does, as where greedy decoding is timed against beam search."""
+    """The condition `metric is bound` on the answers, which a claim about speed needs.
+
+    reason: why a recipe requires less than the contract does. An example is greedy decoding timed against beam search.
+    """
 
     metric: str
     is_: Comparison = Field(alias="is")
@@ -55,10 +57,10 @@ class Fidelity(_Strict):
 
 
 class CellOf(_Strict):
-    """The one cell of the recipe in which this ran: its method (or analysis), and as much more as tells it from others:
-    parameters of method and task, the method that is its speed baseline, the threads it is timed on.
+    """The one cell of the recipe that ran this: its method (or analysis), and what distinguishes it from other cells.
+    This may be parameters of method and task, the method of its speed baseline, and its threads.
 
-    at: a metric and a value of it. Then the cells that ran this are a curve, and what is meant is its point there,
+    at: a metric and a value of it. The cells that ran this then form a curve. Its point at this value is meant,
     interpolated linearly between the two nearest rows.
     """
 
@@ -73,9 +75,11 @@ class CellOf(_Strict):
 class Claim(_Strict):
     """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
-    `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.decision`.
-    text: a sentence that stands alone, with method, setting and number. source: where the paper says it.
+    than: a number, or another cell (same metric). factor: multiplies the right side. text: a sentence that can be read
+    alone, with method, setting and number. source: the place in the paper.
+
+    - A metric with an interval: the claim holds if it holds for the whole interval.
+    - `speedup above 1`: the decision rule of `harness.decision` applies.
     """
 
     text: str
@@ -89,16 +93,16 @@ class Claim(_Strict):
 
 
 class Target(Claim):
-    """The same as a target of the bench's own; `source` says what it comes of where that helps."""
+    """A claim that is a target of the bench. source: the reason for the target, if it needs one."""
 
     source: str = "set by the bench"
 
 
 class Timing(_Strict):
-    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process.
+    """How a cell is timed. The sample is `processes` x `pairs`.
 
-    fits: fits a cell has where fitting is random; processes are spread over them, so there are never more fits than
-    processes. threads: null for the machine's own number.
+    timeout: of each process, in seconds. fits: number of fits if fitting is random. The processes are divided among
+    them, so there are at most as many fits as processes. threads: null means the machine's default.
     """
 
     processes: int = Field(default=10, ge=1)
@@ -114,9 +118,9 @@ class Timing(_Strict):
 
 
 class PublishedCell(_Strict):
-    """Labels of the published cell next to which a row stands; what is left out is the row's own label.
+    """Labels of the published cell to compare a row with. A label that is left out is the row's own.
 
-    They may hold the same placeholders, filled by way of `published_names`, then of `names`.
+    They may contain the same placeholders. Values are translated by `published_names`, then by `names`.
     """
 
     row: str | None = None
@@ -126,12 +130,15 @@ class PublishedCell(_Strict):
 class CellSpec(_Strict):
     """One line of a recipe's `cells`: a method or an analysis at some scales.
 
-    row, column: what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the cell's
-    parameters by way of `names`. params, task: parameters of the method and of the task. sweep, scale_sweep: one cell
-    per combination of these values, of parameters of the method or, as `task.NAME`, of the task; a scale's replace the
-    others of the same name. speed_baseline, fidelity_baseline: what its time and its answers are compared with. Left
-    out: the method's declared baseline (`harness.plan.expansion`); null: nothing, but answers are always compared with
-    those of a speed baseline. timed: false asks for answers only.
+    row, column: labels that say what ran. They may contain placeholders: `{threads}`, and `{parameter}` for parameters
+        of the cell. Values are translated by `names`.
+    params, task: parameters of the method and of the task.
+    sweep, scale_sweep: one cell per combination of these values. They belong to parameters of the method or, as
+        `task.NAME`, of the task. A scale's values replace those of the same name in `sweep`.
+    speed_baseline, fidelity_baseline: the methods that its time and its answers are compared with. Left out: the
+        method's declared baseline (`harness.plan.expansion`). null: no comparison. A cell with a speed baseline is
+        always compared in its answers, too.
+    timed: false measures answers only.
     """
 
     row: str
@@ -147,7 +154,7 @@ class CellSpec(_Strict):
     fidelity_baseline: Reference | str | None = None
     fidelity: Fidelity | None = None
     timed: bool = True
-    timing: dict[str, Any] = {}  # changes the recipe's and the scale's for this cell
+    timing: dict[str, Any] = {}  # for this cell; overrides the recipe's and the scale's
     scales: list[Scale] = list(SCALES)
 
 
@@ -159,7 +166,8 @@ class TaskSpec(_Strict):
 
 
 class ScaleSpec(_Strict):
-    """What one scale changes, and cells that it alone has, after the others: all that a file NAME.SCALE.yaml holds."""
+    """The changes of one scale, and cells that only it has. They come after the others. This is the content of a file
+    NAME.SCALE.yaml."""
 
     task: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
@@ -169,10 +177,16 @@ class ScaleSpec(_Strict):
 
 
 class Figure(_Strict):
-    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`), and of `beside` in a
-    panel of its own. Or bars, one for each cell, of `parts` stacked from below. All of them are metrics or counters; x
-    and y parameters, too. Or a `histogram` for each cell, of the speedups of its items. Or a `graph` for each cell,
-    whose nodes are the worked examples by this label's text."""
+    """One of four kinds of figure:
+
+    - Curves of `y` over `x`, one for each pair of row and column label. The column's part `x=VALUE` is ignored. Curves
+      of `beside` are in a panel of their own.
+    - Bars, one for each cell: `parts`, stacked from below.
+    - A `histogram` for each cell: the speedups of its items.
+    - A `graph` for each cell. Each node is a worked example, named by its text under the label that `graph` gives.
+
+    `x`, `y`, `beside` and `parts` name metrics or counters. `x` and `y` may also name parameters.
+    """
 
     x: str = ""
     y: str = ""
@@ -191,7 +205,7 @@ class Figure(_Strict):
 
 
 class Judged(_Strict):
-    """What is judged of a recipe's rows: all that a file NAME.claims.yaml holds."""
+    """The conditions on a recipe's rows. This is the content of a file NAME.claims.yaml."""
 
     claims: list[Claim] = []  # of the paper
     targets: list[Target] = []  # of this bench
@@ -205,11 +219,11 @@ class Recipe(Judged):
     paper: str
     source: str
     published: list[str] = []
-    published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
-    published_where: dict[str, list[str]] = {}  # fact -> values, of which a row beside a published number has one
-    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be compared with its numbers
-    headline: bool = False  # a paper's main table: in the overview its rows stand for their methods before others do
-    first_run: int = Field(default=0, ge=0)  # its place among those that run when none is named; 0: it is none of them
+    published_as: dict[str, str] = {}  # metric as printed -> our metric
+    published_where: dict[str, list[str]] = {}  # fact -> values; only rows with these get a published number
+    data_of_paper: list[Scale] = []  # scales with the paper's data set: qualities may be compared with its numbers
+    headline: bool = False  # a paper's main table: the overview prefers its rows
+    first_run: int = Field(default=0, ge=0)  # its place among the recipes that run if none is named; 0: not one of them
     seed: int = 1
     task: TaskSpec
     methods: dict[str, dict[str, Any]] = {}
@@ -217,24 +231,24 @@ class Recipe(Judged):
     scales: dict[Scale, ScaleSpec] = {}
     fidelity: Fidelity | None = None  # null: the rule of the method's contract
     metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
-    details: list[str] = []  # more of them, in a second table
-    names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
-    published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
+    details: list[str] = []  # more columns, in a second table
+    names: dict[str, str] = {}  # a parameter's value -> its text in labels: exact -> EDR
+    published_names: dict[str, str] = {}  # a parameter's value -> its text in the paper's table
     figure: Figure | None = None
     cells: list[CellSpec]
 
     def cells_at(self, scale: Scale) -> list[CellSpec]:
-        """The lines of `cells` at a scale, its own last."""
+        """The lines of `cells` at a scale. The scale's own cells are last."""
         own = self.scales[scale].cells if scale in self.scales else []
         return [cell for cell in (*self.cells, *own) if scale in cell.scales]
 
 
-# NAME.PART.yaml next to NAME.yaml -> what it holds.
+# PART of a file NAME.PART.yaml next to NAME.yaml -> type of its content.
 PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which no key silently replaces another, be it written twice or merged (`<<`)."""
+    """YAML in which a key that is written twice or merged (`<<`) over another is an error."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -248,7 +262,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str, where: str) -> Recipe:
-    """A recipe from YAML text. Raises `RequestError` naming the file, the place and the mistake."""
+    """A recipe from YAML text. Raises `RequestError` with the file, the place and the mistake."""
     return _parse(Recipe, text, where)
 
 
@@ -274,7 +288,7 @@ def _parse(model: type[M], text: str, where: str) -> M:
 
 
 def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Valid keys at the place of an unknown one, as far as the outer levels tell."""
+    """Valid keys at the place of an unknown key, from the names of the outer levels."""
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
@@ -286,7 +300,7 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
 
 
 def folders(registry: Registry) -> list[Path]:
-    """Where recipe files are found: the harness's own and a `recipes` folder in every plug-in package."""
+    """Folders of recipe files: the harness's own, and the folder `recipes` of every package of the registry."""
     from importlib.util import find_spec
 
     found = [Path(__file__).parent / "recipes"]
@@ -301,8 +315,8 @@ def folders(registry: Registry) -> list[Path]:
 
 
 def files(registry: Registry) -> dict[str, Path]:
-    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name, or where the recipe to
-    which a file belongs is not next to it."""
+    """Recipe name -> file, by file stem. Raises `RequestError` if two files have one name, or if a file NAME.PART.yaml
+    has no NAME.yaml next to it."""
     found: dict[str, Path] = {}
     for folder in folders(registry):
         for file in sorted(folder.glob("*.yaml")):
@@ -318,10 +332,14 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or the one in the YAML file at this path, with the files next to it that belong to it.
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml.
 
-    Raises `RequestError` for an unknown name (with the nearest), a broken file, a name that is not its file's, or a key
-    that two of the files give.
+    Raises `RequestError`:
+
+    - for an unknown name, with the nearest;
+    - for a file that cannot be read;
+    - for a recipe whose name differs from its file's;
+    - for a key in two of its files.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
@@ -339,7 +357,7 @@ def load(name: str, registry: Registry) -> Recipe:
 
 
 def _with(recipe: Recipe, part: str, read: BaseModel, file: Path) -> Recipe:
-    """A recipe and what a file next to its own says."""
+    """The recipe with the content of a file NAME.PART.yaml next to its own."""
     of_scale = isinstance(read, ScaleSpec)
     new = {part: read} if of_scale else {name: getattr(read, name) for name in read.model_fields_set}
     for name in new.keys() & (recipe.scales.keys() if of_scale else recipe.model_fields_set):

@@ -45,8 +45,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One declared name. `contract`, `needs` (methods) and `provides` (tasks) decide which pairs run; the words of the
-    latter are in `harness.contracts.needs`. Raises `RequestError` for another word or contract, naming the nearest."""
+    """One declared name. `contract`, `needs` (methods) and `provides` (tasks) determine the pairs that run.
+
+    The words of `needs` and `provides` are in `harness.contracts.needs`. Raises `RequestError` for an unknown word or
+    contract, with the nearest.
+    """
 
     kind: Kind
     name: str
@@ -55,8 +58,8 @@ class Entry:
     contract: str = ""
     needs: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
-    baseline: str = ""  # the method that gives the exact answers, with which this one is compared
-    variants: tuple[str, ...] = ()  # parameters whose values a user chooses between as between methods
+    baseline: str = ""  # the method with the exact answers, to compare this one with
+    variants: tuple[str, ...] = ()  # parameters whose values are chosen like methods
 
     def __post_init__(self) -> None:
         if self.kind in ("method", "task") and self.contract not in CONTRACTS:
@@ -86,8 +89,8 @@ def _declare(kind: Kind, name: str, details: Mapping[str, Any], target: Any) -> 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def method(name: str, **details: Any) -> Callable[[T], T]:
-    """Declares a class as a method. Its annotated attributes are its parameters, checked wherever one is made
-    (`harness.plan.parameters`); what it needs besides is set up in `__post_init__`. details: as in `Entry`."""
+    """Declares a class as a method. Its annotated attributes are its parameters, validated for every instance
+    (`harness.plan.parameters`). `__post_init__` sets up the rest of an instance. details: as in `Entry`."""
     return partial(_declare, "method", name, details)
 
 
@@ -99,7 +102,7 @@ def task(name: str, **details: Any) -> Callable[[T], T]:
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def analysis(name: str, **details: Any) -> Callable[[T], T]:
-    """Declares a class as an analysis, as `method` does, or a function, which becomes such a class."""
+    """Declares a class as an analysis, as `method` does. A function becomes such a class."""
     return partial(_declare, "analysis", name, details)
 
 
@@ -113,9 +116,10 @@ class Registry:
 
     @cached_property
     def entries(self) -> dict[tuple[Kind, str], Entry]:
-        """(kind, name) -> entry. Raises `RequestError` for a fault of the built-in packages; a plug-in with a fault (a
-        package that is not there, a syntax error, a decorator that cannot be read, a name that is taken) is a warning
-        and left out as a whole.
+        """(kind, name) -> entry. Raises `RequestError` for an error in the built-in packages.
+
+        A plug-in with an error is left out as a whole, with a warning. Errors are a missing package, a syntax error, a
+        decorator that cannot be read, and a name that is taken.
         """
         found: dict[tuple[Kind, str], Entry] = {}
         for package in self.packages:
@@ -133,7 +137,7 @@ class Registry:
         return sorted(name for k, name in self.entries if k == kind)
 
     def entry(self, kind: Kind, name: str, where: str = "") -> Entry:
-        """The entry of a name. Raises `RequestError` with the nearest valid name; where: who names it."""
+        """The entry of a name. Raises `RequestError` with the nearest valid name. where: the place that names it."""
         if (kind, name) not in self.entries:
             if (kind, name) in _declared_at_run_time:
                 return _declared_at_run_time[kind, name][0]
@@ -141,8 +145,8 @@ class Registry:
         return self.entries[kind, name]
 
     def resolve(self, kind: Kind, name: str) -> Any:
-        """Import and return the object behind a name. Raises `RequestError` when it cannot be imported or is not what
-        its decorator says."""
+        """Import and return the object of a name. Raises `RequestError` if it cannot be imported or does not match its
+        decorator."""
         entry = self.entry(kind, name)
         live = _declared_at_run_time.get((kind, name))
         found = live[1] if live and live[0].target == entry.target else _imported(entry)
@@ -157,15 +161,15 @@ class Registry:
 
     @cached_property
     def packages(self) -> list[str]:
-        """Packages whose decorators count: the built-in two, every installed plug-in, and those that
-        $HARNESS_PLUGINS names (separated by commas; for a method under development that is not installed)."""
+        """Packages whose decorators are read: the two built-in ones, every installed plug-in, and those in
+        `$HARNESS_PLUGINS`, separated by commas. The variable is for plug-ins that are not installed."""
         named = [p.strip() for p in os.environ.get("HARNESS_PLUGINS", "").split(",") if p.strip()]
         installed = [point.value for point in entry_points(group=PLUGINS)]
         return list(dict.fromkeys([*PACKAGES, *installed, *named]))
 
 
 def label(thing: Any) -> str:
-    """What messages call a class or an instance: `method l2s`, or its class where that is not declared."""
+    """Name of a class or instance in messages: `method l2s`, or the name of its class if that is not declared."""
     owner = thing if isinstance(thing, type) else type(thing)
     return str(vars(owner).get("__declared_as__", owner.__name__))
 
@@ -181,7 +185,7 @@ def _imported(entry: Entry) -> Any:
 
 
 def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:
-    """What one package declares. Raises when a name is taken, by another package or twice in this one."""
+    """The entries of one package. Raises `RequestError` if a name is taken by another package or twice in this one."""
     found: dict[tuple[Kind, str], Entry] = {}
     for module, file in _sources(package):
         for entry in _declarations(module, file):
@@ -197,7 +201,7 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
 def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
     """An instance of a declared class from parameters by public name (`lambda` reaches the field `lambda_`).
 
-    Raises `RequestError` naming the parameter that is unknown or wrong, or the line where its `__post_init__` fails.
+    Raises `RequestError` with the unknown or wrong parameter, or with the line at which `__post_init__` fails.
     """
     for name in parameters:
         if name not in (known := declared(target)):
@@ -212,7 +216,7 @@ def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
-    """Why this method does not run on this task, or None when it does."""
+    """Why this method does not run on this task; None if it does."""
     if method_entry.contract != task_entry.contract:
         return (
             f"{method_entry.name} is a {method_entry.contract} method, {task_entry.name} a {task_entry.contract} task"
@@ -237,7 +241,7 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
 
 def _declarations(module: str, file: Path) -> Iterator[Entry]:
     text = file.read_text(encoding="utf-8")
-    if "registry" not in text:  # nothing of `harness.plan.registry` is imported
+    if "registry" not in text:  # it does not import from `harness.plan.registry`
         return
     try:
         tree = ast.parse(text, str(file))
@@ -255,7 +259,7 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Statements of a module, those under `if`, `try` and `with` too, but not those inside of functions and classes."""
+    """Statements of a module, including those under `if`, `try` and `with`, without those in functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
@@ -263,7 +267,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _entry(kind: Kind, decorator: ast.expr, target: str, file: Path) -> Entry:
-    """The entry of a decorator, whose arguments must be literals."""
+    """The entry of a decorator. Raises `RequestError` if its arguments are not literals."""
     where = f"{file}:{decorator.lineno}"
     try:
         if not isinstance(decorator, ast.Call) or not decorator.args:

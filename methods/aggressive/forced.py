@@ -52,7 +52,7 @@ class IadForced(IadOptions):
         sentences = [number for number, (_, several) in enumerate(every) for _ in several]
         chosen = [number for number, (_, gold) in enumerate(pairs) if gold.edits in self._wanted]
         if not chosen:
-            raise CellFailedError(f"edits = {self.edits}: no gold output has so many; give another range")
+            raise CellFailedError(f"edits = {self.edits}: no gold output has that many edits; give another range")
         # by sentence: the gold outputs of one sentence are not independent
         tokens, iterations = np.zeros(len(setting.evaluation)), np.zeros(len(setting.evaluation))
         for number in progress.track(chosen, "forcing gold outputs", unit="outputs"):

@@ -17,10 +17,10 @@ from methods.decoding.search.decoder import Batch
 
 
 class InputGuided(Drafter):
-    """Drafts the source's continuation after the one place where the output's end occurs in it.
+    """Drafts the source's continuation after the only place where the end of the output occurs in it.
 
-    block: longest draft, in tokens; 0: all that the source has. ends: end tokens, not drafted: behind an accepted
-    block, the model writes them itself.
+    block: longest draft, in tokens; 0: up to the source's end. ends: end tokens. They are not drafted: the model writes
+    them itself after an accepted block.
     """
 
     def __init__(self, sources: Sequence[Sequence[int]], ends: Set[int], *, framed: bool, block: int = 0) -> None:
@@ -46,15 +46,19 @@ class InputGuided(Drafter):
 
 @dataclass(kw_only=True)
 class IadOptions:
-    """block: longest draft in tokens. 0: all that follows in the source, as in Algorithm 1; None: 0 for
-    encoder-decoder models and 32 for causal ones, whose prompts are much longer than what they share with the output.
-    On a CPU a rejected token costs as much arithmetic as an accepted one, so that shorter drafts may be faster.
+    """block: longest draft, in tokens.
+
+    - 0: up to the source's end, as in Algorithm 1.
+    - None: 0 for encoder-decoder models and 32 for causal ones. The prompt of a causal model is much longer than the
+      text that it shares with the output.
+
+    On a CPU a rejected token costs as much arithmetic as an accepted one, so shorter drafts may be faster.
     """
 
     block: Annotated[int, Field(ge=0)] | None = None
 
     def drafting(self, sources: Sequence[Sequence[int]], ends: Set[int], framed: bool) -> InputGuided:
-        """The drafter for these sources. framed: of an encoder-decoder model."""
+        """The drafter for these sources. framed: whether the model is an encoder-decoder."""
         block = self.block if self.block is not None else 0 if framed else 32
         return InputGuided(sources, ends, framed=framed, block=block)
 

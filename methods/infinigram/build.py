@@ -164,7 +164,7 @@ def _spool(
             try:
                 tokens = np.asarray(document)
             except ValueError as error:
-                raise RequestError(f"document {number} is no sequence of token ids: {reason(error)}") from error
+                raise RequestError(f"document {number} is not a sequence of token ids: {reason(error)}") from error
             if tokens.ndim != 1:
                 raise RequestError(
                     f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each"

@@ -313,7 +313,7 @@ class Engine:
         try:
             found: tuple[int, int, int, bool] = summed.probability(self._rows(), ids, operator.index(token), longest)
         except (TypeError, OverflowError) as error:
-            raise RequestError(f"{token!r} is no token id: {reason(error)}") from error
+            raise RequestError(f"{token!r} is not a token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:
             self._checked(ids)
             self._checked([token])

@@ -24,13 +24,13 @@ def integers(ngram: Ngram) -> NDArray[np.int64]:
     try:
         ids = np.asarray(ngram)
     except ValueError as error:  # sequences of different lengths
-        raise RequestError(f"a query is no sequence of token ids: {error}") from error
+        raise RequestError(f"a query is not a sequence of token ids: {error}") from error
     if ids.dtype == np.int64 and ids.ndim == 1:
         return ids
     if not ids.size and ids.ndim == 1:
         return EMPTY
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
-        raise RequestError(f"a query of {ids.dtype} and {ids.ndim} dimensions is no sequence of token ids")
+        raise RequestError(f"a query of {ids.dtype} and {ids.ndim} dimensions is not a sequence of token ids")
     return ids.astype(np.int64)
 
 

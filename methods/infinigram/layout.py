@@ -76,7 +76,7 @@ class Shard:
             for number, line in enumerate(lines):
                 if number == document:
                     return json.loads(line)
-        raise RequestError(f"{file} has no line {document}; build the index anew")
+        raise RequestError(f"{file} has no line {document}; build the index again")
 
 
 class Opened(NamedTuple):
@@ -105,17 +105,17 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise RequestError(f"no index at {folder}: no such folder; make one with `harness infinigram build`")
     if not file.exists():
-        raise RequestError(f"{folder} holds no complete index (no metadata.json); build it anew")
+        raise RequestError(f"{folder} holds no complete index (no metadata.json); build it again")
     try:
         metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         found, shards = metadata["format"], metadata["shards"]
         int(metadata["vocabulary_size"]), len(shards)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{file} cannot be read as the metadata of an index ({error}); build it anew") from error
+        raise RequestError(f"{file} cannot be read as the metadata of an index ({error}); build it again") from error
     if found != FORMAT:
-        raise RequestError(f"{folder}: index of format {found}, this version reads format {FORMAT}; build it anew")
+        raise RequestError(f"{folder}: index of format {found}, this version reads format {FORMAT}; build it again")
     if metadata.get("crc32") != _checksum(metadata):
-        raise RequestError(f"{file}: its content changed since it was built; build the index anew")
+        raise RequestError(f"{file}: its content changed since it was built; build the index again")
     return metadata
 
 
@@ -125,9 +125,9 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
     for name, size in facts["bytes"].items():
         file = folder / name
         if not file.exists():
-            raise RequestError(f"{file} is missing; bring it back, or build the index anew")
+            raise RequestError(f"{file} is missing; restore it, or build the index again")
         if file.stat().st_size != size:
-            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index anew")
+            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index again")
 
     def mapped(name: str, dtype: Any) -> NDArray[Any]:
         file = folder / name
@@ -147,7 +147,7 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
         and (not len(tokens) or tokens[-1] == np.iinfo(tokens.dtype).max)
     )
     if not belong:  # searches would read outside the files
-        raise RequestError(f"{folder}: its files are not of one shard; build the index anew")
+        raise RequestError(f"{folder}: its files are not of one shard; build the index again")
     return found
 
 
@@ -167,4 +167,4 @@ def verify(folder: Path, progress: Progress | None = None) -> None:
                     done += len(part)
                     progress.update("verify", done / 1e6, total / 1e6, "MB", f"shard{number}/{name}")
             if found != expected:
-                raise RequestError(f"{place / name}: its content changed since it was built; build the index anew")
+                raise RequestError(f"{place / name}: its content changed since it was built; build the index again")

@@ -115,7 +115,7 @@ class States:
                 raise ValueError("files of different lengths")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise RequestError(
-                f"{folder} holds no complete clustering ({error}); delete it and build it anew"
+                f"{folder} holds no complete clustering ({error}); delete it and build it again"
             ) from error
         if built != store.metadata["built_from"] or len(found.state_of) != store.entries:
             raise RequestError(

@@ -142,7 +142,7 @@ class EditingTask(Seq2SeqTask):
         numbers = np.array([number for number, count in enumerate(counts) if count in self._wanted], np.int64)
         if not len(numbers):  # depends on the model: only this cell fails
             raise CellFailedError(
-                f"task.edits = {self.edits}: no output of {self.model} for {items.label} has so many "
+                f"task.edits = {self.edits}: no output of {self.model} for {items.label} has that many edits "
                 f"(they have {counts.min()} to {counts.max()}); give another range"
             )
         return numbers

@@ -47,7 +47,7 @@ def _from_hub(dataset: str, split: str, column: str) -> list[str]:
 
 def _text(question: object) -> str:
     if not isinstance(question, str):
-        raise ValueError(f"the question {question!r} is no text")
+        raise ValueError(f"the question {question!r} is not text")
     return question
 
 

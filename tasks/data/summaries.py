@@ -90,7 +90,7 @@ def cnn_dailymail(files: Sequence[str], roots: Sequence[Path]) -> list[Pair]:
                 article, highlights = str(row["article"]).strip(), str(row["highlights"]).strip()
             except (ValueError, TypeError, KeyError) as error:
                 raise RequestError(
-                    f"{file}:{number} is no object with article and highlights; fetch it again"
+                    f"{file}:{number} is not an object with article and highlights; fetch it again"
                 ) from error
             found.setdefault(article, highlights)
     return list(found.items())

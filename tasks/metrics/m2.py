@@ -157,7 +157,7 @@ def _edit(line: str) -> tuple[int, Gold | None]:
     try:
         start, end, annotator = int(span[0]), int(span[1]), int(fields[5])
     except ValueError:
-        raise ValueError("an offset or the annotator is no whole number") from None
+        raise ValueError("an offset or the annotator is not a whole number") from None
     if fields[1] == "noop" or start < 0:
         return annotator, None
     if start > end:

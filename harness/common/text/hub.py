@@ -82,7 +82,7 @@ class Hub(Source):
             raise RequestError(f"the data set {self.name} has no column `text`, only {columns}")
         texts: list[str] = rows["text"][:]
         if not all(isinstance(text, str) for text in texts):
-            raise RequestError(f"the data set {self.name} has rows of the {split} split whose `text` is no text")
+            raise RequestError(f"the data set {self.name} has rows of the {split} split whose `text` is not text")
         lines = [text.removesuffix("\n") for text in texts]
         if not any("\n" in line for line in lines):
             found = articles(lines)

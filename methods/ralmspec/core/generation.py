@@ -30,7 +30,7 @@ class Reader:
     def __init__(self, model: GenerationModel) -> None:
         """Raises `RequestError` when the model is not causal or its cache cannot be cut."""
         if model.kind != "causal":
-            raise RequestError(f"{model.name} is no causal language model; retrieval generation needs one")
+            raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
         self.model = model
         self.device = model.device
         accepted = inspect.signature(model.module.forward).parameters

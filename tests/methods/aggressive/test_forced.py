@@ -63,7 +63,7 @@ def test_what_cannot_be_forced_is_refused():
     source = [10, 11, END]
     with pytest.raises(CellFailedError, match="hold no token"):
         IadForced()(setting([source], [[[]]]), None, QUIET)
-    with pytest.raises(CellFailedError, match="edits = 5-8: no gold output has so many"):
+    with pytest.raises(CellFailedError, match="edits = 5-8: no gold output has that many edits"):
         IadForced(edits="5-8")(setting([source], [[source]]), None, QUIET)
     with pytest.raises(RequestError, match="give a count"):
         IadForced(edits="4-3")

@@ -165,7 +165,7 @@ def test_what_cannot_be_a_document_or_a_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RequestError, match="is a file: give a new folder"):
         built(tmp_path / "file", [[0]])
-    with pytest.raises(RequestError, match="document 1 is no sequence"):
+    with pytest.raises(RequestError, match="document 1 is not a sequence"):
         built(tmp_path / "index", [[0], [1, [2, 3]]])
     (tmp_path / "folder").mkdir()
     assert open_index(built(str(tmp_path / "folder"), [[0, 1]])).count([0]) == 1
