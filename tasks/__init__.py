@@ -1,1 +1,1 @@
-"""What is measured: data sources, models, metrics, and one small module per task (see `harness.plan.registry.task`)."""
+"""Tasks: one small module each (see `harness.plan.registry.task`), with their data sources, models and metrics."""

@@ -1,4 +1,4 @@
-"""Prompts that a causal model goes on with: Spec-Bench's, or beginnings of held-out text."""
+"""Prompts that a causal model continues: those of Spec-Bench, or beginnings of held-out text."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False)
 class CausalGeneration(LanguageModelOptions, Task):
-    """Parameters: those of `LanguageModelOptions`, and prompts: `spec-bench`, the first turns in `file`, of the
-    `categories` named (all where none is), cut to their last `prompt_tokens` tokens; or `text`, so many tokens from
-    the beginnings of pieces of the test split. dataset: the text that the model is trained on and that methods build
-    indexes from. limit: tokens of the longest output. evaluation: prompts, drawn by the run's seed. timed: prompts of
-    one timed pass. batch: prompts decoded at a time.
+    """Parameters: those of `LanguageModelOptions`, and
+
+    prompts: `spec-bench`, the first turns in `file` of the named `categories` (none: all), cut to their last
+    `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. dataset: the text
+    for training the model and for methods' indexes. limit: tokens of the longest output. evaluation: prompts, drawn by
+    the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -122,6 +123,5 @@ class CausalGeneration(LanguageModelOptions, Task):
         return [ids[-self.prompt_tokens :] for ids in encoded if ids]
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """`repeated`: the share of the outputs' 4-grams that the same output had before; what repeats itself is easy to
-        draft."""
+        """`repeated`: the share of 4-grams that occur earlier in the same output. Repetition is easy to draft."""
         return {"repeated": repetition([answer.ids for answer in answers], 4)}

@@ -27,11 +27,12 @@ _FILES = ("cnn-dailymail/specbench-80.jsonl", "cnn-dailymail/train-200.jsonl")
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False)
 class CnnDmSummarization(DistilledTask):
-    """Parameters: those of `DistilledTask`, and source: `hub` takes articles and training pairs from the data set
-    `dataset`; `folder` the articles from JSON-lines `files`, all of them as a test set, and trains on the leads of the
-    documents of `text` and of stretches of them; `embedded` takes leads of Python's documentation for both. body_words,
-    lead_words: longest body and lead that are trained on. Of a longer article a model reads as much as it has positions
-    for.
+    """Parameters: those of `DistilledTask`, and
+
+    source: `hub` takes articles and training pairs from the data set `dataset`; `folder` takes all articles of the
+    JSON-lines `files` as test set, and trains on leads of the documents of `text` and of parts of them; `embedded`
+    takes leads of Python's documentation for both. body_words, lead_words: longest body and lead in training. Longer
+    articles are cut to the model's positions.
     """
 
     measures = (
@@ -73,7 +74,7 @@ class CnnDmSummarization(DistilledTask):
         return Items([article for article, _ in pairs], [summary for _, summary in pairs], label)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of articles, of long ones the beginning and the tokens that end a text."""
+        """Ids of articles. Long articles are cut; the tokens that end a text are kept."""
         prompts = [self.prompt.replace("{source}", text) for text in texts]
         longest = self.generator.longest_source
         encoded: list[list[int]] = self.generator.tokenizer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from tasks.metrics import m2
 
 
 @task("conll-gec", contract="sequence-decoding", summary="error correction on CoNLL-2013/14, scored by MaxMatch (M2)")
-@dataclass(kw_only=True, eq=False)
 class ConllGec(EditingTask):
     """Parameters: those of `EditingTask`, and test: `conll13`, `conll14` or the path of an M2 file."""
 

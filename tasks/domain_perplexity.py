@@ -1,9 +1,8 @@
-"""Perplexity on text of another domain than the language model was trained on: RetoMaton's Figure 4 and Table 1."""
+"""Perplexity on text of a domain that the language model was not trained on: RetoMaton's Figure 4 and Table 1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.common.cache import Cache
@@ -24,15 +23,14 @@ from tasks.wikitext_perplexity import WikitextPerplexity
     provides=("reference-text",),
     summary="Perplexity of a language model on text of another domain, which the datastore is built from",
 )
-@dataclass(kw_only=True, eq=False)
 class DomainPerplexity(WikitextPerplexity):
     """The model is that of `wikitext-perplexity`; reference, validation and evaluation text are one side of a parallel
     text.
 
-    domain: the parallel text's data set. domain_source: where it is from (`tasks.data.parallel_kinds`).
-    domain_languages: SOURCE-TARGET; the text is the target side. domain_test: its test set. fine_tuned: whether the
-    model is trained further on the reference text first. tuning_steps, tuning_rate: how long, and its learning rate.
-    The others: see `WikitextPerplexity`.
+    domain: the parallel text's data set. domain_source: its kind (`tasks.data.parallel_kinds`). domain_languages:
+    SOURCE-TARGET; the text is the target side. domain_test: its test set. fine_tuned: whether the model is first
+    fine-tuned on the reference text. tuning_steps, tuning_rate: number of steps and learning rate of that. The others:
+    see `WikitextPerplexity`.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.common.cache import Cache
@@ -19,10 +18,9 @@ from tasks.metrics.gleu import Randint, gleu
 
 
 @task("jfleg-gec", contract="sequence-decoding", summary="error correction on JFLEG, scored by GLEU")
-@dataclass(kw_only=True, eq=False)
 class JflegGec(EditingTask):
-    """Parameters: those of `EditingTask`, split: `test` or `dev` of JFLEG, and randint: the Python whose random numbers
-    draw the references of GLEU (see `tasks.metrics.gleu`)."""
+    """Parameters: those of `EditingTask`; split: `test` or `dev` of JFLEG; randint: the Python version whose random
+    numbers draw the references of GLEU (see `tasks.metrics.gleu`)."""
 
     measures = (Metric("gleu", "GLEU", better="higher"), *MEASURES)
 

@@ -1,9 +1,8 @@
-"""Latency of kNN-LM generation: prompts of held-out text continued with a datastore of the training text."""
+"""Latency of kNN-LM generation: prompts of held-out text, continued with a datastore of the training text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from harness.common.cache import Cache
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     provides=("causal", "reference-text"),
     summary="Prompts of held-out text continued by kNN-LM, one at a time",
 )
-@dataclass(kw_only=True, eq=False)
 class KnnLmServing(ServingTask):
-    """Parameters: those of `ServingTask`, and dataset: of the source. Prompts are `prompt_tokens` tokens of the test
-    split. The train split is the reference text, after it those of the data sets `more` (several separated by `+`; not
-    of `embedded`, which is one), `reference_tokens` of each (null: all). `validation_tokens` of the dataset's
-    validation split tune kNN-LM.
+    """Parameters: those of `ServingTask`, and
+
+    dataset: of the source. Its train split is the reference text. more: further data sets, separated by `+`, whose
+    train splits are added (not with `embedded`, which has only one). reference_tokens: of each (null: all).
+    prompt_tokens: of a prompt, from the test split. validation_tokens: of the validation split, to tune kNN-LM.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
@@ -66,7 +65,7 @@ class KnnLmServing(ServingTask):
         source = open_source(self.source, self.dataset, context.data, cache)
         model = self.load(source, context, cache, progress)
         self.check_window(self.prompt_tokens, model.window)
-        reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
+        reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
         seed = context.seed
         every = Selection(tokens=self.reference_tokens, seed=seed)
         texts = [source, *(open_source(self.source, name, context.data, cache) for name in self._further())]

@@ -1,13 +1,12 @@
 """The output layer of any causal language model as a softmax-screening task (beyond L2S's paper: GPT-2's 50k words).
 
-Contexts are the last hidden states of the model's windows over training and test text, as token scoring sees them.
+Contexts are the last hidden states of the model's windows over training and test text, as in token scoring.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tasks.data.streams import Streams
     from tasks.models.pretrained.language import CausalLM
 
-PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full context, and many places are sampled
+PIECE_WINDOWS = 4  # windows of a piece of text: most tokens have full context, and many parts are sampled
 
 
 @task(
@@ -38,13 +37,12 @@ PIECE_WINDOWS = 4  # a piece of text is so many windows: most tokens have full c
     contract="softmax-screening",
     summary="output layer of any causal language model: hub id, model folder, or trained here",
 )
-@dataclass(kw_only=True, eq=False)
 class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
     """Parameters: those of `SlidingWindowOptions` and of `LanguageModelTask`.
 
-    Layer and contexts are float32 whatever the dtype, and a layer without bias gets one of zeros. contexts, evaluation:
-    tokens of seeded pieces of the train and the test split. Between two calls in use the model, without its output
-    layer, reads a token of the test text (`batch` of them in as many texts).
+    Layer and contexts are float32 for any dtype; a layer without bias gets a bias of zeros. contexts, evaluation:
+    tokens of seeded pieces of the train and the test split. Between two timed calls the model, without its output
+    layer, reads one token of the test text (in each of `batch` texts).
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -60,7 +58,7 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
-        # for a model trained here this imports torch, even where the cache has the model
+        # for a model trained here this imports torch, even if the cache has the model
         place, name = self.place(source, context, cache, progress)
         folder = locate(place)
         key = {

@@ -1,14 +1,12 @@
 """Translation by beam search over a screened softmax: the setting of L2S's Tables 2 and 6.
 
-Contexts are the attentional states of an LSTM translator: teacher-forced over training pairs to learn from and over
-test pairs to evaluate precision on. The timed contexts are those that the exact beam search visits, in its order: that
-is what a softmax is asked about in use. BLEU is that of a beam search over the whole test set with the method's
-softmax.
+Contexts are the attentional states of an LSTM translator, teacher-forced over training pairs (for learning) and over
+test pairs (for precision). The timed contexts are those that the exact beam search visits, in its order, as in real
+use. BLEU is that of a beam search over the whole test set with the method's softmax.
 
-Two things differ between the timed pass and a search: it asks for max(k, beam) words, a search for `beam` of them; and
-between every two calls the translator makes a step for all places of the beam, where a search makes one for as many
-contexts as hypotheses are live. The latter is the stricter of the two: nothing that a method keeps in the nearest
-caches outlives a call.
+The timed pass differs from a search in two ways. It asks for max(k, beam) words, a search for `beam`. And between every
+two calls the translator makes a step for the whole beam, while a search makes one step for all live hypotheses. The
+timed pass is stricter: nothing that a method keeps in the inner caches survives until the next call.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class TranslationSetting(SoftmaxSetting):
-    """A softmax setting with what beam search needs: the model (fetched when it is asked for) and its device, the test
-    set, and what the exact softmax makes of it."""
+    """A softmax setting with the data of beam search: the model (loaded on demand) and its device, the test set, and
+    its translations with the exact softmax."""
 
     translator: Callable[[], Path]
     device: str
@@ -64,15 +62,14 @@ class TranslationSetting(SoftmaxSetting):
     contract="softmax-screening",
     summary="translation by beam search with an LSTM translator, BLEU under each softmax",
 )
-@dataclass(kw_only=True, eq=False)
 class NmtBeam(ParallelOptions, NextWordTask):
     """Parameters: those of `NextWordTask` and of `ParallelOptions`, and model: a size of
     `tasks.models.translator.sizes` to train here, or the folder of a trained one.
 
-    vocabulary: most frequent types kept a side, the end mark and `<unk>` included. beam, limit (words a sentence),
-    length_penalty: see `tasks.models.beam_search`. Contexts are states of the decoder; those of a timed pass are taken
-    from the first `timed` x `PASSES` that a search visits from a sentence drawn with `seed` on. k is at least `beam` (a
-    search itself asks for `beam`). shown: how many translations are worked examples.
+    vocabulary: most frequent types kept per side, including the end mark and `<unk>`. beam, limit (words per sentence),
+    length_penalty: see `tasks.models.beam_search`. Contexts are states of the decoder; those of a timed pass are among
+    the first `timed` x `PASSES` that a search visits, beginning at a sentence drawn with `seed`. k is at least `beam`
+    (a search asks for `beam`). shown: number of translations that are worked examples.
     """
 
     measures = (
@@ -154,7 +151,7 @@ class NmtBeam(ParallelOptions, NextWordTask):
                 "test_set": self.test if self.source != "generated" else "test",
                 "evaluated": len(common["evaluation"]),
                 "beam": self.search.beam,
-                "longest": self.search.limit,  # words a sentence
+                "longest": self.search.limit,  # words per sentence
                 "length_penalty": self.search.length_penalty,
                 "bleu_signature": signature(),
                 **facts,
@@ -168,11 +165,11 @@ class NmtBeam(ParallelOptions, NextWordTask):
         )
 
     def evaluate(self, setting: TranslationSetting, method: SoftmaxScreening) -> dict[str, Measure]:
-        """`bleu` and `chrf` of the beam search under this softmax, `bleu_difference` to the exact softmax (paired
-        bootstrap over sentences), and `same_translations`, the share of sentences that come out equal.
+        """`bleu` and `chrf` of the beam search with this softmax, `bleu_difference` to the exact softmax (paired
+        bootstrap over sentences), and `same_translations`, the share of equal sentences.
 
-        quality_softmax_s, quality_lstm_s: wall-clock inside softmax and LSTM in this one pass, on one thread as the
-        recipes time, never a claim of speed; quality_contexts: how many contexts the search asked the softmax about.
+        quality_softmax_s, quality_lstm_s: wall-clock seconds of softmax and LSTM in this one pass, on one thread as in
+        the recipes; they support no claim of speed. quality_contexts: number of contexts given to the softmax.
         """
         from tasks.metrics.bleu import bleu, bleu_difference, chrf
         from tasks.models.translator.decoding import translate
@@ -199,8 +196,8 @@ class NmtBeam(ParallelOptions, NextWordTask):
     def examples(
         self, setting: TranslationSetting, method: SoftmaxScreening, answers: Sequence[TopK]
     ) -> list[dict[str, str]]:
-        """Sentences drawn with the seed, the same ones for every method: those first that the exact softmax does not
-        translate word by word as the reference does."""
+        """Sentences drawn with the seed, the same for every method. Those whose exact translation differs from the
+        reference come first."""
         if not self._translations:
             return []
         drawn = np.random.default_rng(self.seed).permutation(len(setting.sources)).tolist()
@@ -245,8 +242,8 @@ class NmtBeam(ParallelOptions, NextWordTask):
         self, sources: list[str], key: dict[str, Any], translator: Callable[[], Path], context: Context, cache: Cache,
         progress: Any,
     ) -> tuple[list[str], NDArray[np.float32]]:  # fmt: skip
-        """What the exact beam search makes of the test set, and the contexts [n, d] that it visits first, n at most
-        `timed` x `PASSES`."""
+        """The exact beam search's translations of the test set, and the first n <= `timed` x `PASSES` contexts [n, d]
+        that it visits."""
         number = enough(self.timed, 0)
 
         def translated() -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -39,14 +38,13 @@ TRAINING_STREAMS = 20  # pieces of the training text read in parallel; the test 
     contract="softmax-screening",
     summary="next word by an LSTM on Penn Treebank (on WikiText-2 cut to 10,000 types where that is not at hand)",
 )
-@dataclass(kw_only=True, eq=False)
 class PtbNextWord(LanguageModelTask):
     """Parameters: `model` is a size of `tasks.models.lstm.sizes` to train here, or the folder of a trained model.
 
-    dataset `ptb` falls back to `fallback`, cut to `vocabulary` types and named so in the row's facts, where no data
-    root has Penn Treebank (its licence keeps it from being shipped). contexts: training words whose hidden states are
-    learned from. Between two calls in use the LSTM reads a word of the test text (`batch` of them in as many pieces of
-    it). The rest: see `LanguageModelTask`.
+    dataset: `ptb` falls back to `fallback` if no data root has Penn Treebank, whose licence does not allow shipping it.
+    The fallback is cut to `vocabulary` types, and the row's facts name it. contexts: training words whose hidden states
+    are learned from. Between two timed calls the LSTM reads one word of the test text (in each of `batch` pieces). The
+    rest: see `LanguageModelTask`.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -82,7 +80,7 @@ class PtbNextWord(LanguageModelTask):
         return setting
 
     def _open(self, context: Context, cache: Cache) -> tuple[Source, str]:
-        """The source, and what a row should call it."""
+        """The source, and its name in rows."""
         if self.source != "folder" or self.dataset != TREEBANK:
             source = open_source(self.source, self.dataset, context.data, cache)
             return source, f"{source.name} cut to {self.vocabulary:,} types"
@@ -101,7 +99,7 @@ class PtbNextWord(LanguageModelTask):
 
     @property
     def _tokenised(self) -> bool:
-        """Whether the words of the text are separated by blanks alone."""
+        """Whether the text is already tokenised: words between blanks."""
         return self.source != "embedded"
 
     def _ids(self, source: Source, split: Split, types: Sequence[str], cache: Cache) -> NDArray[Any]:

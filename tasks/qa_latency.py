@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -31,15 +30,14 @@ FORM = "Question: {}?\nAnswer:"
     provides=("causal", "passages"),
     summary="Questions answered by a causal LM with retrieved passages, one at a time",
 )
-@dataclass(kw_only=True, eq=False)
 class QaLatency(ServingTask):
     """Parameters: those of `ServingTask`; prompts are questions.
 
-    questions: sets of `tasks.data.questions`, several separated by `+` and asked in turn; or `documentation`,
-    beginnings of the first source's held-out documents (scale mini). Each is cut to `question_tokens`. knowledge: data
-    sets of the source, separated by `+`, whose documents are cut into passages of `passage_words` every
-    `passage_stride` words (null: no overlap). padding: meaningless passages added to swell the knowledge base.
-    training: the data set whose train split a model is trained on, by default the first of `knowledge`.
+    questions: sets of `tasks.data.questions`, separated by `+` and used in turn; or `documentation`, beginnings of the
+    first source's held-out documents (scale mini). Each is cut to `question_tokens`. knowledge: data sets of the
+    source, separated by `+`. Their documents are cut into passages of `passage_words` every `passage_stride` words
+    (null: no overlap). padding: meaningless passages added to enlarge the knowledge base. training: the data set whose
+    train split a model is trained on, by default the first of `knowledge`.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
@@ -118,7 +116,7 @@ class QaLatency(ServingTask):
         )
 
     def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[list[int]]:
-        """Ids of the prompts to evaluate and, after them, of those only timed, of each set in turn.
+        """Ids of the prompts to evaluate, then of those that are only timed, from each set in turn.
 
         Raises `RequestError` when there is none.
         """
@@ -143,11 +141,11 @@ def _beginnings(source: Source) -> list[str]:
 
 
 def _asked(tokenizer: Any, question: str, longest: int) -> list[int]:
-    """A prompt of the usual form around a question, cut to `longest` tokens."""
+    """The prompt of a question, cut to `longest` tokens."""
     ids = _ids(tokenizer, question)
     if len(ids) > longest:
         question = tokenizer.decode(ids[:longest])
-    return _ids(tokenizer, FORM.format(question.rstrip("? \ufffd")))  # a cut may go through a character
+    return _ids(tokenizer, FORM.format(question.rstrip("? \ufffd")))  # the cut may split a character
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ from tasks.models.seq2seq.sizes import Size
 @task(
     "text-simplification", contract="sequence-decoding", summary="simplification on TurkCorpus or ASSET, SARI and BLEU"
 )
-@dataclass(kw_only=True, eq=False)
 class TextSimplification(EditingTask):
-    """Parameters: those of `EditingTask`, and corpus: `turkcorpus` (lower case) or `asset`. A model `train:SIZE` is the
-    corrector of that size (trained on `text`) trained further on both corpora's training parts. source: `generated`
-    takes sentences and their simplifications from seeded rules instead.
+    """Parameters: those of `EditingTask`, and corpus: `turkcorpus` (lower case) or `asset`. source: `generated` makes
+    sentences and their simplifications by seeded rules instead. A model `train:SIZE` is the corrector of that size
+    (trained on `text`), fine-tuned on the training parts of both corpora.
     """
 
     measures = (

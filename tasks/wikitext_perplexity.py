@@ -1,9 +1,9 @@
-"""Perplexity of running text with a sliding window: WikiText at `small` and `paper`, documentation at `mini`."""
+"""Perplexity of running text with a sliding window: WikiText at `small` and `paper`, Python documentation at `mini`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from tasks.data.streams import Selection, streams
 from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
 
-_CAPTURED = (3, 6, 10)  # lengths of sequences that worked examples show (Alon et al., 2022, Table 2)
+_CAPTURED = (3, 6, 10)  # lengths of the sequences in worked examples (Alon et al., 2022, Table 2)
 
 
 @task(
@@ -34,22 +34,24 @@ _CAPTURED = (3, 6, 10)  # lengths of sequences that worked examples show (Alon e
     provides=("reference-text",),
     summary="Perplexity of held-out text by a sliding window, per token and per word",
 )
-@dataclass(kw_only=True, eq=False)
 class WikitextPerplexity(SlidingWindowOptions, Task):
-    """Held-out perplexity; the train split is the reference text, one stream a document.
+    """Held-out perplexity. The train split is the reference text, one stream per document.
 
-    Parameters: those of `SlidingWindowOptions`, and *_tokens: how much of each split, null for all. Evaluation and
-    validation are seeded pieces of `piece_windows` windows, cut at word boundaries; the reference text is whole
-    documents. Timed are pieces of at most `timed_piece` tokens of the test split, each a stream of its own, drawn by
-    the seed of the run; a timed pass scores about `timed_tokens` tokens (at least one piece), and there are enough for
-    `tasks.bases.pool.PASSES` passes where the split has them. A timed piece of one window is read once, but the
-    evaluation's windows overlap: the LM takes a smaller share of the timed passes than of the evaluation. shown: of a
-    method that saves searches, so many of the likeliest sequences of each length that it predicted without one.
-    more_text: further data sets, files or folders under HARNESS_DATA, which are reference text as well, all of them,
-    or, with own_text=false, in the place of the train split; decontaminated: all reference text, once there is more,
-    is without documents that share too much with the test and validation text. held_out: a data set whose validation
-    and test splits are taken instead, under HARNESS_DATA.
-    The seed of a run decides on pieces and documents; `train:` models are trained with seed 0 in every run.
+    Parameters: those of `SlidingWindowOptions`, and
+
+    *_tokens: tokens of each split, null for all. Evaluation and validation are seeded pieces of `piece_windows`
+    windows, cut at word boundaries; the reference text is whole documents.
+    timed_piece, timed_tokens: timed are pieces of the test split of at most `timed_piece` tokens, each a stream of its
+    own, drawn by the run's seed. A timed pass scores about `timed_tokens` tokens (at least one piece). If the split
+    allows, there are enough pieces for `tasks.bases.pool.PASSES` passes. A timed piece of one window is read once, but
+    the evaluation's windows overlap, so the LM's share of the time is smaller in timed passes.
+    shown: for a method that saves searches, number of the likeliest sequences of each length predicted without one.
+    more_text: further data sets, files or folders under HARNESS_DATA, added completely to the reference text.
+    own_text: False leaves out the train split. decontaminated: if there is more text, all reference text is without
+    documents that overlap too much with test and validation text. held_out: a data set under HARNESS_DATA whose
+    validation and test splits are used instead.
+
+    The seed of a run determines pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
     measures = (
@@ -96,7 +98,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
             raise RequestError("own_text=false leaves no reference text; name some by task.more_text")
 
     def prepare(self, context: Context, progress: Progress) -> TokenScoringSetting:
-        """The setting; slow once (training, tokenizing, hashing), then as fast as the model is imported and read."""
+        """The setting. Slow once (training, tokenizing, hashing), then as fast as loading the model."""
         cache = Cache(context.cache)
         source = self.text(context, cache)
         asked = self.further_text(self.held_out, source, context, cache) if self.held_out else source
@@ -154,8 +156,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         return open_source(self.source, self.dataset, context.data, cache)
 
     def further(self, asked: Source, own: Source, context: Context, cache: Cache) -> dict[str, Source]:
-        """Further reference text, by name: train splits of sources. asked: what is held out from them; own: the
-        task's own text."""
+        """Further reference text by name: train splits of sources. asked: the held-out text, which they must not
+        contain; own: the task's own text."""
         found: dict[str, Source] = {
             name: Whole(self.further_text(name, own, context, cache)) for name in self.more_text
         }
@@ -171,8 +173,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     def examples(
         self, setting: TokenScoringSetting, method: Any, answers: Sequence[TokenScores]
     ) -> list[dict[str, str]]:
-        """Sequences that were predicted without a search, the likeliest of each length, those of the last length only
-        where the reference text does not have them; and the longest. Those that it does not have are marked."""
+        """Sequences predicted without a search: the likeliest of each length, and the longest. Those of the last length
+        must not occur in the reference text. Sequences that do not occur in it are marked."""
         if not self.shown or not all("searched" in answer.series for answer in answers):
             return []
         found = []
@@ -188,13 +190,13 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         return [*found, {"without a search": "the longest", "output": f"{len(ids)} tokens: {text}"}]
 
     def _quoted(self, setting: TokenScoringSetting, ids: Sequence[int]) -> str:
-        """Ids as text, with a star where the reference text does not have them."""
+        """Ids as text, with a star if they do not occur in the reference text."""
         assert setting.text is not None
         return f"“{setting.text(ids)}”" + ("" if occurs(ids, setting.reference) else "*")
 
 
 def _counted(text: Source) -> tuple[int, int]:
-    """Documents of a train split, and those that were left out of it."""
+    """Numbers of documents of a train split: all, and those left out."""
     kept = len(text.documents("train"))
     dropped = text.dropped if isinstance(text, Decontaminated) else 0
     return kept + dropped, dropped

@@ -1,9 +1,10 @@
-"""What fitting builds, cached by the hash of all that determines it, written atomically, opened by any process.
+"""The cache of what fitting builds: keyed by the hash of all that determines it, written atomically, opened by any
+process.
 
-That includes the code that builds it (`harness.common.sources`), so that a fixed bug does not live on in the cache.
-`Cache` is the store on disk (folders named `<name>/<hash>`); `CellArtifacts` is one cell's view of it, with the
-manifest (name -> path, values) that travels from the fitting process to the timing processes; `SharedResults` are the
-arrays that cells share in the quality pass.
+The key includes the code that builds (`harness.common.sources`), so a fixed bug does not live on in the cache. `Cache`
+is the store on disk (folders named `<name>/<hash>`). `CellArtifacts` is one cell's view of it, with the manifest (name
+-> path, values) that is passed from the fitting process to the timing processes. `SharedResults` are the arrays that
+cells share in the quality pass.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.common import sources
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import default_cache, digest
+from harness.common.parts import HERE, Parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,11 +42,10 @@ class Cache:
     ) -> Path:
         """Path of the folder for this key, built by `build(folder)` when absent.
 
-        The code of the module that defines `build` belongs to the key (that of `builder`, where `build` only stores
-        what this makes): who builds through the same module's function shares the folder. Processes that ask for it at
-        once wait for the first. A build that raises leaves nothing behind except `<hash>.partial`, which the builder
-        may continue from when it is called again.
-        Raises `MachineError` when the disk is full or the folder cannot be written.
+        The key includes the code of the module that defines `build`, or of `builder`'s if `build` only stores what
+        that makes. Callers that build through the same module share the folder. Processes that need it at the same
+        time wait for the first. A build that raises leaves only `<hash>.partial`, from which the next call may
+        continue. Raises `MachineError` when the disk is full or the folder cannot be written.
         """
         identity = {"key": dict(key), "code": sources.built_by(builder or build)}
         final = self.root / name / digest(identity)
@@ -68,7 +69,7 @@ class Cache:
         return final
 
     def value(self, name: str, key: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        """A JSON-able value by name and key, as `build` has folders; `make()` gives it when it is absent."""
+        """`build` for a JSON-able value: cached by name and key, made by `make()` when absent."""
 
         def build(folder: Path) -> None:
             (folder / "value.json").write_text(json.dumps(make()))
@@ -77,12 +78,12 @@ class Cache:
 
     @staticmethod
     def seconds(folder: Path) -> float:
-        """What building this folder took, whenever that was."""
+        """Seconds that building this folder took, now or earlier."""
         return float(json.loads((folder / "key.json").read_text())["seconds"])
 
 
 def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
-    """Seconds of a build, those of earlier attempts that ended in an error or an interrupt included."""
+    """Seconds of a build, including earlier attempts that ended in an error or an interrupt."""
     log = partial.with_suffix(".seconds")
     before = float(log.read_text()) if log.exists() else 0.0
     started = time.perf_counter()
@@ -97,7 +98,7 @@ def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
 
 @contextmanager
 def exclusive(lock: Path) -> Iterator[None]:
-    """Hold a lock file; processes that ask for it meanwhile wait."""
+    """Hold a lock file. Other processes that request it wait."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -105,8 +106,8 @@ def exclusive(lock: Path) -> Iterator[None]:
 
 
 def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, Any]:
-    """What determines a method's artifacts in addition to their keys and builders: the device, the libraries' versions,
-    and the code of the model or layer that fitting reads. The weights of that model or layer are in the keys."""
+    """The part of a method's artifact keys that all have: the device, the libraries' versions, and the code of the
+    model or layer that fitting reads. The weights of that model or layer are in the keys themselves."""
     return {"device": device, "libraries": dict(libraries), "subject": sources.built_by(type(subject))}
 
 
@@ -115,14 +116,15 @@ class CellArtifacts:
 
     def __init__(
         self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
-        salt: Mapping[str, Any] | None = None,
+        salt: Mapping[str, Any] | None = None, parts: Parts = HERE,
     ) -> None:  # fmt: skip
         self.cache = cache
+        self.parts = parts
         self.salt = dict(salt or {})
         self.paths = dict(paths or {})
         self.values = dict(values or {})
-        self.spent = 0.0  # seconds spent in `build` now
-        self.cost = 0.0  # seconds that what was built cost, now or when it was cached
+        self.spent = 0.0  # seconds spent in `build` by this process
+        self.cost = 0.0  # seconds of building, those of cached artifacts included
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
         started = time.perf_counter()
@@ -144,10 +146,17 @@ class CellArtifacts:
         return {"paths": self.paths, "values": self.values}
 
 
-class SharedResults:
-    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`."""
+class Builds(Protocol):
+    """A `Cache`, or the artifacts of a cell."""
 
-    def __init__(self, cache: Cache, salt: Mapping[str, Any] | None = None) -> None:
+    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path: ...
+
+
+class SharedResults:
+    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`. Those that
+    fitting shares, such as the neighbours of validation text, are among its artifacts."""
+
+    def __init__(self, cache: Builds, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
         self.salt = dict(salt or {})
 
@@ -160,5 +169,5 @@ class SharedResults:
             for part, array in compute().items():
                 np.save(folder / f"{part}.npy", array)
 
-        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build, builder=compute)
+        folder = self.cache.build(f"shared-{name}", {"key": dict(key), **self.salt}, build)
         return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

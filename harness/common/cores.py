@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""Number of cores that this process may use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
-    """Cores of this process's affinity, cut by the container's quota (rounded up)."""
+    """Cores of this process's affinity, at most the container's quota (rounded up)."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, _, period = _QUOTA.read_text().partition(" ")

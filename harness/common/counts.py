@@ -1,4 +1,4 @@
-"""Ranges of counts, as parameters write them."""
+"""Ranges of counts in parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WRITTEN = re.compile(r"(\d+)(?:-(\d+)|(\+))?")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts from `low` to `high`, both included; without `high` there is no end."""
+    """The counts from `low` to `high`, both included; no limit if `high` is None."""
 
     low: int
     high: int | None

@@ -24,7 +24,7 @@ class CellFailedError(HarnessError):
 
 
 class NotInstalledError(CellFailedError):
-    """A cell is skipped because an optional package is not installed. Its row says so; nothing else suffers."""
+    """A cell is skipped because an optional package is not installed. Its row says so; other cells are not affected."""
 
 
 class RequestError(HarnessError):
@@ -46,12 +46,12 @@ class StoppedError(HarnessError):
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error's text, at most 200 characters, or the name of its class where it has none."""
+    """The first line of an error's text, at most 200 characters, or the name of its class if there is no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> RequestError:
-    """A `RequestError` for a name nobody registered, naming the nearest valid one."""
+    """A `RequestError` for an unregistered name, with the nearest valid one."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
@@ -59,9 +59,9 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Requ
 
 
 def place(error: BaseException, packages: Iterable[str]) -> str:
-    """`file.py:12`: the line that raised an error, or that called the library that did.
+    """`file.py:12`: the line that raised an error, or the line that called the library that raised it.
 
-    packages: those, or modules of those, that count as no library wherever they are installed.
+    packages: packages or modules that do not count as libraries, wherever they are installed.
     """
     frames = traceback.extract_tb(error.__traceback__)
     folders = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]

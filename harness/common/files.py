@@ -1,4 +1,4 @@
-"""What several levels need of files: folders of the cache and of data, hashes of keys, writing whole files."""
+"""Files: the folders of cache and data, hashes of keys, atomic writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def default_cache() -> Path:
 
 
 def data_roots() -> tuple[Path, ...]:
-    """The data folders of $HARNESS_DATA, several of them separated by the path separator."""
+    """The data folders of $HARNESS_DATA, separated by the path separator."""
     return tuple(Path(p).expanduser() for p in os.environ.get("HARNESS_DATA", "").split(os.pathsep) if p)
 
 

@@ -1,5 +1,5 @@
-"""What a model's generation configuration demands of outputs, which our decoders honour as `generate` of transformers
-does; and `generate` itself on token ids, for every method and task that wants what a user would call.
+"""The constraints of a model's generation configuration, which the decoders here honour like `generate` of
+transformers; and `generate` itself on token ids, for methods and tasks that need what a user would call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from harness.contracts.models import GenerationModel
 
-# Settings that would change outputs and are not honoured, with the values that mean nothing. How to search (sampling,
-# beams and their length penalty) is a method's business and not listed.
+# Settings that would change outputs and are not honoured, with the values that have no effect. Settings of the search
+# (sampling, beams and their length penalty) belong to methods and are not listed.
 _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "bad_words_ids": (None, []),  # of several tokens; single ones are suppressed
     "encoder_no_repeat_ngram_size": (None, 0),
@@ -23,7 +23,7 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (None,),
     "force_words_ids": (None, []),
     "guidance_scale": (None, 1, 1.0),
-    "renormalize_logits": (None, False),  # beams would score what is left by its share
+    "renormalize_logits": (None, False),  # beams would renormalise over the allowed tokens
     "repetition_penalty": (None, 1.0),
     "sequence_bias": (None, {}, []),
     "stop_strings": (None, []),
@@ -33,15 +33,16 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a generation configuration demands of outputs, in the terms of `GenerationConfig` of transformers.
+    """The constraints of a generation configuration, in the terms of `GenerationConfig` of transformers.
 
     suppressed: ids that are never generated: `suppress_tokens` and the one-token entries of `bad_words_ids` (Marian
-    checkpoints forbid their padding token this way). begin_suppressed: ids that are not generated first. first, last:
-    ids (`forced_bos_token_id`, `forced_eos_token_id`) forced upon a sequence that holds one token, and upon the last
-    token before the limit. longest, shortest: tokens of a sequence (`max_length`, `min_length`), counted with the start
-    token or the prompt; `longest_output`, `shortest_output` (`max_new_tokens`, `min_new_tokens`) without, which replace
-    the former. ngram: no sequence of so many tokens comes twice (0: it may). ends: ids that end an output. ignored:
-    settings that would change outputs and are not honoured.
+    checkpoints forbid their padding token this way). begin_suppressed: ids that are not generated first.
+    first: id forced after a sequence of one token (`forced_bos_token_id`). last: ids forced as the last token before
+    the limit (`forced_eos_token_id`).
+    longest, shortest: limits of a sequence, the start token or prompt included (`max_length`, `min_length`).
+    longest_output, shortest_output: limits without it (`max_new_tokens`, `min_new_tokens`), which replace the former.
+    ngram: length of n-grams that must not repeat (0: all may). ends: ids that end an output. ignored: settings that
+    would change outputs and are not honoured.
     """
 
     suppressed: tuple[int, ...] = ()
@@ -58,7 +59,7 @@ class Constraints:
 
     @classmethod
     def of(cls, module: Any, ends: Sequence[int]) -> Constraints:
-        """Of a module's own generation configuration. ends: the ids that end an output of the model."""
+        """The constraints of a module's generation configuration. ends: the ids that end an output of the model."""
         config = getattr(module, "generation_config", None)
 
         def given(name: str) -> Any:
@@ -74,7 +75,7 @@ class Constraints:
             begin_suppressed=_ids(given("begin_suppress_tokens") or []),
             first=given("forced_bos_token_id"),
             last=_ids(given("forced_eos_token_id")),
-            longest=given("max_length") if given("max_new_tokens") is None else None,  # as `generate` has it
+            longest=given("max_length") if given("max_new_tokens") is None else None,  # as in `generate`
             longest_output=given("max_new_tokens"),
             shortest=0 if given("min_new_tokens") else given("min_length") or 0,
             shortest_output=given("min_new_tokens") or 0,
@@ -85,7 +86,7 @@ class Constraints:
 
     @property
     def by_position(self) -> bool:
-        """Whether anything but the suppressed tokens depends on what was written before."""
+        """Whether any constraint depends on the tokens before, besides the suppressed tokens."""
         return bool(
             self.begin_suppressed or self.first is not None or self.last or self.ngram
             or (self.ends and max(self.shortest, self.shortest_output))
@@ -95,8 +96,8 @@ class Constraints:
         """Forbid and force the next tokens, in place. scores: logits or log-probabilities [n, V].
 
         written: for each row of the scores the prompt (the start token of an encoder-decoder model), the output so far,
-        and the most tokens that the output may have; read only where `by_position`. A forced token gets a score of 0
-        and all others `-inf`, what is forbidden `-inf`, in the order of `generate`.
+        and the output's limit in tokens; read only if `by_position`. Forbidden tokens get `-inf`. A forced token gets 0
+        and all others `-inf`. The order is that of `generate`.
         """
         if self.by_position:
             for row, (prompt, output, limit) in zip(scores, written, strict=True):
@@ -125,8 +126,8 @@ class Constraints:
             row[list(self.begin_suppressed)] = float("-inf")
 
     def facts(self) -> dict[str, str]:
-        """What a row says of the model's generation configuration: settings honoured beside suppressed tokens, and
-        those ignored."""
+        """Facts for rows about the generation configuration: honoured settings, without suppressed tokens, and ignored
+        settings."""
         given = {name: value for name, value in self.settings().items() if value is not None}
         given.pop("suppress_tokens", None)
         if self.longest is not None:
@@ -140,8 +141,7 @@ class Constraints:
         return {name: text for name, text in listed.items() if text}
 
     def settings(self) -> dict[str, Any]:
-        """The same demands as arguments of `GenerationConfig`, but for those that limit the new tokens
-        (`maximum_new_tokens`)."""
+        """The constraints as arguments of `GenerationConfig`, except limits of new tokens (`maximum_new_tokens`)."""
         return {
             "suppress_tokens": list(self.suppressed) or None,
             "begin_suppress_tokens": list(self.begin_suppressed) or None,
@@ -154,7 +154,7 @@ class Constraints:
 
 
 def repeated(prompt: Sequence[int], output: Sequence[int], size: int) -> list[int]:
-    """Tokens that would make the last `size` tokens of prompt and output a sequence that was there before."""
+    """Tokens that would make the last `size` tokens of prompt and output equal to an earlier n-gram of them."""
     text = [*prompt, *output]
     end = text[len(text) - size + 1 :]
     places = range(len(text) - size + 1)
@@ -175,10 +175,10 @@ def _index(ids: tuple[int, ...], device: torch.device) -> torch.Tensor:
 
 
 def maximum_new_tokens(model: GenerationModel, source: Sequence[int], limit: int) -> int:
-    """`limit`, or less where the model's window, its `max_length` or `max_new_tokens` ends before; a causal model's
-    window and `max_length` hold the source."""
+    """`limit`, or less if the model's window, `max_length` or `max_new_tokens` allows less. A causal model's window and
+    `max_length` include the source."""
     prompt = max(len(source), 1) if model.kind == "causal" else 1
-    # the last token of an output is never fed, hence one more than the window has left
+    # the last token of an output is never fed, so there may be one more than the window has left
     most = min(limit, model.window - prompt + 1)
     demands = Constraints.of(model.module, model.eos_ids)
     if demands.longest is not None:
@@ -189,7 +189,7 @@ def maximum_new_tokens(model: GenerationModel, source: Sequence[int], limit: int
 
 
 def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Ids up to the first end token, with it."""
+    """Ids up to and including the first end token."""
     stop = next((place + 1 for place, token in enumerate(ids) if token in ends), len(ids))
     return list(ids[:stop])
 
@@ -201,9 +201,10 @@ def generate(
     """Outputs of one padded batch, at most `limit` tokens each. assistant: a module that drafts. settings: of
     `GenerationConfig`.
 
-    A causal model's sources are padded on the left, where padding does not part source and output; an empty one is the
-    start token. Sources of an encoder-decoder model must have a token. Of the model's own generation configuration
-    `Constraints` count; they read padding as text, so that causal sources of one length belong into one batch.
+    A causal model's sources are padded on the left, so that padding does not separate source and output; an empty one
+    becomes the start token. Sources of an encoder-decoder model must have a token. Of the model's own generation
+    configuration only `Constraints` apply. They count padding as text, so causal sources of a batch should be equally
+    long.
     """
     import torch
     from transformers import GenerationConfig
@@ -227,7 +228,7 @@ def generate(
         **{"do_sample": False, **settings},
     )
     module = model.module
-    own, module.generation_config = module.generation_config, config  # what is None here must not be filled from it
+    own, module.generation_config = module.generation_config, config  # None must not be filled from it
     try:
         with torch.inference_mode():
             answers = module.generate(

@@ -1,7 +1,8 @@
-"""Parts of a build that need nothing of one another: made here one after the other, or as tasks of a Ray cluster.
+"""Independent parts of a build: run here one after the other, or as tasks of a Ray cluster.
 
-A build that has parts hands them to `each`. `--executor ray` builds with them before it measures anything
-(`harness.measure.cluster`), where all nodes have one cache folder: a part writes its files there.
+A build with parts passes them to the `Parts` that it is given. `fit` finds them in its artifacts: `HERE`, or
+`ClusterParts` if `--executor ray` builds before it measures (`harness.measure.cluster`). All nodes of a cluster share
+the cache folder, and a part writes its files there.
 """
 
 from __future__ import annotations
@@ -11,48 +12,64 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-CLUSTER = "HARNESS_PARTS"  # environment variable: the address of the cluster that makes parts
 CARRIED = ("HARNESS_DATA", "HARNESS_CACHE", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # nodes' own
-RETRIES = 3  # of a part or a cell whose node was lost
+RETRIES = 3  # of a part or cell whose node was lost
 
 
-def side_by_side() -> int:
-    """How many parts are made at a time: the cluster's cores, or 1 without a cluster."""
-    if CLUSTER not in os.environ:
+class Parts:
+    """Runs parts here, one after the other."""
+
+    def side_by_side(self) -> int:
+        """Number of parts that run at a time."""
         return 1
-    return max(1, int(_cluster().cluster_resources().get("CPU", 1)))
 
-
-def each(make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
-    """make(shared, *part) of each part, in order. make: a function of a module; shared: what all parts read, which
-    travels to each node once. What `make` raises is raised here."""
-    if CLUSTER not in os.environ:
+    def each(self, make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
+        """make(shared, *part) of each part, in order. make: a module-level function. shared: read by all parts. Errors
+        of `make` are raised here."""
         for part in parts:
             yield make(shared, *part)
-        return
-    ray = _cluster()
-    place = ray.put(shared)
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(make)
-    waiting = [task.options(scheduling_strategy="SPREAD").remote(place, *part) for part in parts]
-    try:
-        for one in waiting:
-            yield ray.get(one)
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause or error) from None
-    finally:
-        _, unfinished = ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ((), ())
-        for one in unfinished:  # of a build that ended early; Ray crashes where one is cancelled that has ended
-            ray.cancel(one)
+
+
+HERE = Parts()
+
+
+class ClusterParts(Parts):
+    """Runs parts on a Ray cluster, one core each. What they share is sent to each node once."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def side_by_side(self) -> int:
+        return max(1, int(self._cluster().cluster_resources().get("CPU", 1)))
+
+    def each(self, make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
+        ray = self._cluster()
+        place = ray.put(shared)
+        task = ray.remote(num_cpus=1, max_retries=RETRIES)(make)
+        waiting = [task.options(scheduling_strategy="SPREAD").remote(place, *part) for part in parts]
+        try:
+            for one in waiting:
+                yield ray.get(one)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause or error) from None
+        finally:
+            _, unfinished = ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ((), ())
+            for one in unfinished:  # the build ended early; Ray crashes if a finished task is cancelled
+                ray.cancel(one)
+
+    def _cluster(self) -> Any:
+        import ray
+
+        if not ray.is_initialized():
+            ray.init(address=self.address, runtime_env={"env_vars": carried()}, log_to_driver=False)
+        return ray
+
+
+def makers(cluster: str | None) -> Parts:
+    """What runs parts: the cluster at this address, or this process if there is no cluster."""
+    return ClusterParts(cluster) if cluster else HERE
 
 
 def carried() -> dict[str, str]:
     """The environment variables that nodes need."""
     return {name: os.environ[name] for name in CARRIED if name in os.environ}
-
-
-def _cluster() -> Any:
-    import ray
-
-    if not ray.is_initialized():
-        ray.init(address=os.environ[CLUSTER], runtime_env={"env_vars": carried()}, log_to_driver=False)
-    return ray

@@ -1,7 +1,7 @@
-"""A phase timer: where the seconds of a run went, at a cost that is itself measured.
+"""A phase timer: the seconds of a run by phase. The timer's own cost is measured, too.
 
-Profile: one enter and exit cost about 1 microsecond on a current CPU; `overhead` multiplies the cost measured on this
-machine by the number of entries, and the row carries it with the phases.
+Profile: one enter and exit cost about 1 microsecond on a current CPU. `overhead` multiplies the cost measured on this
+machine by the number of entries; the row stores it with the phases.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Phase:
 
 
 class PhaseTimer:
-    """Seconds by phase. A phase inside another interrupts it: every nanosecond belongs to one phase at most.
+    """Seconds by phase. A phase inside another interrupts it: every nanosecond belongs to at most one phase.
 
-    `synchronise` is called at every boundary, so that work queued on a device is charged to the phase that queued it.
+    `synchronise` is called at every boundary, so that work queued on a device counts for the phase that queued it.
     """
 
     def __init__(self, synchronise: Callable[[], None] | None = None) -> None:
@@ -67,7 +67,7 @@ class PhaseTimer:
         return {name: ns / 1e9 for name, ns in self._nanoseconds.items()}
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Forget all records."""
         self._nanoseconds.clear()
         self._overlapped.clear()
         self.entries = 0
@@ -81,7 +81,7 @@ class PhaseTimer:
         }
 
     def overhead(self) -> float:
-        """Estimated seconds that this timer itself took."""
+        """Estimated seconds that this timer took."""
         return self.entries * _cost_of_one_entry()
 
 

@@ -1,7 +1,7 @@
-"""Progress that a person can follow: lines on a plain stream, a bar when the runner shows one.
+"""Progress reports for people.
 
-Workers print one JSON line per update to the file descriptor the runner gave them; the runner draws the bar. Outside
-a worker (tests, `harness datastore build`) the same object writes a short line to standard error at most once a second.
+Workers print one JSON line per update to a file descriptor of the runner, which draws the bar. Outside a worker (tests,
+`harness datastore build`) the same object writes a short line to standard error, at most once a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def summary(update: Mapping[str, Any]) -> str:
 
 
 class Progress:
-    """Reports what is running and how far it is."""
+    """Reports the current stage and its progress."""
 
     def __init__(self, label: str = "", quiet: bool = False) -> None:
         self.label = label
@@ -34,7 +34,7 @@ class Progress:
         self._fd = int(os.environ[PIPE]) if os.environ.get(PIPE) else None
 
     def update(self, stage: str, done: float, total: float | None, unit: str = "", note: str = "") -> None:
-        """Say that `done` of `total` units of a stage are finished. Cheap: at most ten reports a second go out."""
+        """Report that `done` of `total` units of a stage are finished. Cheap: at most ten reports a second are sent."""
         now = time.monotonic()
         finished = total is not None and done >= total
         if self.quiet or (now - self._last < (0.1 if self._fd is not None else 1.0) and not finished):

@@ -1,4 +1,4 @@
-"""Sequences whose items are read when they are asked for; where two sequences differ."""
+"""Sequences whose items are read on access, and the edits between two sequences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class ReadSequence(Sequence[T]):
-    """A sequence of which `item` reads one; a slice of it is a list."""
+    """A sequence whose `item` reads one item. A slice is a list."""
 
     @abstractmethod
     def item(self, number: int) -> T:
@@ -22,14 +22,14 @@ class ReadSequence(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        numbers = range(len(self))[index]  # counts negative numbers from the end, and ends an iteration
+        numbers = range(len(self))[index]  # handles negative numbers, and raises the IndexError that ends an iteration
         return self.item(numbers) if isinstance(numbers, int) else [self.item(number) for number in numbers]
 
 
 def edits(source: Sequence[Hashable], output: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The places where an output departs from its source, in order: [start, end) in the output, empty where items of
-    the source were left out. Neighbouring changes are one edit. Where several places are possible, as for one of two
-    equal items left out, it is the last, up to which the output goes on as the source does."""
+    """The edits from a source to an output, in order, as spans [start, end) of the output. The span of a deletion is
+    empty. Adjacent changes are one edit. Ambiguous edits (such as one of two equal items deleted) are placed as late as
+    possible."""
     found = []
     blocks = SequenceMatcher(None, source, output, autojunk=False).get_opcodes()
     for number, (kind, first, last, start, end) in enumerate(blocks):

@@ -1,13 +1,15 @@
-"""What code a result depends on: the digest of the modules that its code imports, found without running any of them.
+"""The code that a result depends on: a digest of all modules that its code imports, found without running them.
 
-From a module on, the imports in its syntax tree are followed: those inside functions and those of a package's
-`__init__` too, those under `if TYPE_CHECKING` not. A string that is a module's name (`"methods.knnlm.scorer"`, with or
-without `:KnnLm` behind it) counts as an import, for that is how modules are imported by name. Followed are the packages
-`harness`, `methods` and `tasks`, and the top packages of the modules asked about (a plug-in's); libraries count by
-their versions, which keys name.
+Imports are followed in the modules' syntax trees.
 
-A module is hashed by its syntax tree without docstrings: comments, docstrings and layout may change, code may not. The
-tree's form is Python's own, so another minor version of Python gives other digests.
+- Imports inside functions and in a package's `__init__` are followed; imports under `if TYPE_CHECKING` are not.
+- A string that is a module's name (`"methods.knnlm.scorer"` or `"methods.knnlm.scorer:KnnLm"`) counts as an import,
+  because modules are imported by such names.
+- Only modules of `harness`, `methods`, `tasks` and the top packages of the given modules (a plug-in's) are followed.
+  Keys contain the versions of libraries.
+
+A module is hashed by its syntax tree without docstrings: comments, docstrings and layout may change without effect. The
+form of the tree depends on Python, so another minor version gives other digests.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from typing import Any
 from harness.common.errors import RequestError
 
 # Modules of the harness that builders import and that cannot change what is built: they store, name, report, refuse
-# or set how many threads work. The parameters, data and seeds that come through it are in an artifact's key.
-# `harness.common.training` is none of these.
+# or set the number of threads. Parameters, data and seeds that pass through them are in an artifact's key.
+# `harness.common.training` is not one of them.
 FRAME = frozenset(
     {
         "harness.contracts",
@@ -52,19 +54,18 @@ def digest(*targets: str, leaving: frozenset[str] = frozenset()) -> str:
 
 
 def built_by(builder: Callable[..., Any] | type) -> str:
-    """`digest` for what a function or class builds: of the modules that define it and what it was handed to call,
-    without the harness's frame, so that an index or a trained model stays valid while the harness's ways of storing and
-    reporting change.
+    """`digest` for what a function or class builds. It covers the modules that define the builder and what it may call,
+    without `FRAME`: an index or trained model stays valid when the harness changes how it stores and reports.
 
-    Handed to it are the functions it closes over and, where it is a method or written inside one, the class of `self`,
-    which may override what is called. Data and models that it closes over are known by their hashes in keys. A method
-    that builds through another family's functions shares with it, as RetoMaton does with kNN-LM.
+    What it may call: the functions that it closes over and, if it is a method or defined inside one, the class of
+    `self`, which may override functions. Data and models that it closes over are in keys by their hashes. A method that
+    builds through another family's functions shares its artifacts, as RetoMaton does with kNN-LM.
     """
     return _digest(closure(*sorted(_defining(builder)), leaving=FRAME))
 
 
 def _defining(builder: Any) -> set[str]:
-    """Names of the modules that define a builder and what it was handed to call."""
+    """Names of the modules that define a builder and what it may call."""
     if isinstance(builder, partial):
         return _defining(builder.func)
     if isinstance(builder, MethodType):
@@ -83,8 +84,8 @@ def _defining(builder: Any) -> set[str]:
 
 
 def closure(*targets: str, leaving: frozenset[str] = frozenset()) -> dict[str, Path]:
-    """Module name -> source file of all that `targets` import, themselves included; the modules and packages of
-    `leaving`, what only they import, and modules without a statement left out. Raises as `digest` does."""
+    """Module name -> source file, of `targets` and all modules that they import. Left out are the modules and packages
+    of `leaving`, what only these import, and modules without a statement. Raises as `digest` does."""
     roots = [target.partition(":")[0] for target in targets]
     search = _Search({*SOURCES, *(root.partition(".")[0] for root in roots)})
     found: dict[str, Path] = {}
@@ -118,14 +119,14 @@ def _digest(modules: dict[str, Path]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Hash of a module's syntax tree, and the names that it imports: of modules, or of what is defined in them."""
+    """Hash of a module's syntax tree, and the names that it imports: modules, or objects in them."""
 
     tree: str
     empty: bool  # no statement: the `__init__` of most packages
     imports: tuple[str, ...]
 
 
-_known: dict[tuple[str, Path], tuple[tuple[int, int], _Source]] = {}  # with the file's time of change and size
+_known: dict[tuple[str, Path], tuple[tuple[int, int], _Source]] = {}  # with the file's modification time and size
 
 
 def _read(name: str, file: Path) -> _Source:
@@ -146,7 +147,7 @@ def _read(name: str, file: Path) -> _Source:
 
 
 def _drop_strings(tree: ast.Module) -> None:
-    """Take the statements out that are nothing but a string: docstrings, of attributes too."""
+    """Remove statements that are only a string: docstrings, also those of attributes."""
     for node in ast.walk(tree):
         for part in ("body", "orelse", "finalbody"):
             statements = getattr(node, part, None)
@@ -174,7 +175,7 @@ def _imports(node: ast.AST, package: str) -> set[str]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """A tree's nodes without those that only type checkers see."""
+    """A tree's nodes without those under `if TYPE_CHECKING`."""
     yield node
     hidden: Sequence[ast.AST] = ()
     if isinstance(node, ast.If) and "TYPE_CHECKING" in (getattr(node.test, "id", ""), getattr(node.test, "attr", "")):
@@ -186,13 +187,13 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(slots=True)
 class _Search:
-    """Finds the files of the modules in some top packages as an import would, importing nothing."""
+    """Finds the files of modules in some top packages as an import would, without importing."""
 
     packages: set[str]
     _places: dict[str, tuple[Path | None, list[Path]]] = field(default_factory=dict)  # file, folders of submodules
 
     def root(self, name: str) -> dict[str, Path]:
-        """`modules` of a name that must be a module's; one that is loaded from a file counts wherever that is."""
+        """`modules` of a name that must be a module's. A module loaded from a file counts wherever the file is."""
         found = self.modules(name)
         if name not in found:
             loaded = getattr(sys.modules.get(name), "__file__", None)
@@ -202,7 +203,7 @@ class _Search:
         return found
 
     def modules(self, name: str) -> dict[str, Path]:
-        """The module of a name, or the one in which it is defined, with the packages on the way, by name."""
+        """The module of a name, or the module that defines it, with its parent packages, by name."""
         parts = name.split(".")
         if parts[0] not in self.packages:
             return {}
@@ -234,10 +235,10 @@ class _Search:
 
 
 def _top(name: str) -> tuple[Path | None, list[Path]]:
-    """File and folders of a top-level package or module; finding one executes nothing."""
+    """File and folders of a top-level package or module, found without executing anything."""
     try:
         spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # ValueError: a module that was made by hand or is run as a script
+    except (ImportError, ValueError):  # ValueError: a module made by hand or run as a script
         spec = None
     if spec is None:
         return None, []

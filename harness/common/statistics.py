@@ -1,6 +1,6 @@
 """Statistics that fail closed: intervals over processes, robust spreads, bootstraps over tokens and items.
 
-Plain functions on sequences of numbers; every random choice is seeded. An interval that cannot be had is None.
+Plain functions on sequences of numbers; every random choice is seeded. An interval is None if there is too little data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def mad(values: Sequence[float]) -> float:
 
 
 def outliers(values: Sequence[float], factor: float = 5.0) -> int:
-    """How many values lie more than `factor` scaled MADs (1.4826 MAD) from the median. None is ever dropped."""
+    """Number of values more than `factor` scaled MADs (1.4826 MAD) from the median. They are only counted, not
+    dropped."""
     spread = 1.4826 * mad(values)
     centre = median(values)
     return sum(abs(v - centre) > factor * spread for v in values) if spread > 0 else 0
@@ -52,7 +53,7 @@ def order_statistic_interval(values: Sequence[float]) -> Interval | None:
 
 
 def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
-    """Percentile bootstrap interval of the median of `values`, whatever their order."""
+    """Percentile bootstrap interval of the median of `values`, independent of their order."""
     data = np.sort(np.asarray(values, dtype=np.float64))
     draws = np.random.default_rng(0).integers(len(data), size=(resamples, len(data)))
     return _ends(np.median(data[draws], axis=1))
@@ -65,16 +66,16 @@ def _ends(statistics: NDArray[np.float64]) -> Interval:
 
 
 def interval_over_processes(ratios: Sequence[float]) -> Interval | None:
-    """Interval for the median ratio, one ratio a process: order statistics below 10 processes, bootstrap from 10 on."""
+    """Interval for the median ratio, one ratio per process: order statistics below 10 processes, else a bootstrap."""
     return bootstrap_interval(ratios) if len(ratios) >= 10 else order_statistic_interval(ratios)
 
 
 def interval_over_fits(ratios: Sequence[float], fits: Sequence[int]) -> Interval | None:
-    """Interval for the median of positive ratios whose processes opened different random fits (`fits`, one number a
+    """Interval for the median of positive ratios whose processes opened different random fits (`fits`, one number per
     process).
 
-    It is the interval over processes, widened to Student's interval of the fits' median log ratios around the median:
-    processes of one fit share what its randomness did, so that three fits of ten processes are three samples of it.
+    It is the interval over processes, widened to include Student's interval of the fits' median log ratios around the
+    median. Processes of one fit share its randomness, so three fits of ten processes are three samples of it.
     """
     over_processes = interval_over_processes(ratios)
     numbers = sorted(set(fits))
@@ -92,8 +93,8 @@ def _student(freedom: int) -> float:
 
 
 def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, Interval] | None:
-    """The centre of symmetric differences and its interval, by ranks: the median of the means of all pairs of them, and
-    the order statistics of these means that Wilcoxon's signed-rank test allows. None for fewer than 6.
+    """The centre of symmetric differences and its interval, by ranks: the median of the means of all pairs, and the
+    order statistics of these means by Wilcoxon's signed-rank test. None for fewer than 6.
 
     Source: Hodges and Lehmann 1963, Annals of Mathematical Statistics 34, section 5.
     """
@@ -109,8 +110,9 @@ def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, In
 def shift_between(
     before: Sequence[float], after: Sequence[float], level: float = LEVEL
 ) -> tuple[float, Interval] | None:
-    """How much higher the second of two independent samples lies, and its interval, by the differences of all pairs and
-    the rank-sum test of Mann and Whitney. None for fewer than 6 of either. Source: as for `shift`, section 6."""
+    """The shift from the first of two independent samples to the second, and its interval, by the differences of all
+    pairs and the rank-sum test of Mann and Whitney. None for fewer than 6 of either. Source: as for `shift`, section
+    6."""
     one, other = np.asarray(before, np.float64), np.asarray(after, np.float64)
     n, m = len(one), len(other)
     if min(n, m) < 6:
@@ -120,8 +122,8 @@ def shift_between(
 
 
 def _by_ranks(ordered: NDArray[np.float64], deviation: float, level: float) -> tuple[float, Interval]:
-    """Median and interval of sorted values, of which the test's statistic counts those below a shift; `deviation` is
-    the statistic's where there is none."""
+    """Median and interval of sorted values. The test's statistic counts the values below a shift; `deviation` is its
+    standard deviation if there is no shift."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     rank = max(math.floor(len(ordered) / 2 - z * deviation), 1)
     return float(np.median(ordered)), (float(ordered[rank - 1]), float(ordered[-rank]))
@@ -157,8 +159,8 @@ def mean_interval(values: NDArray[np.float64]) -> Interval | None:
 def share_interval(values: NDArray[np.float64]) -> Interval | None:
     """Interval of the mean over independent items [n] of values between 0 and 1, such as hits or precisions.
 
-    By Wilson's score where every value is 0 or 1, by a bootstrap otherwise. A sample without a single miss (or hit)
-    does not prove that there is none: Wilson's lower end is then n / (n + z^2). None with fewer than 10 items.
+    By Wilson's score if every value is 0 or 1, else by a bootstrap. A sample without a miss (or hit) does not prove
+    that there is none: Wilson's lower end is then n / (n + z^2). None with fewer than 10 items.
     Source: Wilson 1927, Journal of the American Statistical Association 22, section on the corrected formula.
     """
     data = np.asarray(values, np.float64)
@@ -180,5 +182,5 @@ def wilson(hits: float, n: int, level: float = LEVEL) -> Interval:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Geometric mean of positive ratios: the only mean of speedups that is printed."""
+    """Geometric mean of positive ratios, the only mean used for speedups."""
     return math.exp(sum(math.log(r) for r in ratios) / len(ratios))

@@ -1,4 +1,4 @@
-"""Contexts with other numbers of threads: one, for comparisons with a pass that is timed on one; all, for training."""
+"""Contexts with another number of threads: one, to compare with a pass timed on one; all, for training."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.common.cores import usable_cores
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch and for the BLAS and OpenMP libraries that are loaded (numpy's among them), and as many as
-    before afterwards. Compiled loops of numba are left alone: a method decides itself whether it shares them out."""
+    """One thread for torch and for the loaded BLAS and OpenMP libraries (including numpy's); restored afterwards.
+    Compiled loops of numba are not affected: a method itself decides whether they run in parallel."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -26,8 +26,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def all_cores() -> Iterator[None]:
-    """As many threads for torch as this process has cores, for work that is not timed, and as many as before
-    afterwards."""
+    """As many threads for torch as this process has cores, for work that is not timed; restored afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(usable_cores())
     try:

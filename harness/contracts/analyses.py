@@ -1,4 +1,4 @@
-"""Timed analyses: what claims on times and is no method against its baseline is timed by the same rule."""
+"""Timed analyses: comparisons of times that are not a method against its baseline, timed by the same rule."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 class TimedAnalysis(ABC):
     """An analysis that times two ways of doing the same, `baseline` and `method`, on the same items.
 
-    `fit` runs once. Every timing process then opens what it built, draws items of its own
-    (`harness.measure.drawing`) and times pairs as a cell's do (`harness.measure.timing`), with the same decision. The
-    row's metrics are `ratios`.
+    `fit` runs once. Every timing process opens its result, draws its own items (`harness.measure.drawing`) and times
+    pairs like the processes of a cell (`harness.measure.timing`), with the same decision. The row's metrics are
+    `ratios`.
     """
 
     @property
     @abstractmethod
     def ratios(self) -> Mapping[str, Ratio]:
-        """Metric -> what of a process's times it is."""
+        """Metric -> its ratio of a process's times."""
 
     @abstractmethod
     def fit(self, setting: Any, artifacts: Artifacts, progress: Progress) -> None:
-        """Build what is timed, off the clock; `artifacts.values` become the row's counters."""
+        """Build what is timed, untimed. `artifacts.values` become the row's counters."""
 
     @abstractmethod
     def open(self, setting: Any, artifacts: Artifacts) -> None:
@@ -37,30 +37,30 @@ class TimedAnalysis(ABC):
 
     @abstractmethod
     def items(self) -> tuple[int, int]:
-        """How many items there are to draw from, and how many one pass times. Called after `open`."""
+        """(number of items to draw from, number of items of one timed pass). Called after `open`."""
 
     @abstractmethod
     def inputs(self, items: NDArray[Any]) -> Sequence[Any]:
-        """What both sides are given for these items, int64 [n], one input each; off the clock."""
+        """The inputs of both sides for these items, int64 [n], one per item; untimed."""
 
     @abstractmethod
     def baseline(self, given: Any) -> Any:
-        """The timed call of the one side."""
+        """The timed call of the baseline."""
 
     @abstractmethod
     def method(self, given: Any) -> Any:
-        """The timed call of the other side."""
+        """The timed call of the method."""
 
     @abstractmethod
     def answers(self, call: Any) -> list[Sequence[int]]:
-        """Ids in what a timed call of either side returned. Both sides must agree in them, as a method and its baseline
-        in their outputs: 98% of these sequences equal, else there is no claim."""
+        """Id sequences in the result of a timed call of either side. As with outputs of a method and its baseline, 98%
+        of them must be equal on both sides, else there is no claim."""
 
     def sums(self, calls: Sequence[Any]) -> dict[str, float]:
-        """Further numbers for `ratios`, of what the baseline's calls in all pairs of a process returned."""
+        """Further numbers for `ratios`, from the results of the baseline's calls in all pairs of a process."""
         return {}
 
 
 def is_timed(analysis: Any) -> bool:
-    """Whether an analysis, a class or a function, is a timed one."""
+    """Whether an analysis (a class or a function) is timed."""
     return isinstance(analysis, type) and issubclass(analysis, TimedAnalysis)

@@ -1,4 +1,4 @@
-"""What methods answer: scores of tokens, top-k words, outputs and how they came about."""
+"""The answers of methods: scores of tokens, top-k words, outputs with their traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-NEAR_TIE = 1e-4  # gap of the two best logits within which kernels that round differently may choose differently
+NEAR_TIE = 1e-4  # largest gap of the two best logits at which kernels with other rounding may choose differently
 
 
 @dataclass(slots=True)
@@ -37,13 +37,13 @@ class TopK:
 
 @dataclass(slots=True)
 class Trace:
-    """How a sequence came about.
+    """The iterations that made a sequence.
 
-    iterations: of the model. accepted: tokens accepted per iteration. drafts: tokens (ids) drafted per iteration, of
-    which the accepted ones are a prefix as far as the model agrees; none for an ordinary step. Empty for a method that
-    does not draft. others: places in the output of drafted tokens that were accepted though another one was the model's
-    first choice. counters: deterministic totals. timing_counters: those that depend on timing by design (they never
-    gate). series: figures along the steps.
+    iterations: of the model. accepted: tokens accepted per iteration. drafts: drafted ids per iteration ([] for an
+    ordinary step); all accepted tokens but the last are a prefix of them, the last may be the model's own. Empty for a
+    method that does not draft. others: positions in the output of accepted drafted tokens that were not the model's
+    first choice. counters: deterministic totals. timing_counters: totals that depend on timing by design (they never
+    gate). series: numbers along the steps.
     """
 
     iterations: int = 0
@@ -57,13 +57,13 @@ class Trace:
 
 @dataclass(slots=True)
 class Decoded:
-    """One output: token ids without the start token, with the end token when it was generated."""
+    """One output: token ids without the start token, with the end token if it was generated."""
 
     ids: list[int]
     trace: Trace = field(default_factory=Trace)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with: the place where they first differ, or the shorter one's length."""
+    """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

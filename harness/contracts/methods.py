@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.contracts.metrics import Metric
-    from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
+    from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer, Streams, TrainingPairs
     from harness.contracts.ratios import Ratio
     from harness.contracts.services import Artifacts, Phases, Shared
 
@@ -22,31 +22,34 @@ CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequen
 
 
 class Method(ABC):
-    """Base of all methods. Parameters are keyword-only arguments of `__init__`, annotated and with defaults.
+    """Base of all methods. Parameters are the fields of a class, annotated and with defaults.
 
     A parameter whose name is a Python keyword ends in an underscore (`lambda_` is `lambda` in recipes).
-    measures: what its counters and ratios are, where tables should show more than their names.
+    measures: descriptions of counters and ratios for which tables should show more than the name.
     """
 
     contract: ClassVar[Contract]
     measures: ClassVar[tuple[Metric, ...]] = ()
 
+    def __post_init__(self) -> None:  # noqa: B027 - most methods keep nothing
+        """Set up what an instance keeps besides its parameters, and refuse parameters that do not go together."""
+
     def open(self, subject: Any, artifacts: Artifacts) -> None:  # noqa: B027 - most baselines have nothing to open
-        """Make ready to answer in a process that did not run `fit`. `subject` is the model or output layer."""
+        """Prepare to answer in a process that did not run `fit`. `subject` is the model or output layer."""
 
     def counters(self) -> dict[str, float]:
-        """Deterministic figures of the fitted method (entries, bytes, multiply-adds per call, ...)."""
+        """Deterministic numbers of the fitted method (entries, bytes, multiply-adds per call, ...)."""
         return {}
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Metrics that follow from the samples of a timing process; the row has their median over processes."""
+        """Metrics computed from the samples of a timing process. The row has their median over processes."""
         return {}
 
     @property
     def random_fit(self) -> bool:
-        """Whether `fit` with these parameters gives something else each time, or by `seed` (k-means, a graph built by
-        several threads, training). Such a cell is fitted several times (`timing.fits`)."""
+        """Whether the result of `fit` with these parameters varies, from run to run or by `seed` (k-means, a graph
+        built by several threads, training). Such a cell is fitted several times (`timing.fits`)."""
         return False
 
 
@@ -55,30 +58,20 @@ class TokenScoring(Method):
 
     contract: ClassVar[Contract] = "token-scoring"
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
-        """Build what `score` needs from reference streams; tune on validation streams."""
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
+        """Build what `score` needs from reference streams, and tune on validation streams."""
 
     @abstractmethod
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
-        """Score tokens 1..T-1 of each stream [T]. `shared` is given in the quality pass only."""
+        """Score tokens 1..T-1 of each stream [T]. `shared` is given only in the quality pass."""
 
 
 class SoftmaxScreening(Method):
     """Finds the top-k words of a softmax layer.
 
-    `counters` speak of `topk`; where `log_prob` does other work, it has its own, such as `log_prob_multiply_adds`.
+    `counters` are about `topk`. If `log_prob` does other work, it has its own, such as `log_prob_multiply_adds`.
     """
 
     contract: ClassVar[Contract] = "softmax-screening"
@@ -90,14 +83,14 @@ class SoftmaxScreening(Method):
         targets: NDArray[np.int64],
         artifacts: Artifacts,
     ) -> None:
-        """Learn from training contexts [n, d] and the words [n] that followed them."""
+        """Learn from training contexts [n, d] and the next words [n]."""
 
     @abstractmethod
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         """Top-k of one context [d]."""
 
     def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
-        """Top-k of contexts [n, d]; one by one unless a method batches."""
+        """Top-k of contexts [n, d]; one by one unless a method overrides it."""
         import numpy as np
 
         answers = [self.topk(context, k) for context in contexts]
@@ -111,25 +104,19 @@ class SoftmaxScreening(Method):
 
     @abstractmethod
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        """Natural-log probability of one word; `-inf` where the method gives it none."""
+        """Natural-log probability of one word; `-inf` if the method gives it none."""
 
 
 class SequenceDecoding(Method):
-    """Turns sources into outputs, token by token or faster."""
+    """Decodes sources to outputs, token by token or faster."""
 
     contract: ClassVar[Contract] = "sequence-decoding"
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         """Build or train what decoding needs (an index, a drafter).
 
-        reference: streams of token ids, int64 [T] each, where the method's `needs` names `reference-text`. training:
-        pairs of source and target ids, where it names `training-pairs`. Empty where it does not.
+        reference: streams of token ids, int64 [T] each, if the method's `needs` has `reference-text`, else empty.
+        training: pairs of source and target ids, if it has `training-pairs`, else empty.
         """
 
     @abstractmethod
@@ -141,11 +128,11 @@ class SequenceDecoding(Method):
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """How nearly the model itself was undecided where `output` first differs from the baseline's `expected`: its
-        two best logits' difference there. None for a method that does not promise the baseline's output.
+        """The difference of the model's two best logits at the first position where `output` differs from the
+        baseline's `expected`. None for a method that does not promise the baseline's output.
 
-        A block and a single step go through different matrix kernels, so a lossless method may differ at a near tie
-        and nowhere else; the driver counts the others as `wide_differences`.
+        A block and a single step use different matrix kernels, so a lossless method may differ at near ties, but only
+        there. The driver counts other differences as `wide_differences`.
         """
         return None
 
@@ -158,7 +145,7 @@ class RetrievalGeneration(Method):
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:
@@ -168,7 +155,7 @@ class RetrievalGeneration(Method):
     def generate(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> Decoded:
         """Continue one prompt (ids) by at most `limit` tokens.
 
-        Phases: `retrieve` while it waits for what is searched, `encode` while it makes a query of text.
+        Phases: `retrieve` while waiting for a search, `encode` while encoding a query from text.
         """
 
     def gap(

@@ -1,7 +1,7 @@
-"""A metric is data: what it is called, its unit, and what kind of number it is.
+"""Descriptions of metrics: name, unit and kind.
 
-Tasks, methods and analyses declare theirs in an attribute `measures`; a row carries these descriptions (`described`),
-so that reports need neither names to guess by nor the code that measured. `harness.rows` has the harness's own.
+Tasks, methods and analyses declare theirs in an attribute `measures`. A row stores these descriptions (`described`), so
+reports do not guess from names and do not need the code that measured. The harness's own metrics are in `harness.rows`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ARROWS: dict[Better, str] = {"higher": " ↑", "lower": " ↓", "neither": ""}
 class Metric:
     """One metric or counter of rows.
 
-    name: as rows have it; one `*` in it stands for a whole number, and so it does in the label (`precision_at_*`).
-    label: how people read it, by default the name with blanks for underscores. unit: of the number as rows have it;
-    seconds are `s`, and a name may end in its unit (`latency_ms`). better: which direction is. kind: `quality` of the
-    answers; `time`; `speed`, a ratio of two timed sides, which supports a claim only with a decision; `counter`, of
-    work; `memory`. relative: whether it is relative to the exact computation, so that measured / published says
-    something on other data too. equal: of a speed, its value where both sides take equally long.
+    name: in rows. One `*` in name and label stands for a whole number (`precision_at_*`).
+    label: for people; by default the name with blanks for underscores. unit: of the number in rows; seconds are `s`,
+    and a name may end in its unit (`latency_ms`). better: the better direction. kind: `quality` of the answers;
+    `time`; `speed`, a ratio of two timed sides, which supports a claim only with a decision; `counter`, of work;
+    `memory`. relative: relative to the exact computation, so that measured / published is meaningful on other data too.
+    equal: of a speed, its value if both sides take equally long.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Metric:
     equal: float = 1.0
 
     def called(self, name: str) -> Metric | None:
-        """The metric under this name of a row, or None where it is another."""
+        """This metric under a row's name, or None if the name is another metric's."""
         label = self.label or self.name.replace("_", " ")
         if self.name == name:
             return replace(self, label=label)
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The head of a table's column: label, unit and the better direction. Times carry their unit in each cell."""
+        """The head of a table's column: label, unit and the better direction. Times have their unit in each cell."""
         return self.axis.removesuffix(" (s)") + ARROWS[self.better]
 
     @property
@@ -57,5 +57,5 @@ class Metric:
 
 
 def described(*measures: Metric) -> dict[str, dict[str, Any]]:
-    """Descriptions as a row carries them: declared name -> its description."""
+    """Descriptions in the form of rows: declared name -> description."""
     return {metric.name: {k: v for k, v in asdict(metric).items() if k != "name"} for metric in measures}

@@ -1,28 +1,34 @@
-"""Models as methods see them: a language model, a generation model, an output layer."""
+"""The interfaces of models for methods: a language model, a generation model, an output layer; and their token ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import torch
     from numpy.typing import NDArray
 
+    from harness.common.training.pairs import Pair
+
 KeyKind = Literal["last_ffn_input", "last_ffn_output", "last_hidden"]
+Streams: TypeAlias = "Sequence[NDArray[np.int64]]"  # token ids of texts, int64 [T] each
+TrainingPairs: TypeAlias = "Sequence[Pair]"  # token ids of a source and of its output
 
 
 @dataclass(slots=True)
 class EncodedBlock:
-    """What a language model says about consecutive tokens of one stream (one evaluation window).
+    """A language model's predictions of consecutive tokens of one stream (one evaluation window).
 
     start: index in the stream of the first predicted token (>= 1: the first token of a stream is given).
     targets: int64 [t]; log_prob: float32 [t], natural log p(target); keys: float32 [t, d] or None.
     max_log_prob, entropy: float32 [t] (nats), or None unless asked for. All on the model's device.
-    log_distribution(rows): float32 [n, V], natural-log probabilities for rows of this block; V never held for all.
+    log_distribution(rows): float32 [n, V], natural-log probabilities for rows of this block, computed on demand.
     """
 
     start: int
@@ -36,7 +42,7 @@ class EncodedBlock:
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A causal language model as token scoring sees it."""
+    """A causal language model for token scoring."""
 
     name: str  # hub id, path or recipe name, for messages
     hash: str  # of the weights
@@ -55,11 +61,11 @@ class LanguageModel(Protocol):
         sliding window allows. `statistics` asks for `max_log_prob` and `entropy`. Bounded memory per block."""
 
     def capture(self, key: KeyKind) -> AbstractContextManager[list[torch.Tensor]]:
-        """Collect the keys [1, t, d] or [t, d] of every forward pass that others make of the module meanwhile."""
+        """Collect the keys [1, t, d] or [t, d] of every forward pass of the module inside the context."""
 
 
 class GenerationModel(Protocol):
-    """An encoder-decoder or causal Transformer as decoding and retrieval generation see it."""
+    """An encoder-decoder or causal Transformer for decoding and retrieval generation."""
 
     name: str
     hash: str
@@ -70,16 +76,16 @@ class GenerationModel(Protocol):
     eos_ids: tuple[int, ...]
     vocabulary_size: int
     window: int  # longest sequence of the decoder, in tokens
-    longest_source: int | None  # tokens that a source may have; None where the encoder's positions have no end
+    longest_source: int | None  # most tokens of a source; None: the encoder's positions have no limit
     device: str
 
     @property
     def assistant(self) -> GenerationModel | None:
-        """A smaller model of the same vocabulary, for assisted decoding; None where none was given."""
+        """A smaller model of the same vocabulary, for assisted decoding; None if none was given."""
 
     @property
     def language_model(self) -> LanguageModel | None:
-        """The same weights as token scoring sees them; None for encoder-decoders."""
+        """The same weights in the interface of token scoring; None for encoder-decoders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The words by which a method says what it needs of a task, and a task what it provides."""
+"""The words for what a method needs from a task and what a task provides."""
 
 from __future__ import annotations
 

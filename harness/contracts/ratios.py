@@ -1,5 +1,5 @@
-"""Metrics that are ratios of times: one value a process, so that their interval covers the machine and the items as
-that of the speedup does."""
+"""Metrics that are ratios of times. There is one value per process, so their interval covers the variation of machine
+and items like that of the speedup."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One sum of a process's numbers over another, each given as weights by name; a name that is absent counts 0.
+    """A ratio of two weighted sums of a process's numbers: `of` over `per`, weights by name. An absent name counts 0.
 
-    Names, each of all pairs of a process: `baseline`, `method`: seconds of that side's calls. `ROLE.PHASE`: seconds of
-    a phase, as in `speed_baseline.retrieve`. `ROLE.COUNTER`: a total of the timed answers' counters, as in
-    `method.searches`. `items`: how many were timed. Others: the `sums` of a timed analysis. A name may be a product of
-    these, as in `baseline*method.searches/method.tokens`.
-    equal: the ratio where both sides take equally long; None where it does not compare them.
+    Names, each summed over all pairs of a process:
+
+    - `baseline`, `method`: seconds of that side's calls
+    - `ROLE.PHASE`: seconds of a phase, such as `speed_baseline.retrieve`
+    - `ROLE.COUNTER`: a total of the timed answers' counters, such as `method.searches`
+    - `items`: number of timed items
+    - others: the `sums` of a timed analysis
+    - a product or quotient of these, such as `baseline*method.searches/method.tokens`
+
+    equal: the ratio if both sides take equally long; None if it does not compare them.
     """
 
     of: Mapping[str, float]
@@ -26,7 +31,7 @@ class Ratio:
 
     @property
     def names(self) -> set[str]:
-        """The names that it goes by."""
+        """The names that it uses."""
         return {name for term in (*self.of, *self.per) for name in _PRODUCT.split(term)[::2]}
 
 
@@ -34,7 +39,8 @@ _PRODUCT = re.compile("([*/])")
 
 
 def value(ratio: Mapping[str, Any], process: Mapping[str, Any]) -> float | None:
-    """A ratio, as a row stores it, of one stored process; None where nothing of it was measured, or its `per` is 0."""
+    """The value of a ratio, in the form of rows, for one stored process. None if nothing of it was measured or `per` is
+    0."""
     numbers = _numbers(process)
     whole = sum(weight * (_term(name, numbers) or 0.0) for name, weight in ratio["per"].items())
     parts = [(weight, _term(name, numbers)) for name, weight in ratio["of"].items()]
@@ -44,7 +50,7 @@ def value(ratio: Mapping[str, Any], process: Mapping[str, Any]) -> float | None:
 
 
 def _term(term: str, numbers: Mapping[str, float]) -> float | None:
-    """A name's number, or the product of several; None where one is absent or a divisor is 0."""
+    """A name's number, or a product of several; None if one is absent or a divisor is 0."""
     found, sign = 1.0, "*"
     for name in _PRODUCT.split(term):
         if name in ("*", "/"):
@@ -57,12 +63,12 @@ def _term(term: str, numbers: Mapping[str, float]) -> float | None:
 
 
 def _numbers(process: Mapping[str, Any]) -> dict[str, float]:
-    """Everything that ratios may name, of one process."""
+    """All numbers of one process that ratios may name."""
     pairs = process["pairs"]
     numbers: dict[str, float] = {**(process.get("sums") or {}), "items": sum(pair["count"] for pair in pairs)}
     for side in ("baseline", "method"):
         if all(pair[f"{side}_ns"] is not None for pair in pairs):
             numbers[side] = sum(sum(pair[f"{side}_ns"]) for pair in pairs) / 1e9
-    for role, record in (process.get("phases") or {}).items():  # a phase's seconds are stored as means of a pass
+    for role, record in (process.get("phases") or {}).items():  # a phase's seconds are stored as means per pass
         numbers |= {f"{role}.{phase}": s * len(pairs) for phase, s in (record.get("seconds") or {}).items()}
     return numbers

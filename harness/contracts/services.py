@@ -1,4 +1,4 @@
-"""What the harness hands to methods: a clock for phases, a place for what is built, results that cells share."""
+"""Services of the harness for methods: a clock of phases, storage of artifacts, results that cells share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from harness.common.parts import Parts
+
 
 class Phases(Protocol):
-    """Names the parts of a timed run: `with phases("search"): ...` (seconds add up per name)."""
+    """Times the parts of a run: `with phases("search"): ...` (seconds add up per name)."""
 
     def __call__(self, name: str) -> AbstractContextManager[None]: ...
 
@@ -21,23 +23,24 @@ class Phases(Protocol):
 
 
 class Artifacts(Protocol):
-    """What `fit` leaves for other processes: named files and folders, and small JSON values.
+    """The results of `fit` for other processes: named files and folders, and small JSON values.
 
-    Files are cached by the hash of all that determines them, so a method and its baseline that name the same
-    artifact share it; see `harness.common.cache`.
+    Files are cached by the hash of all that determines them, so a method and its baseline share equal artifacts; see
+    `harness.common.cache`.
     """
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
-        """Path of the artifact with this key; when there is none, `build` fills a temporary folder first."""
+        """Path of the artifact with this key. If there is none, `build` fills its folder first."""
 
     def path(self, name: str) -> Path:
-        """Path of an artifact that `fit` built under this name. Raises `RequestError` when `fit` did not."""
+        """Path of the artifact that `fit` built under this name. Raises `RequestError` when there is none."""
 
-    values: dict[str, Any]  # tuned parameters and the like, JSON-able, carried from `fit` to `open`
+    parts: Parts  # runs the parts of a build, here or on a cluster
+    values: dict[str, Any]  # tuned parameters and similar values, JSON-able, passed from `fit` to `open`
 
 
 class Shared(Protocol):
-    """Results that cells share in the quality pass only (neighbours of every evaluation position, ...)."""
+    """Results that cells share, only in the quality pass (neighbours of every evaluation position, ...)."""
 
     def arrays(
         self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]

@@ -1,7 +1,7 @@
-"""The tasks' side of the contracts: a task prepares a setting (data, model, items) and turns answers into metrics.
+"""The tasks' side of the contracts: a task prepares a setting (data, model, items) and computes metrics from answers.
 
-A task is data + model + metric. What is shared by all tasks of a contract (how a method is fitted, asked and
-compared with its baseline) lives in `harness.measure.drivers`.
+A task is data + model + metric. The common part of all tasks of a contract (fitting a method, running it, comparing it
+with its baseline) is in `harness.measure.drivers`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.common.files import data_roots, default_cache
 from harness.contracts.metrics import Metric
-from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer
+from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer, Streams, TrainingPairs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ SCALES: tuple[Scale, ...] = ("mini", "small", "paper")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One metric with its 95% interval where it has one."""
+    """A metric's value with its 95% interval, if any."""
 
     value: float
     low: float | None = None
@@ -34,7 +34,7 @@ class Measure:
 
     @classmethod
     def of(cls, value: Any, interval: tuple[float, float] | None) -> Measure:
-        """A number of any type with the interval that `harness.common.statistics` gives, if any."""
+        """A number of any type with an interval of `harness.common.statistics`, if any."""
         return cls(float(value), *(interval or (None, None)))
 
 
@@ -56,14 +56,14 @@ class Context:
 
 @dataclass(slots=True, kw_only=True)
 class Setting:
-    """What a prepared task hands over. `hashes` names the data and the model by content (`data`, `model`, ...).
+    """A prepared task. `hashes` identifies data and model by content (`data`, `model`, ...).
 
     evaluation: items of the quality pass. timed: all items that may be timed; a timing process draws its own. sample:
-    items of one timed pass, that is of one side of one pair (`harness.measure.drawing`).
+    items of one timed pass, that is, of one side of one pair (`harness.measure.drawing`).
     """
 
     hashes: dict[str, str]
-    facts: dict[str, Any] = field(default_factory=dict)  # sizes and names that the row should carry
+    facts: dict[str, Any] = field(default_factory=dict)  # sizes and names for the row
     evaluation: Any
     timed: Any
     sample: int
@@ -76,10 +76,10 @@ class TokenScoringSetting(Setting):
     share too much with the held-out text; the task's own reference text is ""; read when called."""
 
     model: LanguageModel
-    reference: Sequence[NDArray[np.int64]]
-    validation: Sequence[NDArray[np.int64]]
-    evaluation: Sequence[NDArray[np.int64]]
-    timed: Sequence[NDArray[np.int64]]
+    reference: Streams
+    validation: Streams
+    evaluation: Streams
+    timed: Streams
     words: int
     text: Callable[[Sequence[int]], str] | None = None
     filtered: Mapping[str, Callable[[], tuple[int, int]]] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class TokenScoringSetting(Setting):
 class SoftmaxSetting(Setting):
     """contexts float32 [n, d] and targets int64 [n] of training text; evaluation and timed contexts of test text.
 
-    batch: contexts asked at a time; 1 calls `topk`, more `topk_many`. timed_targets int64, one for each timed context:
-    when given, the timed pass asks `log_prob` of them instead of the top-k. between: opens the model and returns what
-    runs between two calls in use, such as one step of the LSTM; the clock stands still meanwhile. None: nothing does.
+    batch: contexts per call; 1 calls `topk`, more `topk_many`. timed_targets: int64, one per timed context; if given,
+    the timed pass calls `log_prob` of them instead of the top-k. between: opens the model and returns a function that
+    runs untimed between two calls, such as one step of the LSTM; None: nothing runs.
     """
 
     layer: OutputLayer
@@ -108,7 +108,7 @@ class SoftmaxSetting(Setting):
 
 @dataclass(frozen=True, slots=True)
 class GoldOutput:
-    """A right output: its ids, and in how many places it departs from its source, in words."""
+    """A right output: its ids, and its number of edits from the source, in words."""
 
     ids: list[int]
     edits: int
@@ -118,14 +118,13 @@ class GoldOutput:
 class DecodingSetting(Setting):
     """Sources are token ids; `batch` sources are decoded at a time, at most `limit` tokens each.
 
-    reference, training: what `SequenceDecoding.fit` gets, made when a method needs it. A task that has them says so by
-    `provides`: `reference-text`, `training-pairs`. gold: the right outputs of each evaluated source, several where
-    several are right.
+    reference, training: for `SequenceDecoding.fit`, made when a method needs them. A task that has them declares
+    `reference-text`, `training-pairs` in `provides`. gold: the right outputs of each evaluated source, one or more.
     """
 
     model: GenerationModel
-    reference: Callable[[], Sequence[NDArray[np.int64]]] | None = None
-    training: Callable[[], Sequence[tuple[list[int], list[int]]]] | None = None
+    reference: Callable[[], Streams] | None = None
+    training: Callable[[], TrainingPairs] | None = None
     gold: Callable[[], Sequence[Sequence[GoldOutput]]] | None = None
     evaluation: Sequence[Sequence[int]]
     timed: Sequence[Sequence[int]]
@@ -146,46 +145,45 @@ class RetrievalSetting(Setting):
 
 
 class Task(ABC):
-    """Base of all tasks. Parameters are keyword-only arguments of `__init__`, as for methods; the decorator names the
-    contract, which decides what setting `prepare` returns and what answers `metrics` gets.
+    """Base of all tasks. Parameters are the fields of a class, as for methods. The decorator names the contract, which
+    determines the setting that `prepare` returns and the answers that `metrics` gets.
 
-    measures: what its metrics are, where tables should show more than their names."""
+    measures: descriptions of metrics for which tables should show more than the name."""
 
     measures: ClassVar[tuple[Metric, ...]] = ()
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {}  # parameters whose default depends on the scale
 
     @abstractmethod
     def prepare(self, context: Context, progress: Any) -> Any:
-        """Load data and model (train it on the spot where the scale says so) and return the contract's setting.
+        """Load data and model (train it if the scale asks for it) and return the contract's setting.
 
-        `progress` is a `harness.common.progress.Progress`. Called in every process of a cell: whatever costs more than
-        reading files is cached under `context.cache`.
+        `progress` is a `harness.common.progress.Progress`. Called in every process of a cell, so everything that costs
+        more than reading files is cached under `context.cache`.
         """
 
     @abstractmethod
     def metrics(self, setting: Any, answers: Sequence[Any]) -> dict[str, Measure]:
-        """Metrics of the answers to `setting.evaluation`, computed from the answers alone."""
+        """Metrics computed from the answers to `setting.evaluation` alone."""
 
     def evaluate(self, setting: Any, method: Any) -> dict[str, Measure]:
-        """Metrics that need the fitted method at work rather than its answers: BLEU of a beam search whose softmax
-        layer it is, perplexity by its `log_prob`. None by default; part of the quality pass."""
+        """Metrics that need the fitted method itself, not its answers: BLEU of a beam search with it as softmax layer,
+        perplexity by its `log_prob`. Part of the quality pass. None by default."""
         return {}
 
     def compared(self, setting: Any, ours: Sequence[Any], theirs: Sequence[Any]) -> dict[str, Measure]:
-        """Metrics of a difference to the fidelity baseline that need the text: BLEU's, with the interval of a paired
-        test. Of sequence decoding: ids of the method's outputs and of the baseline's for `setting.evaluation`. None by
-        default."""
+        """Metrics of the difference to the fidelity baseline that need the text, such as that of BLEU, with the
+        interval of a paired test. For sequence decoding `ours` and `theirs` are ids of the method's and the baseline's
+        outputs for `setting.evaluation`. None by default."""
         return {}
 
     def examples(self, setting: Any, method: Any, answers: Sequence[Any]) -> list[dict[str, str]]:
         """A few worked examples, each an ordered label -> text, printed under the table. None by default.
 
-        `output` is what this method made of it; the other labels say what it was made of, and examples of several rows
-        that agree in them are shown together. Called after `evaluate` in the same process, so that what it decoded
-        need not be decoded again.
+        `output` is this method's output; the other labels describe its input. Examples of several rows with equal
+        inputs are shown together. Called after `evaluate` in the same process, so that its outputs can be reused.
         """
         return []
 
     def series(self, setting: Any, answers: Sequence[Any]) -> dict[str, list[float]]:
-        """Figures of each item by name, in the items' order (edit ratios, ...). None by default."""
+        """Numbers of each item by name, in the items' order (edit ratios, ...). None by default."""
         return {}

@@ -14,7 +14,6 @@ lost, their parts would wait for ever.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -128,13 +127,9 @@ class ClusterRunner:
 
 def built(cell: Cell, device: str, address: str) -> None:
     """A Ray task: build what a cell needs into the cache, with its parts on the whole cluster."""
-    os.environ[parts.CLUSTER] = address
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            display = Display(Console(file=io.StringIO()), cell.recipe, 1)
-            Runner(Path(folder), device, Registry(), display, _Nowhere()).build(cell)
-    finally:
-        del os.environ[parts.CLUSTER]  # the process may measure a cell next
+    with tempfile.TemporaryDirectory() as folder:
+        display = Display(Console(file=io.StringIO()), cell.recipe, 1)
+        Runner(Path(folder), device, Registry(), display, _Nowhere()).build(cell, address)
 
 
 def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
@@ -192,6 +187,8 @@ def _one_cache(ray: Any) -> bool:
         look = ray.remote(num_cpus=0)(_has)
         there = [NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False) for node in alive]
         return all(ray.get([look.options(scheduling_strategy=one).remote(probe.name) for one in there]))
+    except ray.exceptions.RayError:  # a node was lost meanwhile
+        return False
     finally:
         probe.unlink()
 

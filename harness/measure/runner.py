@@ -81,10 +81,11 @@ class Runner:
         with only_run_in(self.folder):
             return self._run(cells)
 
-    def build(self, cell: Cell) -> None:
-        """Build what a cell's methods need into the cache; measure nothing. What fails is left to the cell's run."""
+    def build(self, cell: Cell, cluster: str) -> None:
+        """Build what a cell's methods need into the cache, with parts made on the cluster at this address; measure
+        nothing. What fails is left to the cell's run."""
         if self._prepare(cell).status == "ok" and cell.kind != "analysis":
-            self._step("build", self.identity.request(cell), f"{_slug(cell)}-build", cell)
+            self._step("build", {**self.identity.request(cell), "cluster": cluster}, f"{_slug(cell)}-build", cell)
 
     def _run(self, cells: Sequence[Cell]) -> Result:
         rows: list[Row] = []

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.common.cache import CellArtifacts, SharedResults
+from harness.common.parts import makers
 from harness.common.phases import NoPhases
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
@@ -33,7 +34,7 @@ def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role))
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role), parts=makers(cell.request.get("cluster")))
         started = time.perf_counter()
         needs = cell.registry.entry("method", cell.request[role]["name"]).needs
         cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)

@@ -1,4 +1,4 @@
-"""A cell: one method on one task with one set of parameters (`pair`), or one analysis. It becomes one row."""
+"""A cell: one method on one task with one set of parameters (`pair`), or one analysis. Each cell gives one row."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Cell:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """All that the recipe and the command line say of this cell, as JSON: labels, methods, task, fidelity, timing.
-        The `timeout` changes no number and is left out."""
+        """The settings of this cell from recipe and command line, as JSON: labels, methods, task, fidelity, timing. The
+        `timeout` is left out, because it changes no number."""
         cell: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
         cell["timing"].pop("timeout")
         return cell
 
     @property
     def hash(self) -> str:
-        """Of `resolved`."""
+        """Hash of `resolved`."""
         return digest(self.resolved)

@@ -1,13 +1,13 @@
 """A recipe at a scale -> its cells: one method on one task with one set of parameters (`pair`), or one analysis.
 
 Precedence of a parameter's value, lowest first: the method's default, the recipe's `methods`, the scale's `methods`,
-`--set`, the cell's `params`, its `scale_params`, its `sweep`; likewise of the task's parameters, the cell's `task` and
-its sweep last. What a cell states itself is what its labels promise, so `--set` does not change it; an override that no
-cell takes is refused. A baseline takes the same path, with its own `params` instead of the cell's; parameters that it
-names in `same` have the value that they have in the cell.
+`--set`, the cell's `params`, its `sweep`. The same holds for the task's parameters, with the cell's `task` and its
+sweep last. `--set` does not change what a cell states itself, because its labels promise that; an override that no cell
+takes is refused. A baseline's parameters follow the same rule, with its own `params` instead of the cell's; parameters
+that it names in `same` have the cell's value.
 
-A cell that names no baseline is compared with the one that its method declares: in speed where it is timed, and in its
-answers. This baseline takes the cell's values of all parameters that both methods have. Where the method declares none,
+A cell that names no baseline is compared with the one that its method declares, in its answers and, if it is timed, in
+speed. This baseline takes the cell's values of all parameters that both methods have. If the method declares none,
 answers are compared with those of the speed baseline.
 """
 
@@ -30,16 +30,20 @@ from harness.plan.matching import find
 from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing
 from harness.plan.registry import Kind, Registry, construct, refusal
 
-# Its models are so small that two threads wait for each other longer than they compute.
+# The models of this scale are small: two threads would wait for each other longer than they compute.
 AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}
 
 
 def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
     """The cells of a recipe at a scale, with every parameter validated and filled in.
 
-    Raises `RequestError` for an unknown method, task, analysis or parameter, a wrong type, a pair that does not fit,
-    an override that no cell takes, two cells with the same labels, or a claim on a cell that the recipe does not have
-    (with `overrides` there may be none: it cannot be judged then).
+    Raises `RequestError`:
+
+    - for an unknown method, task, analysis or parameter, or a wrong type;
+    - for a method that does not run on the task;
+    - for an override that no cell takes;
+    - for two cells with the same labels;
+    - without `overrides`, for a claim about a cell that the recipe does not have. With them such a claim is not judged.
     """
     cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
     for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
@@ -53,7 +57,7 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
 
 
 class _Expansion:
-    """One expansion of one recipe; remembers which overrides some cell took."""
+    """One expansion of one recipe. It stores the overrides that cells took."""
 
     def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, Any]) -> None:
         self.recipe = recipe
@@ -66,7 +70,7 @@ class _Expansion:
 
     def cells(self) -> list[Cell]:
         self._timing({})
-        cells = [cell for spec in self.recipe.cells if self.scale in spec.scales for cell in self._cells_of(spec)]
+        cells = [cell for spec in self.recipe.cells_at(self.scale) for cell in self._cells_of(spec)]
         if not cells:
             raise RequestError(f"recipe {self.recipe.name} has no cells at scale {self.scale}")
         known = {f"method.{n}" for c in cells for n in c.method.params} | {
@@ -96,8 +100,7 @@ class _Expansion:
             of_task = parameters.group(swept, "task")
             of_method = {name: value for name, value in swept.items() if not name.startswith("task.")}
             task = self._task(spec, of_task)
-            params = {**spec.params, **spec.scale_params.get(self.scale, {}), **of_method}
-            method = self._method(kind, spec.method or spec.analysis or "", params, task, where)
+            method = self._method(kind, spec.method or spec.analysis or "", {**spec.params, **of_method}, task, where)
             usual = self._usual_baseline(method) if kind == "method" else None
             stated, timed = spec.model_fields_set, spec.timed and self._can_be_timed(kind, method)
             against = spec.speed_baseline if "speed_baseline" in stated else usual if timed else None
@@ -115,7 +118,7 @@ class _Expansion:
     def _labels(
         self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The cell's row and column, and those of the published cell next to it."""
+        """(row, column) of the cell, and of the published cell to compare with."""
         values = {"threads": timing.threads, **task.params, **method.params}
 
         def filled(template: str, names: Mapping[str, str]) -> str:
@@ -142,9 +145,7 @@ class _Expansion:
             **swept,
         }
         given |= self._overrides("task", target, {*swept, *spec.task})
-        checked = parameters.validate(target, given, f"task {name}")
-        construct(target, checked)
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _method(self, kind: Kind, name: str, params: Mapping[str, Any], task: Named, where: str) -> Named:
         target = self.registry.resolve(kind, name)
@@ -154,12 +155,10 @@ class _Expansion:
                 raise RequestError(f"{where}: {reason}")
         given = {**self.recipe.methods.get(name, {}), **self.at_scale.methods.get(name, {}), **params}
         given |= self._overrides("method", target, params.keys())
-        checked = parameters.validate(target, given, f"{kind} {name}")
-        construct(target, checked)  # a value out of range is refused before anything runs
-        return Named(name, checked)
+        return Named(name, parameters.values(construct(target, given)))
 
     def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
-        """The overrides that a target takes: of the parameters it has, those that its cell does not state."""
+        """The overrides of a target's parameters, without those that its cell states."""
         known = parameters.declared(target)
         given = {name: value for name, value in parameters.group(self.overrides, group).items() if name in known}
         self.stated |= {f"{group}.{name}" for name in given if name in stated}
@@ -170,11 +169,11 @@ class _Expansion:
         return kind == "method" or is_timed(self.registry.resolve(kind, method.name))
 
     def _usual_baseline(self, method: Named) -> Reference | None:
-        """The baseline that a method declares, with the parameters that both have."""
+        """The baseline that a method declares. It takes the parameters that both methods have."""
         name = _declared_baseline(method.name, self.registry)
         if not name:
             return None
-        both = parameters.declared(self.registry.resolve("method", name)).keys() & method.params.keys()
+        both = method.params.keys() & parameters.declared(self.registry.resolve("method", name))
         return Reference(method=name, same=sorted(both))
 
     def _baseline(self, reference: Reference | str | None, method: Named, task: Named, where: str) -> Named | None:
@@ -188,7 +187,7 @@ class _Expansion:
         return self._method("method", full.method, params, task, where)
 
     def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
-        # what a cell states is what its labels promise, so it wins over `--set` as parameters do
+        # as with parameters, `--set` does not change what a cell states, because its labels promise that
         overrides = parameters.group(self.overrides, "timing")
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
@@ -203,7 +202,7 @@ class _Expansion:
 
 
 def _declared_baseline(method: str, registry: Registry) -> str:
-    """Name of the baseline that a method declares, or "". Raises `RequestError` where no method has this name."""
+    """Name of the baseline that a method declares, or "". Raises `RequestError` if no method has this name."""
     name = registry.entry("method", method).baseline
     return registry.entry("method", name, f"`baseline` of method {method}").name if name else ""
 
@@ -216,7 +215,7 @@ def single_name(method: str, task: str) -> str:
 def single(
     method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
 ) -> tuple[Recipe, list[Cell]]:
-    """The one-cell recipe behind `harness run METHOD TASK`, measured against the method's declared baseline."""
+    """The recipe of `harness run METHOD TASK` and its cells: the method's declared baseline, if any, and the method."""
     entry = registry.entry("method", method)
     reason = refusal(entry, registry.entry("task", task))
     if reason:

@@ -1,4 +1,4 @@
-"""Which cells of a recipe a claim is about: those that ran what the claim names, whatever their labels are."""
+"""The cells of a recipe that a claim is about. They are found by what they ran, not by their labels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 
 def find(wanted: CellOf, cells: Sequence[Cell]) -> list[Cell]:
-    """The one cell that ran this, or those of a curve. Raises `RequestError` where several did that are no curve, one
-    alone that is to be a curve, or none, with the nearest."""
+    """The one cell that ran this, or the cells of a curve.
+
+    Raises `RequestError`:
+
+    - if several cells ran it and `wanted` is not a point of a curve;
+    - if one cell ran it and `wanted` is a point of a curve;
+    - if no cell ran it; the message names the nearest.
+    """
     differences = {cell.name: _of_cell(wanted, cell) for cell in cells}
     found = [cell for cell in cells if not differences[cell.name]]
     if len(found) == 1 and wanted.at:
@@ -42,7 +48,7 @@ def describe(wanted: CellOf) -> str:
 
 
 def differences(wanted: CellOf, row: Row) -> list[str]:
-    """In what a stored row differs from what a claim names, in words; empty when it is of that."""
+    """Differences between a stored row and the cell that a claim names, in words. Empty if the row matches."""
     baseline = (row.speed_baseline or {}).get("method")
     return _differences(wanted, row.method, row.params["method"], row.params["task"], baseline)
 
@@ -58,7 +64,7 @@ def _of_cell(wanted: CellOf, cell: Cell) -> list[str]:
 def _differences(
     wanted: CellOf, method: str, params: Mapping[str, Any], task: Mapping[str, Any], baseline: str | None
 ) -> list[str]:
-    if wanted.method != method:  # its parameters would mean something else, however many agree
+    if wanted.method != method:  # equal parameters of another method mean something else
         others = [*wanted.params, *wanted.task]
         return [f"whose method is {method}", *(f"not of {name}" for name in others)]
     found = []
@@ -74,5 +80,5 @@ def _differences(
 
 
 def _plain(value: Any) -> Any:
-    """A parameter's value as YAML has it: tuples are lists there."""
+    """A parameter's value as in YAML: tuples become lists."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,9 +1,9 @@
-"""Parameters of methods and tasks: read from `__init__`, validated by type, unknown keys refused with a suggestion.
+"""Parameters of methods, tasks and analyses: fields of their classes, validated by type for every instance.
 
-A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so that every value is
-refused in the same words: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
+A range is part of the type, `k: Annotated[int, Field(ge=1)] = 1024` with pydantic's `Field`, so all errors have the
+same form: "parameter 'k' of method knnlm should be at least 1 (given: 0)". Floats are finite.
 
-A parameter named after a Python keyword ends in an underscore in code (`lambda_`) and loses it everywhere else.
+A parameter whose name is a Python keyword ends in an underscore in code (`lambda_`), but not anywhere else.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import dataclasses
 import inspect
 import keyword
 import re
-import sys
-import types
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from harness.common.errors import RequestError, unknown
-from harness.plan.registry import Kind, Registry, construct, private
+
+C = TypeVar("C", bound=type)
 
 
 def public(name: str) -> str:
@@ -30,83 +30,69 @@ def public(name: str) -> str:
     return name[:-1] if name.endswith("_") and keyword.iskeyword(name[:-1]) else name
 
 
-def _callable(target: Any) -> Callable[..., Any]:
-    return target.__init__ if isinstance(target, type) else target  # type: ignore[misc,no-any-return]
+def declared(target: Any) -> list[str]:
+    """The parameters of a declared class, by public name."""
+    return [public(field.name) for field in dataclasses.fields(target)]
 
 
-def declared(target: Any) -> dict[str, inspect.Parameter]:
-    """Keyword-only parameters of a class's `__init__` or of an analysis that is a function, by public name.
+def values(made: Any) -> dict[str, Any]:
+    """The parameters of an instance with their values, by public name."""
+    return {public(field.name): getattr(made, field.name) for field in dataclasses.fields(made)}
 
-    Raises `RequestError` for a parameter that is positional, apart from `self` and an analysis's three arguments.
+
+def validated(target: C, what: str) -> C:
+    """The class as a dataclass with keyword-only fields. All fields, inherited ones too, are validated by type.
+
+    what: its name in messages (`method knnlm`). Creating an instance raises `RequestError` for a wrong value, with the
+    parameter and what it should be, and for an unknown name, with the nearest known one. Raises `TypeError` for a class
+    with an `__init__`.
     """
-    every = list(inspect.signature(_callable(target)).parameters.values())
-    for parameter in every[1 if isinstance(target, type) else 3 :]:
-        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            remedy = "give its dataclass kw_only=True" if _generated(target) is not object else "write `*, ` before it"
-            raise RequestError(f"parameter {parameter.name!r} of {target.__qualname__} is positional: {remedy}")
-    made = {
-        field.name: field.default_factory
-        for field in (dataclasses.fields(target) if dataclasses.is_dataclass(target) else ())
-        if field.default_factory is not dataclasses.MISSING
-    }
-    named = [p.replace(default=made[p.name]()) if p.name in made else p for p in every]
-    return {public(p.name): p for p in named if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if "__pydantic_fields__" in vars(target):
+        return target
+    for base in target.__mro__[:-1]:
+        if "__init__" in vars(base) and not dataclasses.is_dataclass(base):
+            raise TypeError(f"parameters are fields of a class: replace {base.__qualname__}.__init__ by __post_init__")
+    config = ConfigDict(
+        strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, alias_generator=public,
+        populate_by_name=True,
+    )  # fmt: skip
+    made: Any = dataclass(target, kw_only=True, eq=False, config=config)
+    checked = made.__init__
+
+    def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+        try:
+            checked(self, *args, **given)
+        except ValidationError as error:
+            raise _refusal(made, error, what) from None
+
+    made.__init__, made.__declared_as__ = __init__, what
+    return typing.cast(C, made)
 
 
-def _generated(target: Any) -> type:
-    """The dataclass that a class's `__init__` was generated for; `object` where somebody wrote it."""
-    owner = next(c for c in target.__mro__ if "__init__" in vars(c)) if isinstance(target, type) else object
-    written = "__dataclass_params__" not in vars(owner) or not vars(owner)["__dataclass_params__"].init
-    return object if written else owner
+def as_class(function: Any) -> type:
+    """An analysis that is a function, as a class. The function's keyword-only parameters are the fields. An instance is
+    called with the other parameters."""
+
+    def __call__(self: Any, *given: Any) -> Any:  # noqa: N807
+        return function(*given, **vars(self))
+
+    named = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    body = {name: getattr(function, name) for name in ("__module__", "__qualname__", "__doc__")}
+    body |= {p.name: p.default for p in named if p.default is not p.empty}
+    types = {p.name: Any if p.annotation is p.empty else p.annotation for p in named}
+    return type(function.__name__, (), {**body, "__annotations__": types, "__call__": __call__})
 
 
-def _types(target: Any, names: Collection[str]) -> dict[str, Any]:
-    """Types of these parameters, by the name in code. Each is read where it is annotated, as a dataclass may inherit it
-    from another module; what else is annotated there (a `ClassVar`, say) may be known to type checkers only.
-    """
-    bases: list[Any] = list(reversed(_generated(target).__mro__[:-1]))
-    owners = {n: owner for owner in (_callable(target), *bases) for n in inspect.get_annotations(owner) if n in names}
-    found: dict[str, Any] = {}
-    for name, owner in owners.items():
-        place = inspect.unwrap(owner)
-        module = place.__globals__ if inspect.isfunction(place) else vars(sys.modules[place.__module__])
-        alone = types.SimpleNamespace(__annotations__={name: inspect.get_annotations(owner)[name]})
-        found |= typing.get_type_hints(alone, {**vars(place), **module}, include_extras=True)
-    return found
-
-
-def _nullable(hint: Any) -> bool:
-    """Whether null is a value of a type."""
-    parts = typing.get_args(hint)
-    return _nullable(parts[0]) if typing.get_origin(hint) is typing.Annotated else type(None) in parts
-
-
-def validate(target: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """All parameters of `target` with `given` ones checked and defaults filled in, by public name.
-
-    Raises `RequestError` naming the parameter, the value and what it should be, or the nearest known name.
-    """
-    known = declared(target)
-    for name in given:
-        if name not in known:
-            raise unknown("parameter", name, known, what)
-    hints = _types(target, {p.name for p in known.values()})
-    fields: dict[str, Any] = {
-        p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
-        for p in known.values()
-    }
-    model = create_model(
-        "Parameters",
-        __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False),
-        **fields,
-    )
-    try:
-        checked = model(**{private(n): v for n, v in given.items()})
-    except ValidationError as error:
-        code_name = str(error.errors()[0]["loc"][0])
-        subject = f"parameter {public(code_name)!r} of {what}"
-        raise RequestError(refused(subject, error, 1, _nullable(hints.get(code_name)))) from None
-    return {public(n): getattr(checked, n) for n in fields}
+def _refusal(target: Any, error: ValidationError, what: str) -> Exception:
+    first = error.errors()[0]
+    if not first["loc"]:  # raised by `__post_init__`
+        return typing.cast(Exception, first["ctx"]["error"])
+    name = public(str(first["loc"][0]))
+    if first["type"] == "unexpected_keyword_argument":
+        return unknown("parameter", name, declared(target), what)
+    hints = {public(code): field.annotation for code, field in target.__pydantic_fields__.items()}
+    nullable = type(None) in typing.get_args(hints.get(name))
+    return RequestError(refused(f"parameter {name!r} of {what}", error, 1, nullable))
 
 
 PHRASES = {
@@ -118,8 +104,8 @@ PHRASES = {
 def refused(subject: str, error: ValidationError, depth: int, nullable: bool = False) -> str:
     """A sentence that says what the first refused value should be and what it is.
 
-    subject: what the first `depth` parts of the value's place are called. The alternatives of a union are joined by
-    "or"; nullable: null is one of them.
+    subject: name of the first `depth` parts of the value's location. nullable: whether null is allowed, too. The
+    alternatives of a union are joined by "or".
     """
     first, *others = error.errors()
     alternatives = [first, *(other for other in others if other["loc"][:depth] == first["loc"][:depth])]
@@ -135,13 +121,6 @@ def refused(subject: str, error: ValidationError, depth: int, nullable: bool = F
     return (
         f"{subject} should be {' or '.join(dict.fromkeys([*wanted, *['null'] * nullable]))} (given: {first['input']!r})"
     )
-
-
-def instantiate(kind: Kind, name: str, given: Mapping[str, Any], registry: Registry) -> Any:
-    """The method or task of this name, made with validated parameters."""
-    target = registry.resolve(kind, name)
-    parameters = validate(target, given, f"{kind} {name}")
-    return construct(target, parameters)
 
 
 def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:

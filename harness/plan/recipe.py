@@ -10,14 +10,15 @@
       - {row: LM, method: lm}
       - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
 
-Rows and columns name what ran; `published` says which cell of the paper's table stands next to it. `claims` are the
-paper's, `targets` the bench's own. `harness.plan.expansion` expands a recipe at a scale.
+Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
+paper's, `targets` the bench's own; both may be in NAME.claims.yaml next to NAME.yaml. The changes of one scale may be
+in NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -28,6 +29,7 @@ from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 
 Comparison = Literal["below", "above", "at most", "at least"]
+M = TypeVar("M", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -35,7 +37,7 @@ class _Strict(BaseModel):
 
 
 class Reference(_Strict):
-    """A method with parameters, named as a baseline; those in `same` it takes from the cell's method."""
+    """A method with parameters, named as a baseline. same: parameters with the values of the cell's method."""
 
     method: str
     params: dict[str, Any] = {}
@@ -43,8 +45,10 @@ class Reference(_Strict):
 
 
 class Fidelity(_Strict):
-    """The condition `metric is bound` on the answers that a claim about speed needs. `reason` says why a recipe demands
-    less than the contract does, as where greedy decoding is timed against beam search."""
+    """The condition `metric is bound` on the answers, which a claim about speed needs.
+
+    reason: why a recipe requires less than the contract does. An example is greedy decoding timed against beam search.
+    """
 
     metric: str
     is_: Comparison = Field(alias="is")
@@ -53,10 +57,10 @@ class Fidelity(_Strict):
 
 
 class CellOf(_Strict):
-    """The one cell of the recipe in which this ran: its method (or analysis), and as much more as tells it from others:
-    parameters of method and task, the method that is its speed baseline, the threads it is timed on.
+    """The one cell of the recipe that ran this: its method (or analysis), and what distinguishes it from other cells.
+    This may be parameters of method and task, the method of its speed baseline, and its threads.
 
-    at: a metric and a value of it. Then the cells that ran this are a curve, and what is meant is its point there,
+    at: a metric and a value of it. The cells that ran this then form a curve. Its point at this value is meant,
     interpolated linearly between the two nearest rows.
     """
 
@@ -71,9 +75,11 @@ class CellOf(_Strict):
 class Claim(_Strict):
     """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
 
-    `than` is a number or another cell (same metric). `factor` multiplies the right side. A metric with an interval
-    holds only when the whole interval does. `speedup above 1` follows the decision rule of `harness.decision`.
-    text: a sentence that stands alone, with method, setting and number. source: where the paper says it.
+    than: a number, or another cell (same metric). factor: multiplies the right side. text: a sentence that can be read
+    alone, with method, setting and number. source: the place in the paper.
+
+    - A metric with an interval: the claim holds if it holds for the whole interval.
+    - `speedup above 1`: the decision rule of `harness.decision` applies.
     """
 
     text: str
@@ -87,16 +93,16 @@ class Claim(_Strict):
 
 
 class Target(Claim):
-    """The same as a target of the bench's own; `source` says what it comes of where that helps."""
+    """A claim that is a target of the bench. source: the reason for the target, if it needs one."""
 
     source: str = "set by the bench"
 
 
 class Timing(_Strict):
-    """How a cell is timed. `processes` x `pairs` is the sample; `timeout` is seconds for each process.
+    """How a cell is timed. The sample is `processes` x `pairs`.
 
-    fits: fits a cell has where fitting is random; processes are spread over them, so there are never more fits than
-    processes. threads: null for the machine's own number.
+    timeout: of each process, in seconds. fits: number of fits if fitting is random. The processes are divided among
+    them, so there are at most as many fits as processes. threads: null means the machine's default.
     """
 
     processes: int = Field(default=10, ge=1)
@@ -112,9 +118,9 @@ class Timing(_Strict):
 
 
 class PublishedCell(_Strict):
-    """Labels of the published cell next to which a row stands; what is left out is the row's own label.
+    """Labels of the published cell to compare a row with. A label that is left out is the row's own.
 
-    They may hold the same placeholders, filled by way of `published_names`, then of `names`.
+    They may contain the same placeholders. Values are translated by `published_names`, then by `names`.
     """
 
     row: str | None = None
@@ -124,12 +130,15 @@ class PublishedCell(_Strict):
 class CellSpec(_Strict):
     """One line of a recipe's `cells`: a method or an analysis at some scales.
 
-    row, column: what ran. They may hold `{parameter}` placeholders, `{threads}` among them, filled from the cell's
-    parameters by way of `names`. params, scale_params, task: parameters of the method, those of one scale, and those of
-    the task. sweep, scale_sweep: one cell per combination of these values, of parameters of the method or, as
-    `task.NAME`, of the task; a scale's replace the others of the same name. speed_baseline, fidelity_baseline: what its
-    time and its answers are compared with. Left out: the method's declared baseline (`harness.plan.expansion`); null:
-    nothing, but answers are always compared with those of a speed baseline. timed: false asks for answers only.
+    row, column: labels that say what ran. They may contain placeholders: `{threads}`, and `{parameter}` for parameters
+        of the cell. Values are translated by `names`.
+    params, task: parameters of the method and of the task.
+    sweep, scale_sweep: one cell per combination of these values. They belong to parameters of the method or, as
+        `task.NAME`, of the task. A scale's values replace those of the same name in `sweep`.
+    speed_baseline, fidelity_baseline: the methods that its time and its answers are compared with. Left out: the
+        method's declared baseline (`harness.plan.expansion`). null: no comparison. A cell with a speed baseline is
+        always compared in its answers, too.
+    timed: false measures answers only.
     """
 
     row: str
@@ -138,7 +147,6 @@ class CellSpec(_Strict):
     method: str | None = None
     analysis: str | None = None
     params: dict[str, Any] = {}
-    scale_params: dict[Scale, dict[str, Any]] = {}
     sweep: dict[str, list[Any]] = {}
     scale_sweep: dict[Scale, dict[str, list[Any]]] = {}
     task: dict[str, Any] = {}
@@ -146,7 +154,7 @@ class CellSpec(_Strict):
     fidelity_baseline: Reference | str | None = None
     fidelity: Fidelity | None = None
     timed: bool = True
-    timing: dict[str, Any] = {}  # changes the recipe's and the scale's for this cell
+    timing: dict[str, Any] = {}  # for this cell; overrides the recipe's and the scale's
     scales: list[Scale] = list(SCALES)
 
 
@@ -158,19 +166,27 @@ class TaskSpec(_Strict):
 
 
 class ScaleSpec(_Strict):
-    """What one scale changes."""
+    """The changes of one scale, and cells that only it has. They come after the others. This is the content of a file
+    NAME.SCALE.yaml."""
 
     task: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
     timing: dict[str, Any] = {}
     note: str = ""
+    cells: list[CellSpec] = []
 
 
 class Figure(_Strict):
-    """Curves of `y` over `x`, one for each row label and column (but for the column's `x=VALUE`), and of `beside` in a
-    panel of its own. Or bars, one for each cell, of `parts` stacked from below. All of them are metrics or counters; x
-    and y parameters, too. Or a `histogram` for each cell, of the speedups of its items. Or a `graph` for each cell,
-    whose nodes are the worked examples by this label's text."""
+    """One of four kinds of figure:
+
+    - Curves of `y` over `x`, one for each pair of row and column label. The column's part `x=VALUE` is ignored. Curves
+      of `beside` are in a panel of their own.
+    - Bars, one for each cell: `parts`, stacked from below.
+    - A `histogram` for each cell: the speedups of its items.
+    - A `graph` for each cell. Each node is a worked example, named by its text under the label that `graph` gives.
+
+    `x`, `y`, `beside` and `parts` name metrics or counters. `x` and `y` may also name parameters.
+    """
 
     x: str = ""
     y: str = ""
@@ -188,7 +204,14 @@ class Figure(_Strict):
         return self
 
 
-class Recipe(_Strict):
+class Judged(_Strict):
+    """The conditions on a recipe's rows. This is the content of a file NAME.claims.yaml."""
+
+    claims: list[Claim] = []  # of the paper
+    targets: list[Target] = []  # of this bench
+
+
+class Recipe(Judged):
     """A recipe file."""
 
     name: str
@@ -196,11 +219,11 @@ class Recipe(_Strict):
     paper: str
     source: str
     published: list[str] = []
-    published_as: dict[str, str] = {}  # metric as printed -> the metric of ours that it is
-    published_where: dict[str, list[str]] = {}  # fact -> values, of which a row beside a published number has one
-    data_of_paper: list[Scale] = []  # scales whose data set is the paper's: qualities may be compared with its numbers
-    headline: bool = False  # a paper's main table: in the overview its rows stand for their methods before others do
-    first_run: int = Field(default=0, ge=0)  # its place among those that run when none is named; 0: it is none of them
+    published_as: dict[str, str] = {}  # metric as printed -> our metric
+    published_where: dict[str, list[str]] = {}  # fact -> values; only rows with these get a published number
+    data_of_paper: list[Scale] = []  # scales with the paper's data set: qualities may be compared with its numbers
+    headline: bool = False  # a paper's main table: the overview prefers its rows
+    first_run: int = Field(default=0, ge=0)  # its place among the recipes that run if none is named; 0: not one of them
     seed: int = 1
     task: TaskSpec
     methods: dict[str, dict[str, Any]] = {}
@@ -208,17 +231,24 @@ class Recipe(_Strict):
     scales: dict[Scale, ScaleSpec] = {}
     fidelity: Fidelity | None = None  # null: the rule of the method's contract
     metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
-    details: list[str] = []  # more of them, in a second table
-    names: dict[str, str] = {}  # a parameter's value -> how labels show it: exact -> EDR
-    published_names: dict[str, str] = {}  # a parameter's value -> what the paper's table calls what it stands for
+    details: list[str] = []  # more columns, in a second table
+    names: dict[str, str] = {}  # a parameter's value -> its text in labels: exact -> EDR
+    published_names: dict[str, str] = {}  # a parameter's value -> its text in the paper's table
     figure: Figure | None = None
     cells: list[CellSpec]
-    claims: list[Claim] = []  # of the paper
-    targets: list[Target] = []  # of this bench
+
+    def cells_at(self, scale: Scale) -> list[CellSpec]:
+        """The lines of `cells` at a scale. The scale's own cells are last."""
+        own = self.scales[scale].cells if scale in self.scales else []
+        return [cell for cell in (*self.cells, *own) if scale in cell.scales]
+
+
+# PART of a file NAME.PART.yaml next to NAME.yaml -> type of its content.
+PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which no key silently replaces another, be it written twice or merged (`<<`)."""
+    """YAML in which a key that is written twice or merged (`<<`) over another is an error."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -232,7 +262,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str, where: str) -> Recipe:
-    """A recipe from YAML text. Raises `RequestError` naming the file, the place and the mistake."""
+    """A recipe from YAML text. Raises `RequestError` with the file, the place and the mistake."""
+    return _parse(Recipe, text, where)
+
+
+def _parse(model: type[M], text: str, where: str) -> M:
     try:
         raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -240,32 +274,33 @@ def parse(text: str, where: str) -> Recipe:
         line, problem = (mark.line + 1 if mark else 1), getattr(error, "problem", None) or error
         raise RequestError(f"{where} line {line}: {' '.join(str(problem).split())}") from None
     if not isinstance(raw, dict):
-        raise RequestError(f"{where} is not a recipe: a mapping with name, task and cells is expected")
+        keys = "name, task and cells" if model is Recipe else " or ".join(model.model_fields)
+        raise RequestError(f"{where}: a mapping with {keys} is expected")
     try:
-        return Recipe.model_validate(raw)
+        return model.model_validate(raw)
     except ValidationError as error:
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise unknown("key", str(first["loc"][-1]), _keys_at(first["loc"]), f"{where} at {place}") from None
+            valid = _keys_at(model, first["loc"])
+            raise unknown("key", str(first["loc"][-1]), valid, f"{where} at {place}") from None
         raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
-    """Valid keys at the place of an unknown one, as far as the outer levels tell."""
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Valid keys at the place of an unknown key, from the names of the outer levels."""
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
         "published": PublishedCell, "fidelity": Fidelity,
     }  # fmt: skip
-    model: type[BaseModel] = Recipe
     for part in location[:-1]:
         model = models.get(str(part), model)
     return [f.alias or n for n, f in model.model_fields.items()]
 
 
 def folders(registry: Registry) -> list[Path]:
-    """Where recipe files are found: the harness's own and a `recipes` folder in every plug-in package."""
+    """Folders of recipe files: the harness's own, and the folder `recipes` of every package of the registry."""
     from importlib.util import find_spec
 
     found = [Path(__file__).parent / "recipes"]
@@ -280,10 +315,16 @@ def folders(registry: Registry) -> list[Path]:
 
 
 def files(registry: Registry) -> dict[str, Path]:
-    """Recipe name -> file, by file stem. Raises `RequestError` when two files claim one name."""
+    """Recipe name -> file, by file stem. Raises `RequestError` if two files have one name, or if a file NAME.PART.yaml
+    has no NAME.yaml next to it."""
     found: dict[str, Path] = {}
     for folder in folders(registry):
         for file in sorted(folder.glob("*.yaml")):
+            name, _, part = file.stem.rpartition(".")
+            if name and part in PARTS:
+                if not (folder / f"{name}.yaml").exists():
+                    raise RequestError(f"{file} belongs to a recipe {name}.yaml, which is not next to it")
+                continue
             other = found.setdefault(file.stem, file)
             if other != file:
                 raise RequestError(f"two recipes are called {file.stem!r}: {other} and {file}; rename one")
@@ -291,20 +332,42 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or the one in the YAML file at this path.
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml.
 
-    Raises `RequestError` for an unknown name (with the nearest), a broken file, or a name that is not its file's.
+    Raises `RequestError`:
+
+    - for an unknown name, with the nearest;
+    - for a file that cannot be read;
+    - for a recipe whose name differs from its file's;
+    - for a key in two of its files.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
         raise unknown("recipe", name, files(registry))
     if not path.exists():
         raise RequestError(f"no recipe file at {path}")
+    recipe = _read(Recipe, path)
+    if recipe.name != path.stem:
+        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
+    for part, model in PARTS.items():
+        file = path.with_suffix(f".{part}.yaml")
+        if file.exists():
+            recipe = _with(recipe, part, _read(model, file), file)
+    return recipe
+
+
+def _with(recipe: Recipe, part: str, read: BaseModel, file: Path) -> Recipe:
+    """The recipe with the content of a file NAME.PART.yaml next to its own."""
+    of_scale = isinstance(read, ScaleSpec)
+    new = {part: read} if of_scale else {name: getattr(read, name) for name in read.model_fields_set}
+    for name in new.keys() & (recipe.scales.keys() if of_scale else recipe.model_fields_set):
+        raise RequestError(f"{file}: {recipe.name}.yaml gives {name!r} too; keep one of them")
+    return recipe.model_copy(update={"scales": {**recipe.scales, **new}} if of_scale else new)
+
+
+def _read(model: type[M], path: Path) -> M:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from None
-    recipe = parse(text, str(path))
-    if recipe.name != path.stem:
-        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
-    return recipe
+    return _parse(model, text, str(path))

@@ -1,18 +1,18 @@
-"""Name -> method, task, analysis, command or recipe, without importing any of them until it is asked for.
+"""Name -> method, task, analysis, command or recipe. An object is imported only when it is resolved.
 
 A name is declared where it is implemented, by one decorator with literal arguments:
 
     @method("knnlm", contract="token-scoring", needs=("reference-text",), summary="...")
     class KnnLm(TokenScoring): ...
 
-The registry reads the decorators of the packages `methods` and `tasks`, and of every package that an installed
-distribution names under the entry-point group `shortcut_harness.plugins`, from their source text (ast, nothing is
-executed): listing costs milliseconds and no torch. The decorator may be imported under another name
-(`from harness.plan import registry`, `from harness.plan.registry import method as m`). An object is imported when it is
-resolved. Names declared at run time (in a notebook, a test) register when the decorator runs.
+The registry reads the decorators from source text (ast, nothing is executed), so listing takes milliseconds and no
+torch. It reads the packages `methods` and `tasks`, and every package that an installed distribution names under the
+entry-point group `shortcut_harness.plugins`. It finds a decorator under its own name
+(`from harness.plan.registry import method`); a decorator under another name counts once its module is imported. Names
+declared at run time (in a notebook, a test) register when the decorator runs.
 
-Methods and tasks are classes. An analysis is a function of setting, artifacts and progress whose parameters are
-keyword-only, or a class with these parameters whose instances are called with the three.
+What is declared is a class, and its parameters are its fields: the decorator makes it a dataclass that checks them. An
+analysis may be a function of setting, artifacts and progress whose parameters are keyword-only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import ast
 import importlib
 import importlib.util
 import inspect
-import keyword
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 from harness.common.errors import HarnessError, RequestError, place, unknown
 from harness.contracts.analyses import is_timed
 from harness.contracts.methods import CONTRACTS
 from harness.contracts.needs import NEEDS
+from harness.plan.parameters import as_class, declared, validated
 
 Kind = Literal["method", "task", "analysis", "command"]
 KINDS: tuple[Kind, ...] = ("method", "task", "analysis", "command")
@@ -45,8 +45,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One declared name. `contract`, `needs` (methods) and `provides` (tasks) decide which pairs run; the words of the
-    latter are in `harness.contracts.needs`. Raises `RequestError` for another word or contract, naming the nearest."""
+    """One declared name. `contract`, `needs` (methods) and `provides` (tasks) determine the pairs that run.
+
+    The words of `needs` and `provides` are in `harness.contracts.needs`. Raises `RequestError` for an unknown word or
+    contract, with the nearest.
+    """
 
     kind: Kind
     name: str
@@ -55,8 +58,8 @@ class Entry:
     contract: str = ""
     needs: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
-    baseline: str = ""  # the method that gives the exact answers, with which this one is compared
-    variants: tuple[str, ...] = ()  # parameters whose values a user chooses between as between methods
+    baseline: str = ""  # the method with the exact answers, to compare this one with
+    variants: tuple[str, ...] = ()  # parameters whose values are chosen like methods
 
     def __post_init__(self) -> None:
         if self.kind in ("method", "task") and self.contract not in CONTRACTS:
@@ -74,22 +77,38 @@ class Entry:
 _declared_at_run_time: dict[tuple[Kind, str], tuple[Entry, Any]] = {}
 
 
-def _decorator(kind: Kind) -> Callable[..., Callable[[T], T]]:
-    def declare(name: str, **details: Any) -> Callable[[T], T]:
-        def keep(target: T) -> T:
-            path = f"{target.__module__}:{target.__qualname__}"  # type: ignore[attr-defined]
-            _declared_at_run_time[kind, name] = (Entry(kind, name, path, **details), target)
-            return target
-
-        return keep
-
-    return declare
+def _declare(kind: Kind, name: str, details: Mapping[str, Any], target: Any) -> Any:
+    if kind == "analysis" and not isinstance(target, type):
+        target = as_class(target)
+    if kind != "command":
+        target = validated(target, f"{kind} {name}")
+    path = f"{target.__module__}:{target.__qualname__}"
+    _declared_at_run_time[kind, name] = (Entry(kind, name, path, **details), target)
+    return target
 
 
-method = _decorator("method")
-task = _decorator("task")
-analysis = _decorator("analysis")
-command = _decorator("command")
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def method(name: str, **details: Any) -> Callable[[T], T]:
+    """Declares a class as a method. Its annotated attributes are its parameters, validated for every instance
+    (`harness.plan.parameters`). `__post_init__` sets up the rest of an instance. details: as in `Entry`."""
+    return partial(_declare, "method", name, details)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def task(name: str, **details: Any) -> Callable[[T], T]:
+    """Declares a class as a task, as `method` does."""
+    return partial(_declare, "task", name, details)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def analysis(name: str, **details: Any) -> Callable[[T], T]:
+    """Declares a class as an analysis, as `method` does. A function becomes such a class."""
+    return partial(_declare, "analysis", name, details)
+
+
+def command(name: str, **details: Any) -> Callable[[T], T]:
+    """Declares a function that returns a Typer application as a sub-command."""
+    return partial(_declare, "command", name, details)
 
 
 class Registry:
@@ -97,9 +116,10 @@ class Registry:
 
     @cached_property
     def entries(self) -> dict[tuple[Kind, str], Entry]:
-        """(kind, name) -> entry. Raises `RequestError` for a fault of the built-in packages; a plug-in with a fault (a
-        package that is not there, a syntax error, a decorator that cannot be read, a name that is taken) is a warning
-        and left out as a whole.
+        """(kind, name) -> entry. Raises `RequestError` for an error in the built-in packages.
+
+        A plug-in with an error is left out as a whole, with a warning. Errors are a missing package, a syntax error, a
+        decorator that cannot be read, and a name that is taken.
         """
         found: dict[tuple[Kind, str], Entry] = {}
         for package in self.packages:
@@ -117,7 +137,7 @@ class Registry:
         return sorted(name for k, name in self.entries if k == kind)
 
     def entry(self, kind: Kind, name: str, where: str = "") -> Entry:
-        """The entry of a name. Raises `RequestError` with the nearest valid name; where: who names it."""
+        """The entry of a name. Raises `RequestError` with the nearest valid name. where: the place that names it."""
         if (kind, name) not in self.entries:
             if (kind, name) in _declared_at_run_time:
                 return _declared_at_run_time[kind, name][0]
@@ -125,8 +145,8 @@ class Registry:
         return self.entries[kind, name]
 
     def resolve(self, kind: Kind, name: str) -> Any:
-        """Import and return the object behind a name. Raises `RequestError` when it cannot be imported or is not what
-        its decorator says."""
+        """Import and return the object of a name. Raises `RequestError` if it cannot be imported or does not match its
+        decorator."""
         entry = self.entry(kind, name)
         live = _declared_at_run_time.get((kind, name))
         found = live[1] if live and live[0].target == entry.target else _imported(entry)
@@ -135,26 +155,23 @@ class Registry:
             raise RequestError(f"{entry.target} is declared as {entry.contract} but its base class is {actual}")
         if missing := getattr(found, "__abstractmethods__", None):
             raise RequestError(f"{entry.target} must define {', '.join(sorted(missing))}, as its base class says")
-        callable_ = not isinstance(found, type) or any("__call__" in vars(c) for c in found.__mro__)
-        if kind == "analysis" and not callable_ and not is_timed(found):
+        if kind == "analysis" and not is_timed(found) and not any("__call__" in vars(c) for c in found.__mro__):
             raise RequestError(f"the analysis {name!r} cannot be called: give {entry.target} a method `__call__`")
         return found
 
     @cached_property
     def packages(self) -> list[str]:
-        """Packages whose decorators count: the built-in two, every installed plug-in, and those that
-        $HARNESS_PLUGINS names (separated by commas; for a method under development that is not installed)."""
+        """Packages whose decorators are read: the two built-in ones, every installed plug-in, and those in
+        `$HARNESS_PLUGINS`, separated by commas. The variable is for plug-ins that are not installed."""
         named = [p.strip() for p in os.environ.get("HARNESS_PLUGINS", "").split(",") if p.strip()]
         installed = [point.value for point in entry_points(group=PLUGINS)]
         return list(dict.fromkeys([*PACKAGES, *installed, *named]))
 
 
-def label(instance: Any) -> str:
-    """What messages call an instance: `method l2s`, or its class where that is not registered."""
-    for (kind, name), (_, target) in _declared_at_run_time.items():
-        if target is type(instance):
-            return f"{kind} {name}"
-    return type(instance).__name__
+def label(thing: Any) -> str:
+    """Name of a class or instance in messages: `method l2s`, or the name of its class if that is not declared."""
+    owner = thing if isinstance(thing, type) else type(thing)
+    return str(vars(owner).get("__declared_as__", owner.__name__))
 
 
 def _imported(entry: Entry) -> Any:
@@ -168,7 +185,7 @@ def _imported(entry: Entry) -> Any:
 
 
 def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[tuple[Kind, str], Entry]:
-    """What one package declares. Raises when a name is taken, by another package or twice in this one."""
+    """The entries of one package. Raises `RequestError` if a name is taken by another package or twice in this one."""
     found: dict[tuple[Kind, str], Entry] = {}
     for module, file in _sources(package):
         for entry in _declarations(module, file):
@@ -181,17 +198,16 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
     return found
 
 
-def private(name: str) -> str:
-    """The name in code of a parameter: `lambda` -> `lambda_`; other names unchanged."""
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
 def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
-    """An instance of a class, or a function with its parameters bound, from validated parameters by public name
-    (`lambda` reaches the argument `lambda_`). Raises `RequestError` naming the line where a class's `__init__` does."""
-    named = {private(name): value for name, value in parameters.items()}
+    """An instance of a declared class from parameters by public name (`lambda` reaches the field `lambda_`).
+
+    Raises `RequestError` with the unknown or wrong parameter, or with the line at which `__post_init__` fails.
+    """
+    for name in parameters:
+        if name not in (known := declared(target)):
+            raise unknown("parameter", name, known, label(target))
     try:
-        return target(**named) if isinstance(target, type) else partial(target, **named)
+        return target(**parameters)
     except HarnessError:
         raise
     except Exception as error:
@@ -200,7 +216,7 @@ def construct(target: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def refusal(method_entry: Entry, task_entry: Entry) -> str | None:
-    """Why this method does not run on this task, or None when it does."""
+    """Why this method does not run on this task; None if it does."""
     if method_entry.contract != task_entry.contract:
         return (
             f"{method_entry.name} is a {method_entry.contract} method, {task_entry.name} a {task_entry.contract} task"
@@ -225,51 +241,33 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
 
 def _declarations(module: str, file: Path) -> Iterator[Entry]:
     text = file.read_text(encoding="utf-8")
-    if "registry" not in text:  # nothing of `harness.plan.registry` is imported
+    if "registry" not in text:  # it does not import from `harness.plan.registry`
         return
     try:
         tree = ast.parse(text, str(file))
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
-    imported = _imported_names(tree)
+    imported: set[str] = set()
     for node in _statements(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.ImportFrom) and node.module == __name__:
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
-                if (kind := _kind(decorator, imported)) is not None:
-                    yield _entry(kind, decorator, f"{module}:{node.name}", file)
+                name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+                if name in imported and name in KINDS:
+                    yield _entry(name, decorator, f"{module}:{node.name}", file)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Statements of a module, those under `if`, `try` and `with` too, but not those inside of functions and classes."""
+    """Statements of a module, including those under `if`, `try` and `with`, without those in functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
             yield from _statements(child)
 
 
-def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """Name in the module -> the dotted name that was imported under it."""
-    found: dict[str, str] = {}
-    for node in _statements(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [(a.name, a.asname or a.name) for a in node.names if a.name != "*"] or [(k, k) for k in KINDS]
-            found |= {here: f"{node.module}.{name}" for name, here in names}
-        elif isinstance(node, ast.Import):  # `import a.b` binds `a`
-            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
-            found |= {top: top for alias in node.names if not alias.asname and (top := alias.name.partition(".")[0])}
-    return found
-
-
-def _kind(decorator: ast.expr, imported: Mapping[str, str]) -> Kind | None:
-    """What a decorator declares, or None where it is not one of this module's."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name, _, rest = ast.unparse(function).partition(".")
-    full = ".".join(filter(None, (imported.get(name, ""), rest)))
-    return next((kind for kind in KINDS if full == f"{__name__}.{kind}"), None)
-
-
 def _entry(kind: Kind, decorator: ast.expr, target: str, file: Path) -> Entry:
-    """The entry of a decorator, whose arguments must be literals."""
+    """The entry of a decorator. Raises `RequestError` if its arguments are not literals."""
     where = f"{file}:{decorator.lineno}"
     try:
         if not isinstance(decorator, ast.Call) or not decorator.args:

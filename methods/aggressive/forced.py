@@ -1,9 +1,8 @@
-"""IAD where the model writes the gold outputs, whatever it is: what edits cost, apart from how good the model is."""
+"""IAD over gold outputs instead of the model's: the cost of edits, independent of the model's quality."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,12 +20,11 @@ from methods.decoding.drafting.drafter import Drafter
 
 
 @analysis("iad-forced", summary="iterations of IAD over gold outputs forced on the model")
-@dataclass(kw_only=True)
 class IadForced(IadOptions):
-    """What is drafted is compared with the gold output instead of the model's choice; no model runs, and the iterations
-    are exact.
+    """Drafts are compared with the gold output instead of the model's choice. No model runs, and the number of
+    iterations is exact.
 
-    edits: only gold outputs with so many edits, as the task counts them: `2`, `3-4`, `5+`. The others: see
+    edits: range of edits, as the task counts them, of the gold outputs used: `2`, `3-4`, `5+`. The others: see
     `IadOptions`.
     """
 
@@ -44,7 +42,7 @@ class IadForced(IadOptions):
     def __call__(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
         """`accepted_tokens` (mean acceptance length, pooled), `edits`, and the number of gold `outputs`.
 
-        Raises `RequestError` where the task has no gold outputs, and `CellFailedError` where none has so many edits.
+        Raises `RequestError` if the task has no gold outputs, and `CellFailedError` if none has that number of edits.
         """
         if setting.gold is None:
             raise RequestError("iad-forced needs gold outputs, which this task's setting does not hold")
@@ -54,7 +52,7 @@ class IadForced(IadOptions):
         sentences = [number for number, (_, several) in enumerate(every) for _ in several]
         chosen = [number for number, (_, gold) in enumerate(pairs) if gold.edits in self._wanted]
         if not chosen:
-            raise CellFailedError(f"edits = {self.edits}: no gold output has so many; give another range")
+            raise CellFailedError(f"edits = {self.edits}: no gold output has that many edits; give another range")
         # by sentence: the gold outputs of one sentence are not independent
         tokens, iterations = np.zeros(len(setting.evaluation)), np.zeros(len(setting.evaluation))
         for number in progress.track(chosen, "forcing gold outputs", unit="outputs"):
@@ -74,8 +72,8 @@ class IadForced(IadOptions):
 
 
 def blocks(drafter: Drafter, output: Sequence[int], limit: int) -> Iterator[Sequence[int]]:
-    """What each iteration accepts when the model writes this output (number 0 of the drafter's), of which no more than
-    `limit` tokens count."""
+    """The tokens accepted by each iteration if the model writes the first `limit` tokens of this output, number 0 of
+    the drafter's."""
     output, written = output[:limit], 0
     while written < len(output):
         [draft] = drafter.draft([0], [limit - written - 1])

@@ -1,11 +1,15 @@
 """Generalised Aggressive Decoding, GAD and GAD++ (Ge et al., 2022, section 3.2), and its drafter alone.
 
-Profile (3+3 layers of width 256, k = 5, 14 tokens an output, two threads of a CPU; ms an iteration in a loop of
-calls: in a row's alternating pairs the encoders take longer): the drafter 1.0, with one layer and the
-verifier's encoder 0.4, verification 0.65, a step of greedy decoding 0.3. A model so small stays in the processor's
-cache, so that a pass takes longer the more tokens it has: an iteration costs five to six steps, or between three and
-four. The two encoders run one behind the other: each on a thread of its own at the same time they take 1.2 ms instead
-of 1.4.
+Profile in ms per iteration, for 3+3 layers of width 256, k = 5, 14 tokens an output and two threads of a CPU, in a loop
+of calls (in a row's alternating pairs the encoders take longer):
+
+- drafter: 1.0, or 0.4 with one layer and the verifier's encoder
+- verification: 0.65
+- a step of greedy decoding: 0.3
+
+A model of this size stays in the processor's cache, so the time of a pass grows with its tokens. An iteration costs
+five to six greedy steps, or three to four with the small drafter. The two encoders run one after the other; in parallel
+on one thread each they take 1.2 ms instead of 1.4.
 """
 
 from __future__ import annotations
@@ -17,22 +21,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, Decoded, GenerationModel, Phases
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, Streams, TrainingPairs
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
-from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
-from methods.decoding.engines import engine_of
-from methods.decoding.session import Engine, Session
+from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.session import Engine, Session
+from methods.decoding.search.decoder import Batch, Decoder
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
 
 @dataclass(kw_only=True)
@@ -49,13 +51,13 @@ class BlockOptions(DrafterOptions):
 
 
 def decoding_of(module: Any) -> Iterator[torch.nn.Parameter]:
-    """The parameters that a module needs when its encoder is not asked: an encoder may share its embeddings."""
+    """The parameters that a module uses without its encoder. The encoder may share the embeddings."""
     yield from module.get_decoder().parameters()
     yield from module.get_output_embeddings().parameters()
 
 
 class NarDecoder(BlockOptions, Decoder):
-    """What GAD shares with its drafter alone: the drafter's training and its encoder."""
+    """The base of GAD and of its drafter alone: the drafter's training and its encoder."""
 
     measures = (
         *(Metric(f"{who}_{part}_ms", f"{who}'s {part}", "ms", "lower", "time")
@@ -66,17 +68,15 @@ class NarDecoder(BlockOptions, Decoder):
         Metric("drafter_bytes", "drafter", "bytes", "lower", "memory"),
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        BlockOptions.__post_init__(self)
+        Decoder.__post_init__(self)
+
     @property
     def random_fit(self) -> bool:
         return True
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         fit_drafter(model, training, self.training(), artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
@@ -85,7 +85,7 @@ class NarDecoder(BlockOptions, Decoder):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Milliseconds a sentence that each module takes, and the drafter's share of what both decoders take."""
+        """Milliseconds per sentence of each module, and the drafter's share of the time of both decoders."""
         parts = {"verifier_encoder": "encode", "drafter_encoder": "encode_drafter", "drafter_decoder": "draft",
                  "verifier_decoder": "verify"}  # fmt: skip
         found = {f"{name}_ms": Ratio({f"method.{phase}": 1e3}, per={"items": 1}) for name, phase in parts.items()}
@@ -98,7 +98,7 @@ class NarDecoder(BlockOptions, Decoder):
         }
 
     def counters(self) -> dict[str, float]:
-        """Parameters of the drafter that it uses, and the bytes that they take."""
+        """Number and bytes of the drafter's parameters that are used."""
         module = self._drafting.module
         unused = set() if self.own_encoder else set(module.get_encoder().parameters()) - set(decoding_of(module))
         parameters = [part for part in module.parameters() if part not in unused]
@@ -115,7 +115,7 @@ class NarDecoder(BlockOptions, Decoder):
         return super().decode(model, sources, limit, phases)
 
     def drafter(self, batch: Batch, phases: Phases) -> NarDrafter:
-        """What drafts for this batch."""
+        """The drafter of this batch."""
         model, engine, encoded = batch.model, self._drafting_engine, batch.encoded
         with phases("encode_drafter"):
             if self.own_encoder and self.engine_of(model) is not engine:
@@ -129,11 +129,11 @@ class NarDecoder(BlockOptions, Decoder):
 )  # fmt: skip
 @dataclass(kw_only=True)
 class Gad(NarDecoder, DraftingDecoder):
-    """Output = greedy decoding's (GAD), or nearly (GAD++).
+    """The output equals that of greedy decoding (GAD), or nearly (GAD++).
 
-    beta, tau: GAD++ accepts a drafted token also where it is among the verifier's `beta` best and its log-probability
-    at most `tau` below the best one's (Equations 8 and 9). With beta = 1 or tau = 0 this is GAD. Further parameters:
-    see `BlockOptions`.
+    beta, tau: GAD++ also accepts a drafted token that is among the verifier's `beta` best if its log-probability is at
+    most `tau` below the best (Equations 8 and 9). With beta = 1 or tau = 0 this is GAD. Further parameters: see
+    `BlockOptions`.
     """
 
     measures = (*NarDecoder.measures, *DraftingDecoder.measures)
@@ -143,7 +143,7 @@ class Gad(NarDecoder, DraftingDecoder):
 
     @property
     def lossless(self) -> bool:
-        """Whether only the verifier's first choice is accepted."""
+        """Whether only the verifier's best token is accepted."""
         return self.beta == 1 or self.tau == 0
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
@@ -169,18 +169,18 @@ class Gad(NarDecoder, DraftingDecoder):
 )  # fmt: skip
 @dataclass(kw_only=True)
 class Nar(NarDecoder):
-    """Blocks of the drafter, one behind the other, until one has an end token or the drafter has no positions left; an
-    iteration is a block. Parameters: see `BlockOptions`."""
+    """Concatenated blocks of the drafter, until a block has an end token or no position is left. An iteration is a
+    block. Parameters: see `BlockOptions`."""
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Milliseconds a sentence of the drafter's parts; there is no verifier."""
+        """Milliseconds per sentence of the drafter's parts. There is no verifier."""
         encoder = "encode" if self.own_encoder else "encode_drafter"
         parts = {"drafter_encoder": encoder, "drafter_decoder": "draft"}
         return {f"{name}_ms": Ratio({f"method.{phase}": 1e3}, per={"items": 1}) for name, phase in parts.items()}
 
     def engine_of(self, model: GenerationModel) -> Engine:
-        """The drafter's, unless it reads what the verifier's encoder makes of the sources."""
+        """The drafter's engine, or the verifier's if the drafter uses the verifier's encoder."""
         return self._drafting_engine if self.own_encoder else super().engine_of(model)
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:

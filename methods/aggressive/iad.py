@@ -11,35 +11,22 @@ from pydantic import Field
 from harness.contracts import Phases
 from harness.plan.registry import method
 from methods.aggressive.suffix import SuffixMatch
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.search.decoder import Batch
 
 
 class InputGuided(Drafter):
-    """Drafts the source's continuation after the one place where the output's end occurs in it.
+    """Drafts the source's continuation after the only place where the end of the output occurs in it.
 
-    block: longest draft, in tokens; 0: all that the source has. ends: end tokens, not drafted: behind an accepted
-    block, the model writes them itself. adaptive: an output has a budget. A draft of which nothing is accepted costs a
-    long block for one token, so each halves the budget, and each that is accepted at least in part doubles it again.
-    With the budget spent, the first token that would have been drafted is compared with the model's choice, which costs
-    nothing, until they agree. Nothing else changes while every draft is accepted at least in part.
+    block: longest draft, in tokens; 0: up to the source's end. ends: end tokens. They are not drafted: the model writes
+    them itself after an accepted block.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Sequence[int]],
-        ends: Set[int],
-        *,
-        framed: bool,
-        block: int = 0,
-        adaptive: bool = False,
-    ) -> None:
+    def __init__(self, sources: Sequence[Sequence[int]], ends: Set[int], *, framed: bool, block: int = 0) -> None:
         self.matches = [SuffixMatch(source, framed) for source in sources]
-        self.ends, self.adaptive = ends, adaptive
+        self.ends = ends
         self.largest = [block or len(source) for source in sources]
-        self.budgets = list(self.largest)
-        self.places: list[int | None] = [None] * len(sources)  # where the next token is expected in the source
 
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
         return [self._draft(output, count) for output, count in zip(outputs, most, strict=True)]
@@ -47,41 +34,33 @@ class InputGuided(Drafter):
     def _draft(self, output: int, most: int) -> Sequence[int]:
         match = self.matches[output]
         place = match.unique()
-        self.places[output] = place
         if place is None:
             return ()
-        tokens = match.source[place : place + min(most, self.budgets[output])]
+        tokens = match.source[place : place + min(most, self.largest[output])]
         end = next((number for number, token in enumerate(tokens) if token in self.ends), len(tokens))
         return tokens[:end]
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
-        match, place = self.matches[output], self.places[output]
-        if self.adaptive and place is not None and place < len(match.source):
-            if tokens[0] == match.source[place]:
-                self.budgets[output] = min(max(2 * self.budgets[output], 1), self.largest[output])
-            elif drafted:
-                self.budgets[output] = drafted // 2
-        match.extend(tokens)
+        self.matches[output].extend(tokens)
 
 
 @dataclass(kw_only=True)
 class IadOptions:
-    """block: longest draft in tokens. 0: all that follows in the source, as in Algorithm 1; None: 0 for
-    encoder-decoder models and 32 for causal ones, whose prompts are much longer than what they share with the output.
-    On a CPU a rejected token costs as much arithmetic as an accepted one, so that shorter drafts may be faster.
+    """block: longest draft, in tokens.
 
-    adaptive: an output of which drafts fail gets shorter ones (see `InputGuided`); not in the paper. It bounds what IAD
-    costs where outputs have the source's words in another order. On corrections it is no faster: measured once over 400
-    sentences each of CoNLL-2014 and JFLEG, within 3%.
+    - 0: up to the source's end, as in Algorithm 1.
+    - None: 0 for encoder-decoder models and 32 for causal ones. The prompt of a causal model is much longer than the
+      text that it shares with the output.
+
+    On a CPU a rejected token costs as much arithmetic as an accepted one, so shorter drafts may be faster.
     """
 
     block: Annotated[int, Field(ge=0)] | None = None
-    adaptive: bool = False
 
     def drafting(self, sources: Sequence[Sequence[int]], ends: Set[int], framed: bool) -> InputGuided:
-        """The drafter for these sources. framed: of an encoder-decoder model."""
+        """The drafter for these sources. framed: whether the model is an encoder-decoder."""
         block = self.block if self.block is not None else 0 if framed else 32
-        return InputGuided(sources, ends, framed=framed, block=block, adaptive=self.adaptive)
+        return InputGuided(sources, ends, framed=framed, block=block)
 
 
 @method(
@@ -91,13 +70,12 @@ class IadOptions:
     summary="drafts copied from the source, verified at once",
     variants=("engine",),
 )
-@dataclass(kw_only=True)
 class Iad(IadOptions, DraftingDecoder):
-    """Output = greedy decoding's, in fewer iterations where the output resembles the source.
+    """The output equals that of greedy decoding, in fewer iterations if it resembles the source.
 
-    For an encoder-decoder model the source is framed by a sentinel that equals the decoder's start token, so that the
-    first step drafts the whole source. For a causal model the source is the prompt, the first token an ordinary step.
-    Parameters: see `IadOptions`.
+    For an encoder-decoder model the source is preceded by a sentinel that equals the decoder's start token, so the
+    first step drafts the whole source. For a causal model the source is the prompt, and the first token is an ordinary
+    step. Parameters: see `IadOptions`.
     """
 
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:

@@ -1,4 +1,4 @@
-"""The non-autoregressive drafter at work (Ge et al., 2022, section 3.2.1)."""
+"""Drafting with the non-autoregressive drafter (Ge et al., 2022, section 3.2.1)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import torch
 
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.session import Encoded, Engine
+from methods.decoding.engine.session import Encoded, Engine
+from methods.decoding.search.decoder import Batch
 
 
 class NarDrafter(Drafter):
-    """Fills a block of masks for all outputs asked for in one pass of the drafter's decoder. It writes nothing that the
-    model's generation configuration forbids, each token of a block with those before it in mind."""
+    """Fills a block of masks for all outputs in one pass of the drafter's decoder. Tokens that the model's generation
+    configuration forbids, given the tokens before them, are never drafted."""
 
     def __init__(self, engine: Engine, encoded: Encoded, block: int, batch: Batch) -> None:
-        """encoded: the sources, as an encoder of the drafter's width has read them."""
+        """encoded: the sources, encoded in the drafter's width."""
         self.session = engine.open(encoded, batch.limits)
         self.block, self.batch = block, batch
         self.written: list[list[int]] = [[] for _ in batch.limits]
@@ -30,7 +30,7 @@ class NarDrafter(Drafter):
             self.session.select([places[output] for output in outputs])
             self.rows = list(outputs)
         model = self.batch.model
-        # as many masks near the limit as elsewhere: the drafter learned to fill a block whose end has no target
+        # a full block of masks even near the limit: the drafter was trained on blocks that reach past the target
         known = [[model.start_id, *self.written[output]] for output in outputs]
         masks = [max(min(self.block, model.window - len(row)), 0) for row in known]
         filled = [[*row, *[model.vocabulary_size] * n] for row, n in zip(known, masks, strict=True)]
@@ -45,7 +45,7 @@ class NarDrafter(Drafter):
         return [tokens[:count] for tokens, count in zip(blocks, most, strict=True)]
 
     def _one_by_one(self, output: int, logits: torch.Tensor) -> list[int]:
-        """The best allowed tokens of an output's block, whose logits [masks, V] are changed."""
+        """The best allowed tokens of an output's block, chosen left to right. logits [masks, V] change in place."""
         block: list[int] = []
         for row in logits.split(1):
             written = [*self.written[output], *block]

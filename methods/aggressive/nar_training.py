@@ -1,13 +1,13 @@
 """The non-autoregressive drafter (Ge et al., 2022, section 3.2.1) and its training.
 
-It has the verifier's architecture and vocabulary, and one more token, MASK. Its decoder attends in both directions over
-the output so far and k masks, and says what belongs in the place of each mask. It learns from prefixes of random length
-of the pairs that the verifier learned from, with the glancing strategy (Qian et al., 2021): of the masked targets some
-are shown to it, more of them the more it gets wrong, and it learns the others.
+The drafter has the verifier's architecture and vocabulary, and one more token, MASK. Its decoder attends in both
+directions over the output so far and k masks, and predicts the token of each mask. It is trained on prefixes of random
+length of the verifier's training pairs, with the glancing strategy (Qian et al., 2021): some masked targets are shown,
+the more of them the more it gets wrong, and the loss is over the others.
 
-Prefixes are drawn as drafting meets them. The empty one is drawn more often than others, because every output begins
-with it and short outputs have few other drafts. The number of masks varies, because each attends to all others, so that
-a block of another length than those learned is another task.
+Prefixes are distributed roughly as in drafting. The empty prefix is drawn more often than others, because every output
+begins with it and short outputs have few other drafts. The number of masks varies: masks attend to each other, so a
+block of an unseen length would be a new task.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from harness.common.files import digest
 from harness.common.progress import Progress
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.optimizers import Name, optimizer
-from harness.common.training.pairs import Pair, Pairs, length_batches, padded
+from harness.common.training.pairs import Pairs, length_batches, padded
 from harness.common.training.precision import fast_precision
-from harness.contracts import Artifacts, GenerationModel
+from harness.contracts import Artifacts, GenerationModel, TrainingPairs
 
 ARTIFACT = "nar-drafter"
 _GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
-_EMPTY = 0.3  # share of the prefixes that are empty, besides those that are so by chance
-_WHOLE = 0.5  # share of the blocks that are as long as they get; the others have any length
-_HELD_OUT = 256  # pairs that are not trained on but evaluated, where there are ten times as many
+_EMPTY = 0.3  # share of the prefixes that are forced to be empty, besides those drawn empty
+_WHOLE = 0.5  # share of the blocks with full length; the others have a random one
+_HELD_OUT = 256  # pairs held out for evaluation, if there are at least ten times as many
 
 
 @dataclass(kw_only=True)
 class DrafterOptions:
-    """Training of the drafter: linear warm-up over a tenth of `steps`, then half a cosine; batch_ids: padded ids of the
-    longer side, a step. It begins with the verifier's weights.
+    """Training of the drafter: linear warm-up over a tenth of `steps`, then half a cosine. It starts from the
+    verifier's weights.
 
-    optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`). seed: of dropout, prefixes
-    and what is shown.
-    layers: of its decoder, the verifier's lowest; None: all. own_encoder: whether it has an encoder of its own, as in
-    the paper; else it reads what the verifier's encoder made of the source. width: of a drafter of another width than
-    the verifier's, which begins with random weights; its inner layers are wider or narrower by the same factor.
-    trained_block: longest block that it learns to fill. prefixes: of each target in a step, for which the source is
-    encoded once.
+    batch_ids: padded ids of the longer side per step. optimizer: AdamW, or Muon for the matrices
+    (`harness.common.training.optimizers`). seed: of dropout, prefixes and shown targets.
+    layers: of the decoder, the verifier's lowest; None: all. own_encoder: whether the drafter has its own encoder, as
+    in the paper; else it uses the verifier's. width: None: the verifier's; another width starts from random weights,
+    and inner layers scale by the same factor.
+    trained_block: longest block that the drafter learns to fill. prefixes: number per target in a step; the source is
+    encoded once for all of them.
     """
 
     steps: Annotated[int, Field(ge=1)] = 6000
@@ -68,16 +68,15 @@ class DrafterOptions:
     seed: Annotated[int, Field(ge=0)] = 0
 
     def training(self) -> DrafterOptions:
-        """These options without those of what inherits from them."""
+        """These options without those of subclasses."""
         return DrafterOptions(**{name: getattr(self, name) for name in DrafterOptions.__dataclass_fields__})
 
 
-def fit_drafter(
-    model: GenerationModel, training: Sequence[Pair], options: DrafterOptions, artifacts: Artifacts
-) -> None:
-    """Train the drafter of a verifier on pairs of ids, unless the cache has it; an interrupted training goes on.
+def fit_drafter(model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts) -> None:
+    """Train the drafter of a verifier on pairs of ids, unless the cache has it. Interrupted training is resumed.
 
-    Raises `RequestError` for a model whose decoder the drafter cannot take over, and where no pair is short enough.
+    Raises `RequestError` if the drafter cannot copy the model's decoder, for a `width` that does not fit, and if no
+    pair is short enough.
     """
     if not hasattr(getattr(getattr(model.module, "model", None), "decoder", None), "layers"):
         raise RequestError(
@@ -98,15 +97,15 @@ def fit_drafter(
     artifacts.build(ARTIFACT, key, build)
 
 
-def _hash(pairs: Sequence[Pair]) -> str:
-    """Of the pairs' ids; those that are kept on disk know theirs."""
+def _hash(pairs: TrainingPairs) -> str:
+    """Hash of the pairs' ids. `Pairs` on disk have it stored."""
     return pairs.hash if isinstance(pairs, Pairs) else digest([list(map(list, pair)) for pair in pairs])
 
 
 def opened_drafter(model: GenerationModel, artifacts: Artifacts) -> GenerationModel:
-    """The drafter as a generation model; its vocabulary has the MASK behind the verifier's.
+    """The drafter as a generation model. Its vocabulary is the verifier's, then MASK.
 
-    Raises `RequestError` for one with another vocabulary.
+    Raises `RequestError` for a drafter with another vocabulary.
     """
     drafter = copy(model)
     drafter.name, drafter.vocabulary_size = f"the drafter of {model.name}", model.vocabulary_size + 1
@@ -122,8 +121,8 @@ def opened_drafter(model: GenerationModel, artifacts: Artifacts) -> GenerationMo
 
 
 def new_drafter(model: GenerationModel, options: DrafterOptions) -> Any:
-    """The module that training begins with: the verifier's weights in float32 and, for MASK, the mean of its
-    embeddings; random weights where the width is another."""
+    """The untrained drafter: the verifier's weights in float32, with the mean embedding for MASK. Random weights if
+    `width` is given."""
     before = model.module.config
     config = deepcopy(before)
     config.dropout, config.attention_dropout, config.activation_dropout = options.dropout, 0.0, 0.0
@@ -147,7 +146,7 @@ def new_drafter(model: GenerationModel, options: DrafterOptions) -> Any:
     return module
 
 
-def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOptions, folder: Path) -> None:
+def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions, folder: Path) -> None:
     device, mask = model.device, model.vocabulary_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
@@ -156,7 +155,7 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
         module.set_attn_implementation("eager")  # why: `tasks.models.seq2seq.training`
     held_out = range(0, len(pairs), len(pairs) // _HELD_OUT) if len(pairs) >= 10 * _HELD_OUT else range(0)
     trained = np.setdiff1d(np.arange(len(pairs)), np.asarray(held_out, np.int64))
-    masks = options.trained_block + 1  # behind a prefix as long as the target at most, and the token that begins it
+    masks = options.trained_block + 1  # after the start token and a prefix that may be as long as the target
     every = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
     lengths = every[trained]
     try:
@@ -183,7 +182,7 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
     unseen = [pairs[number] for number in held_out if every[number].max() <= model.window]
 
     def judged(drafter: Any, empty: float) -> tuple[float, float]:
-        """Of the held-out pairs: mean cross-entropy in nats, and mean tokens of a block before the first wrong one."""
+        """For the held-out pairs: mean cross-entropy (nats), and mean tokens of a block before the first wrong one."""
         rng, losses, agreed = np.random.default_rng([options.seed, 2]), [], []
         for start in range(0, len(unseen), 32):
             batch = masked(
@@ -219,10 +218,12 @@ def _train(model: GenerationModel, pairs: Sequence[Pair], options: DrafterOption
 
 @dataclass(slots=True)
 class Masked:
-    """A batch for the drafter, padded: sources and source_real [n, s]; of p prefixes for each source, one source's
-    behind another's, inputs [n p, t]: a start token, a prefix of the target, masks; targets [n p, t]: what belongs in
-    each place; hidden: bool [n p, t], the masked places that have a target; real: bool [n p, t], places that are no
-    padding. shown: share of the wrong targets that is shown."""
+    """A padded batch for the drafter, with p prefixes per source, grouped by source.
+
+    sources, source_real [n, s]: ids, and whether they are real (not padding). inputs [n p, t]: a start token, a prefix
+    of the target, masks. targets [n p, t]: the ids to predict. hidden: bool [n p, t], masked positions with a target.
+    real: bool [n p, t], positions that are not padding. shown: share of the wrong targets that are shown.
+    """
 
     sources: torch.Tensor
     source_real: torch.Tensor
@@ -233,19 +234,19 @@ class Masked:
     shown: float = 0.0
 
     def to(self, device: str) -> Masked:
-        """The same on a device, in place."""
+        """Move to a device, in place."""
         for name in ("sources", "source_real", "inputs", "targets", "hidden", "real"):
             setattr(self, name, getattr(self, name).to(device))
         return self
 
 
 def masked(
-    pairs: Sequence[Pair], rng: np.random.Generator, block: int, mask: int, start: int, prefixes: int = 1,
+    pairs: TrainingPairs, rng: np.random.Generator, block: int, mask: int, start: int, prefixes: int = 1,
     empty: float = _EMPTY, whole: float = _WHOLE,
 ) -> Masked:  # fmt: skip
-    """For each pair some prefixes of its target, of random length, and then masks, as in drafting. A mask behind the
-    end of the target has no target. empty: share of the prefixes that are empty anyway. whole: share of the rows that
-    have `block` masks; the others have any number of them up to this."""
+    """For each pair, `prefixes` prefixes of its target of random length, each followed by masks, as in drafting. A mask
+    after the target's end has no target. empty: share of the prefixes that are forced to be empty. whole: share of the
+    rows with `block` masks; the others have 1 to `block`."""
     inputs, targets, hidden = [], [], []
     for _, target in pairs:
         for _ in range(prefixes):
@@ -267,9 +268,9 @@ def masked(
 
 
 def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -> torch.Tensor:
-    """Cross-entropy (nats, label smoothing 0.1) of the hidden targets that are not shown. Shown are `batch.shown` times
-    as many of a row's as the drafter gets wrong without help, drawn at random. encoder: that reads the sources; None:
-    the drafter's own, which reads them once for both passes of its decoder."""
+    """Cross-entropy (nats, label smoothing 0.1) of the hidden targets that are not shown. In each row, `batch.shown` x
+    (number of targets that the drafter gets wrong without help) targets are shown, drawn at random. encoder: a frozen
+    one for the sources; None: the drafter's own. Sources are encoded once for both passes of the decoder."""
     hidden = batch.hidden
     with nullcontext() if encoder is None else torch.no_grad():
         states = read(drafter, batch, encoder)
@@ -278,7 +279,7 @@ def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -
         wrong = torch.zeros_like(hidden).masked_scatter(hidden, found != batch.targets[hidden]).sum(1)
         lot = torch.rand(hidden.shape, device=hidden.device).masked_fill(~hidden, 2.0)
         shown = (lot.argsort(1).argsort(1) < (wrong * batch.shown).round()[:, None]) & hidden
-    torch.clear_autocast_cache()  # of weights that were cast without a gradient
+    torch.clear_autocast_cache()  # it holds weights cast without a gradient
     inputs = torch.where(shown, batch.targets, batch.inputs)
     learned = hidden & ~shown
     logits = logits_of(drafter, batch, inputs, states, learned)[:, :mask].float()
@@ -287,8 +288,8 @@ def glancing_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -
 
 @torch.no_grad()
 def held_out_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -> tuple[list[float], list[int]]:
-    """Cross-entropy (nats) of each hidden target, none of which is shown; and of each row the right tokens before the
-    first wrong one."""
+    """With no target shown: cross-entropy (nats) of each hidden target, and for each row the number of right tokens
+    before the first wrong one."""
     states = read(drafter, batch, encoder)
     logits = logits_of(drafter, batch, batch.inputs, states, batch.hidden)[:, :mask].float()
     wanted = batch.targets[batch.hidden]
@@ -298,7 +299,7 @@ def held_out_loss(drafter: Any, batch: Masked, mask: int, encoder: Any = None) -
 
 
 def read(drafter: Any, batch: Masked, encoder: Any = None) -> torch.Tensor:
-    """The sources, read once: [n, s, d]."""
+    """The encoded sources [n, s, d]."""
     states: torch.Tensor = (encoder or drafter.get_encoder())(
         input_ids=batch.sources, attention_mask=batch.source_real
     ).last_hidden_state
@@ -308,8 +309,8 @@ def read(drafter: Any, batch: Masked, encoder: Any = None) -> torch.Tensor:
 def logits_of(
     drafter: Any, batch: Masked, inputs: torch.Tensor, states: torch.Tensor, places: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
-    """[p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t], of which every one attends to all real
-    places of its row. states: [n, s, d], the sources as an encoder has read them."""
+    """Logits [p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t]. Every position attends to all
+    real positions of its row. states: [n / prefixes, s, d], the encoded sources."""
     prefixes = len(inputs) // len(states)
     blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
     blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)

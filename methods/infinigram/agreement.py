@@ -1,4 +1,4 @@
-"""How often the ∞-gram estimate agrees with text: it gives the token that comes next more than half of the probability
+"""Agreement of the ∞-gram estimate with text: the share of tokens to which it gives a probability above one half
 (Liu et al., 2024, section 4)."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from methods.infinigram.indexed import index_reference, opened_reference
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEWEST = 30  # chosen tokens below which no share is given
-AGREES = 0.5  # probability above which the estimate counts as agreeing with a token (section 4.1)
+FEWEST = 30  # fewest chosen tokens for which a share is given
+AGREES = 0.5  # the estimate agrees with a token above this probability (section 4.1)
 MEASURES = (
     Metric("agreement", "agreement with the token", better="higher"),
     Metric("share_of_tokens", "share of all tokens"),
@@ -44,9 +44,11 @@ _ANY = "1+"
 
 @dataclass(kw_only=True)
 class TokenChoice:
-    """Which tokens count. longest: tokens of a context at most; None for no limit, 4 for a 5-gram LM that backs off.
-    n: with such an effective n, and context_count: whose context occurs so often in the reference text (`2`, `3-4`,
-    `5+`). sparse: only those after whose context a single token follows anywhere.
+    """The tokens that count.
+
+    longest: most tokens of a context; None: no limit; 4: a 5-gram LM with backoff. n: range of the effective n (`2`,
+    `3-4`, `5+`). context_count: range of the context's occurrences in the reference text. sparse: only tokens whose
+    context is always followed by the same token.
     """
 
     longest: Annotated[int, Field(ge=0)] | None = None
@@ -58,7 +60,7 @@ class TokenChoice:
         self._n, self._context = Counts.parse(self.n, "n"), Counts.parse(self.context_count, "context_count")
 
     def chosen(self, scores: Scores) -> NDArray[np.bool_]:
-        """Whether each token of a text [T] counts."""
+        """Mask [T] of the tokens of a text that count."""
         found: NDArray[np.bool_] = np.array(
             [
                 n in self._n and count in self._context
@@ -69,8 +71,8 @@ class TokenChoice:
         return found & scores.sparse if self.sparse else found
 
     def measured(self, scores: Sequence[Scores], chosen: Sequence[NDArray[np.bool_]]) -> dict[str, Measure]:
-        """`agreement` of at least `FEWEST` tokens, and the effective n of the chosen ones: its mean and median, and as
-        `n` the mean where `n` was asked for."""
+        """The measures of `agreement`, and the effective n of the chosen tokens: mean and median, or, if `n` was given,
+        the mean as `n`."""
         found = agreement(scores, chosen)
         lengths = np.concatenate([one.n[wanted] for one, wanted in zip(scores, chosen, strict=True)])
         if len(lengths) and self.n == _ANY:
@@ -82,8 +84,8 @@ class TokenChoice:
 
 
 def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> dict[str, Measure]:
-    """Share of the chosen tokens that the estimate agrees with, and how many there are; where they are fewer than
-    `FEWEST`, no share. The interval goes by texts."""
+    """Share of the chosen tokens that the estimate agrees with, their number and their share of all tokens. No
+    agreement for fewer than `FEWEST` tokens. The interval resamples texts."""
     agreed, asked, every = [], [], 0
     for found, wanted in zip(scores, chosen, strict=True):
         agreed.append(float(((found.probabilities > AGREES) & wanted).sum()))
@@ -103,10 +105,9 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
 
 
 @analysis("infinigram-agreement", summary="how often the ∞-gram estimate agrees with the tokens of held-out text")
-@dataclass(kw_only=True)
 class InfinigramAgreement(TokenChoice):
-    """Human-written text (Figures 4, 5 and 14). lm: [low, high], only tokens to which the neural LM gives such a
-    probability, below the upper bound unless that is 1. The others: see `TokenChoice`."""
+    """Human-written text (Figures 4, 5 and 14). lm: [low, high], only tokens whose probability under the neural LM is
+    in [low, high), or in [low, 1]. The others: see `TokenChoice`."""
 
     measures = (*MEASURES, Metric("lm_probability", "neural LM's probability"))
 
@@ -118,8 +119,8 @@ class InfinigramAgreement(TokenChoice):
             raise RequestError(f"lm = {self.lm}: give a lower bound and a larger upper bound, such as [0.2, 0.4]")
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`agreement`, the chosen tokens' `share_of_tokens`, their number and effective n, and `lm_probability`, the
-        mean of what the neural LM gives them, where `lm` asks for it."""
+        """`agreement`, the chosen tokens' `share_of_tokens`, their number and effective n, and, if `lm` is given, their
+        mean probability under the neural LM, `lm_probability`."""
         model = setting.model
         index_reference(artifacts, setting.reference, model.vocabulary_size, model.tokenizer_hash)
         engine = opened_reference(artifacts, model.tokenizer_hash)
@@ -140,11 +141,10 @@ class InfinigramAgreement(TokenChoice):
 
 
 @analysis("infinigram-agreement-generated", summary="the same with what a language model writes")
-@dataclass(kw_only=True)
 class GeneratedAgreement(TokenChoice):
-    """Machine-written text (Figure 6): what the task's model goes on with after its prompts. search: the most probable
-    token, one drawn from the model's probabilities, or one drawn from the tokens that make up `top_p` of them. The
-    others: see `TokenChoice`."""
+    """Machine-written text (Figure 6): the model's continuations of the task's prompts. search: the most probable
+    token, one drawn from the model's probabilities, or one drawn from the most probable tokens with total probability
+    `top_p`. The others: see `TokenChoice`."""
 
     measures = MEASURES
 
@@ -191,12 +191,12 @@ class GeneratedAgreement(TokenChoice):
 
 
 def behind(scores: Scores, first: int) -> Scores:
-    """Without the first tokens of a text."""
+    """The scores of a text without its first `first` tokens."""
     return Scores(*(getattr(scores, name)[first:] for name in Scores.__slots__))
 
 
 def probabilities(model: LanguageModel, stream: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What the neural LM gives each predicted token of a stream [T]: float64 [T - 1]."""
+    """Probability under the neural LM of each predicted token of a stream [T]: float64 [T - 1]."""
     parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
     found: NDArray[np.float64] = np.exp(np.concatenate(parts)) if parts else np.empty(0)
     return found

@@ -1,4 +1,4 @@
-"""What the engine answers."""
+"""The engine's answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NgramProbability:
-    """count / context_count; NaN where the context never occurs."""
+    """count / context_count; NaN if the context never occurs."""
 
     count: int
     context_count: int
@@ -26,7 +26,8 @@ class NgramProbability:
 
 @dataclass(frozen=True, slots=True)
 class InfinigramProbability(NgramProbability):
-    """n: the effective one, 1 + the context's length. sparse: whether a single token follows the context anywhere."""
+    """n: the effective n, 1 + the context's length. sparse: whether the context is always followed by the same
+    token."""
 
     n: int
     sparse: bool
@@ -34,20 +35,20 @@ class InfinigramProbability(NgramProbability):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What follows a context: tokens int64 [m] ascending, how often int64 [m]."""
+    """The tokens that follow a context, int64 [m] ascending, and their counts int64 [m]."""
 
     tokens: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """float64 [m], summing to 1; empty where the context never occurs."""
+        """float64 [m], summing to 1; empty if the context never occurs."""
         return self.counts / max(int(self.counts.sum()), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class InfinigramDistribution(Distribution):
-    """n: the effective one. sparse: whether a single token follows."""
+    """n: the effective n. sparse: whether a single token follows."""
 
     n: int
     sparse: bool
@@ -55,9 +56,9 @@ class InfinigramDistribution(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that holds a query. index, shard, number: where it is. length: its tokens. matches: where, in it, the
-    n-grams of the query begin. tokens: a window of its text around the first match, which begins at `window`.
-    metadata: what was given when the index was built."""
+    """A document that holds a query. index, shard, number: its location. length: its number of tokens. matches:
+    positions in it at which n-grams of the query begin. tokens: a part of its text around the first match, beginning at
+    position `window`. metadata: as given to the build."""
 
     index: Path
     shard: int
@@ -71,7 +72,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class CnfCount:
-    """Documents that hold an AND of ORs. approximate: whether a clause had too many matches and was sampled."""
+    """Number of documents that match an AND of ORs. approximate: a clause had too many matches and was sampled."""
 
     documents: int
     approximate: bool
@@ -79,8 +80,8 @@ class CnfCount:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of every token of a text [T]: the effective n, how often its context occurs, how often it follows there, and
-    whether a single token does."""
+    """For every token of a text [T]: the effective n, occurrences of the context, occurrences of the token after it,
+    and whether it is the only token that follows the context."""
 
     n: NDArray[np.int64]
     context_counts: NDArray[np.int64]
@@ -95,7 +96,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens begin .. end - 1 of a text, which occur `count` times; no longer span around them does."""
+    """Tokens begin .. end - 1 of a text, which occur `count` times. No longer span around them occurs."""
 
     begin: int
     end: int

@@ -1,9 +1,8 @@
 """Builds an index (`methods.infinigram.layout`) shard by shard.
 
-Documents are written behind one another first, then cut into shards; a shard's suffixes are sorted in memory, at most
-`PEAK` bytes a token of the shard, and a shard has fewer than 2^31 of them. Shards are built side by side, a core each,
-as far as the memory allows; on a cluster (`harness.common.parts`) a core of some node each. The folder appears under
-its name when it is whole.
+All documents are written to one file first, then split into shards. A shard's suffixes are sorted in memory, in at most
+`PEAK` bytes per token; a shard has fewer than 2^31 tokens. Shards are built in parallel, one core each, if memory
+allows; on a cluster (`harness.common.parts`) on the cores of its nodes. The folder gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.cores import usable_cores
 from harness.common.errors import MachineError, RequestError, reason
+from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from methods.infinigram.kernels import sample
+from methods.infinigram.kernels.searching import sample
 from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
 from methods.infinigram.suffixes import suffix_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PEAK = {2: 12, 4: 18}  # bytes a token that building a shard needs at most, by those of a token
-LONGEST_SHARD = (1 << 31) - 1  # tokens and separators; longer ones would need twice the memory a token
+PEAK = {2: 12, 4: 18}  # bytes of a stored token -> most bytes of memory per token for building a shard
+LONGEST_SHARD = (1 << 31) - 1  # tokens and separators; a longer shard would need twice the memory per token
 _CHUNK = 1 << 18  # suffixes packed at once
-_KILLED = 24 * 3600.0  # seconds after which what another machine's build left behind is taken for dead
+_KILLED = 24 * 3600.0  # seconds without writes after which another machine's build counts as dead
 
 
 def build_index(
@@ -49,17 +48,17 @@ def build_index(
     tokenizer_hash: str | None = None,
     document_metadata: Iterable[Any] | None = None,
     progress: Progress | None = None,
+    parts: Parts = HERE,
 ) -> Path:
-    """Index documents of tokens below `vocabulary_size`; returns the folder.
+    """Index documents of tokens below `vocabulary_size`. Returns the folder.
 
-    shards: how many at least; more where one would be too long or need more than `memory_limit` bytes. These bound what
-    sorting takes, over all shards that are built at a time; documents and metadata are the caller's.
-    document_metadata: a JSON-able value for each document. tokenizer_hash: opening under another one
-    is refused.
+    shards: minimum number; there are more if one would be too long or need more than `memory_limit` bytes.
+    memory_limit: for sorting, over all shards built at a time; documents and metadata are not counted.
+    document_metadata: a JSON-able value for each document. tokenizer_hash: the index can be opened only with this one.
 
-    Raises `RequestError` for a folder that holds something, for tokens outside the vocabulary or that are no integers,
-    when there is no document, when there are more shards than documents, or not as many metadata as documents;
-    `MachineError` where files cannot be written.
+    Raises `RequestError` for a folder that is not empty, for tokens that are outside the vocabulary or not integers,
+    without documents, for more shards than documents, for a `memory_limit` too small for the longest document, and if
+    the number of metadata is not that of documents. Raises `MachineError` if files cannot be written.
     """
     directory = Path(directory)
     if not 1 <= vocabulary_size < (1 << 32) - 1:
@@ -74,7 +73,7 @@ def build_index(
     for left in directory.parent.glob(f"{directory.name}.partial-*"):
         if _abandoned(left, host):
             shutil.rmtree(left, ignore_errors=True)
-    # another process may build it, too, and on another machine
+    # another process may build the same folder, perhaps on another machine
     partial = directory.with_name(f"{directory.name}.partial-{host}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -118,7 +117,7 @@ def build_index(
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         if error.filename is not None and not Path(str(error.filename)).is_relative_to(directory.parent):
-            raise  # of the documents, which the caller reads
+            raise  # an error of the documents, which the caller reads
         raise MachineError(
             f"the index {directory} cannot be written: {reason(error)}; free space or give another folder"
         ) from error
@@ -129,8 +128,8 @@ def build_index(
 
 
 def _abandoned(partial: Path, host: str) -> bool:
-    """Whether the build that made this folder was killed: its process is gone, or, on another machine, nothing was
-    written for a day."""
+    """Whether the build of this folder was killed: its process is gone, or it ran on another machine and wrote nothing
+    for a day."""
     owner, _, process = partial.name.rpartition(".partial-")[2].rpartition("-")
     if owner == host:
         return not _running(process)
@@ -142,7 +141,7 @@ def _abandoned(partial: Path, host: str) -> bool:
 
 
 def _running(process: str) -> bool:
-    """Whether a process of this number runs."""
+    """Whether a process with this id runs."""
     try:
         os.kill(int(process), 0)
     except (ValueError, OverflowError, ProcessLookupError):
@@ -155,8 +154,8 @@ def _running(process: str) -> bool:
 def _spool(
     folder: Path, documents: Iterable[Any], vocabulary_size: int, metadata: Iterable[Any] | None, progress: Progress
 ) -> tuple[NDArray[np.int64], list[str] | None]:
-    """Write all documents, each with a separator behind it. Returns where they begin, int64 [D + 1], and the metadata
-    as lines."""
+    """Write all documents, each followed by a separator. Returns their offsets int64 [D + 1], and the metadata as
+    lines."""
     dtype = token_type(vocabulary_size)
     separator = np.full(1, np.iinfo(dtype).max, dtype)
     offsets, lines = [0], None if metadata is None else [json.dumps(value) for value in metadata]
@@ -165,7 +164,7 @@ def _spool(
             try:
                 tokens = np.asarray(document)
             except ValueError as error:
-                raise RequestError(f"document {number} is no sequence of token ids: {reason(error)}") from error
+                raise RequestError(f"document {number} is not a sequence of token ids: {reason(error)}") from error
             if tokens.ndim != 1:
                 raise RequestError(
                     f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each"
@@ -190,8 +189,8 @@ def _spool(
 
 
 def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, peak: int) -> list[int]:
-    """Documents at which shards begin, and their number: shards of about equal length, or, where these would be too
-    long or need too much memory, as many documents a shard as it may have. peak: bytes a token."""
+    """First document of each shard, then the number of documents. Shards have about equal lengths; if these would be
+    too long or need too much memory, each shard takes as many documents as fit. peak: bytes per token."""
     documents = len(offsets) - 1
     if shards > documents:
         raise RequestError(f"{shards} shards for {documents} documents: a shard needs one or more; give fewer shards")
@@ -214,7 +213,7 @@ def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, pea
 
 
 def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
-    """Documents at which shards of about equal length begin, and their number."""
+    """First documents of shards of about equal length, then the number of documents."""
     documents, total = len(offsets) - 1, int(offsets[-1])
     targets = [total * number // shards for number in range(1, shards)]
     cuts = [0]
@@ -227,8 +226,8 @@ def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
 def _built(
     vocabulary_size: int, partial: str, number: int, offsets: NDArray[np.int64], lines: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Write a shard of what was spooled: the documents that begin at `offsets`, whose last element is the end. lines:
-    their metadata. Returns what the index's metadata say of it."""
+    """Write one shard from the spooled documents. offsets: of its documents, then its end. lines: their metadata.
+    Returns its entry in the index's metadata."""
     folder = Path(partial) / f"shard{number}"
     folder.mkdir(exist_ok=True)
     if lines is not None:
@@ -238,14 +237,14 @@ def _built(
 
 
 def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int) -> dict[str, Any]:
-    """Write one shard's files; returns what the metadata say of it."""
+    """Write one shard's files. Returns its entry in the metadata."""
     separator, count = np.iinfo(tokens.dtype).max, len(documents) - 1
     tokens.tofile(folder / "tokens.bin")
     documents.tofile(folder / "documents.bin")
     width = pointer_width(len(tokens))
     if tokens.dtype.itemsize == 2:
         order = suffix_array(np.asarray(tokens), 1 << 16)
-    else:  # a separator that needs no table of 2^32 counts
+    else:  # a smaller separator, to avoid a table of 2^32 counts
         text = np.where(tokens == separator, np.uint32(vocabulary_size), tokens).astype(np.uint32)
         order = suffix_array(text, vocabulary_size + 1)
         del text

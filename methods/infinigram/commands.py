@@ -232,7 +232,7 @@ def verify(index: Index, as_json: AsJson = False) -> None:
 
 
 class _Asked:
-    """An engine with the tokenizer that its first index was built with."""
+    """An engine with the tokenizer of its first index."""
 
     def __init__(self, index: list[Path], subtract: list[Path] | None) -> None:
         from methods.infinigram.engine import open_index
@@ -248,7 +248,7 @@ class _Asked:
         self.engine.close()
 
     def ids(self, text: str, ids: str) -> list[int]:
-        """The query's tokens, given as text or as ids."""
+        """The tokens of a query given as text or as ids."""
         if text and ids:
             raise RequestError("--text and --ids are two queries: give one")
         if not ids:
@@ -262,7 +262,7 @@ class _Asked:
             raise RequestError(f"--ids {ids}: give token ids with commas between them") from error
 
     def found(self, document: Document) -> dict[str, Any]:
-        """What is said of a document."""
+        """A document's facts for output."""
         return {
             "index": str(document.index), "shard": document.shard, "document": document.number,
             "tokens": document.length, "matches": document.matches, "metadata": document.metadata,
@@ -270,7 +270,7 @@ class _Asked:
         }  # fmt: skip
 
     def shown(self, ids: list[int]) -> Any:
-        """Tokens as text, where there is a tokenizer."""
+        """Tokens as text if there is a tokenizer."""
         return self._coder.decode(ids) if self._coder is not None else ids
 
 
@@ -284,7 +284,7 @@ def _tokenizer(name: str) -> Any:
 
 
 def _hash(coder: Any) -> str:
-    """What identifies a tokenizer: its vocabulary."""
+    """A tokenizer's identity: the hash of its vocabulary."""
     from harness.common.files import digest
 
     return digest(sorted(coder.get_vocab().items()))

@@ -1,8 +1,6 @@
-"""How much reference text is left out because the evaluation text has it (Liu et al., 2024, Table 6)."""
+"""Share of the reference text that is left out because it overlaps the evaluation text (Liu et al., 2024, Table 6)."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from harness.common.errors import RequestError, unknown
 from harness.common.progress import Progress
@@ -13,9 +11,8 @@ from harness.plan.registry import analysis
 
 
 @analysis("decontamination", summary="documents of reference text that are left out for what they share with the test")
-@dataclass(kw_only=True)
 class Decontamination:
-    """dataset: one of the task's further data sets (`task.more_text`); its own reference text where none is named."""
+    """dataset: one of the task's further data sets (`task.more_text`); by default its own reference text."""
 
     measures = (
         Metric("documents", kind="counter"),
@@ -26,8 +23,8 @@ class Decontamination:
     dataset: str = ""
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`documents`, those `left_out`, and their share `left_out_percent`. Raises `RequestError` where the task has
-        no such data set."""
+        """`documents`, those `left_out`, and their share `left_out_percent`. Raises `RequestError` if the task has no
+        such data set."""
         if not setting.filtered:
             raise RequestError("the task does not compare its reference text with its test; wikitext-perplexity does")
         if self.dataset not in setting.filtered:

@@ -1,42 +1,37 @@
-"""Speculative decoding with drafts from an index: what reference text goes on with (Liu et al., 2024, future work), or
-what prompt and output themselves went on with, where they hold as long a match."""
+"""Speculative decoding with drafts from an index: continuations in the reference text (Liu et al., 2024, future work),
+or in prompt and output themselves if they hold a match at least as long."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
-from harness.contracts import Artifacts, GenerationModel, Phases
+from harness.contracts import Artifacts, GenerationModel, Phases, Streams, TrainingPairs
 from harness.plan.registry import method
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.search.decoder import Batch
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-CONTEXT = 64  # tokens that are looked up; longer matches are as good
+CONTEXT = 64  # tokens that are searched; longer matches would not be better
 
 
 class Written:
-    """Prompt and output so far, and where its end occurred before."""
+    """Prompt and output so far, and the earlier occurrences of their last tokens."""
 
     __slots__ = ("_agreeing", "_places", "tokens")
 
     def __init__(self, prompt: Sequence[int]) -> None:
         self.tokens: list[int] = []
         self._places: dict[int, list[int]] = {}
-        self._agreeing: dict[int, int] = {}  # earlier place of the last token -> tokens that agree up to it
+        self._agreeing: dict[int, int] = {}  # earlier position of the last token -> length of the common suffix
         self.extend(prompt)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """A token costs as many steps as it has occurred before."""
+        """Append tokens. Each takes as many steps as it has earlier occurrences."""
         for token in tokens:
             before, places = self._agreeing, self._places.setdefault(token, [])
             self._agreeing = {place: before.get(place - 1, 0) + 1 for place in places}
@@ -44,19 +39,19 @@ class Written:
             self.tokens.append(token)
 
     def longest(self) -> tuple[int, int]:
-        """Tokens of the longest suffix that occurred before, and the place behind where it did last; 0, 0 for none."""
+        """(length of the longest suffix that occurred before, position after its last occurrence); (0, 0) for none."""
         length, place = max(((length, place + 1) for place, length in self._agreeing.items()), default=(0, 0))
         return length, place
 
     def behind(self, place: int, most: int) -> list[int]:
-        """The tokens from a place on; from the end they go on at this place, as text that repeats itself does."""
+        """`most` tokens from a position on. At the end they start again there, as in text that repeats itself."""
         period = self.tokens[place:]
         return [period[number % len(period)] for number in range(most)]
 
 
 class InfinigramDrafter(Drafter):
-    """Drafts what follows the longest suffix of prompt and output in the reference text or, with `own`, earlier in
-    prompt and output themselves; of two matches of one length the latter counts."""
+    """Drafts the continuation of the longest suffix of prompt and output in the reference text or, with `own`, earlier
+    in prompt and output themselves. Ties: the latter."""
 
     def __init__(
         self, engine: Engine, prompts: Sequence[Sequence[int]], block: int, least: int, share: float, own: bool
@@ -88,24 +83,17 @@ class InfinigramDrafter(Drafter):
     needs=("causal", "reference-text"),
     summary="drafts of what reference text goes on with, from a suffix array, verified at once",
 )
-@dataclass(kw_only=True)
 class InfinigramSpeculative(DraftingDecoder):
-    """Output = greedy decoding's. block: longest draft, in tokens. least: tokens of the shortest match that is drafted
-    from. share: a draft ends where its next token has less than this share of what follows in the reference text. own:
-    whether prompt and output are drafted from as well."""
+    """The output equals that of greedy decoding. block: longest draft, in tokens. least: fewest tokens of a match.
+    share: a draft ends before a token with less than this share of the continuations in the reference text. own:
+    whether to draft from prompt and output as well."""
 
     block: Annotated[int, Field(ge=1)] = 8
     least: Annotated[int, Field(ge=0)] = 2
     share: Annotated[float, Field(ge=0, le=1)] = 0.3
     own: bool = True
 
-    def fit(
-        self,
-        model: GenerationModel,
-        reference: Sequence[NDArray[np.int64]],
-        training: Sequence[tuple[list[int], list[int]]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         index_reference(artifacts, reference, model.vocabulary_size, _tokenizer(model))
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:

@@ -1,7 +1,7 @@
 """The engine: counts, probabilities and documents of n-grams of any length (Liu et al., 2024, sections 3.3 and 3.4).
 
-A context's denominator counts the occurrences that are followed by a token in the same document, so that next-token
-probabilities sum to 1. The empty context occurs before every token. An n-gram occurs inside one document.
+The denominator of a context counts its occurrences that are followed by a token in the same document, so next-token
+probabilities sum to 1. The empty context occurs before every token. N-grams do not cross documents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.common.cores import usable_cores
 from harness.common.errors import RequestError, reason
-from methods.infinigram import documents, kernels
+from methods.infinigram import documents
 from methods.infinigram.answers import (
     CnfCount,
     Distribution,
@@ -33,6 +33,7 @@ from methods.infinigram.answers import (
     Span,
 )
 from methods.infinigram.ids import as_cnf, flattened, integers, joined
+from methods.infinigram.kernels import columns, followers, grouped, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from methods.infinigram.ids import Cnf, Ngram
 
-_WINDOW = 20  # tokens of text on either side of a match
+_WINDOW = 20  # tokens of text on each side of a match
 
 
 def open_index(
@@ -49,8 +50,8 @@ def open_index(
 ) -> Engine:  # fmt: skip
     """An engine over `directories` minus `subtract`, whose documents must all be in `directories` as well.
 
-    Raises `RequestError` for a folder that is no whole index, for indexes of different vocabularies or tokenizers, and
-    for one built with another tokenizer than `tokenizer_hash`.
+    Raises `RequestError` for a folder that is not a complete index, for indexes of different vocabularies or
+    tokenizers, and for one built with another tokenizer than `tokenizer_hash`.
     """
     added = [directories] if isinstance(directories, Path | str) else list(directories)
     if not added:
@@ -71,13 +72,13 @@ class Engine:
                 for number, facts in enumerate(metadata["shards"]):
                     shard = open_shard(folder / f"shard{number}", facts, self.vocabulary_size)
                     self.shards.append(Opened(folder, number, sign, shard))
-        self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), kernels.COLUMNS), np.int64)
+        self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), columns.COLUMNS), np.int64)
         for row, (_, _, sign, shard) in zip(self._table, self.shards, strict=True):
-            row[kernels.TOKENS], row[kernels.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
-            row[kernels.FIRSTS], row[kernels.SUFFIXES] = shard.firsts.ctypes.data, shard.count
-            row[kernels.WIDTH], row[kernels.NARROW] = shard.width, shard.tokens.dtype.itemsize == 2
-            row[kernels.SIGN], row[kernels.VOCABULARY] = sign, self.vocabulary_size
-            row[kernels.SAMPLES] = shard.samples.ctypes.data
+            row[columns.TOKENS], row[columns.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
+            row[columns.FIRSTS], row[columns.SUFFIXES] = shard.firsts.ctypes.data, shard.count
+            row[columns.WIDTH], row[columns.NARROW] = shard.width, shard.tokens.dtype.itemsize == 2
+            row[columns.SIGN], row[columns.VOCABULARY] = sign, self.vocabulary_size
+            row[columns.SAMPLES] = shard.samples.ctypes.data
 
     def __enter__(self) -> Engine:
         return self
@@ -86,16 +87,16 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Every query raises `RequestError` from now on. Files are let go of with the engine: another thread may be in
-        a query, which reads them."""
+        """Every later query raises `RequestError`. Files stay mapped as long as the engine exists, because another
+        thread may be in a query."""
         self._table = None
 
     def __reduce__(self) -> str:
         raise TypeError("an engine holds addresses of mapped files: open the index again instead of copying the engine")
 
     def preload(self) -> None:
-        """Map every page of the index's arrays now, so that no query pays for the first use of a page: with the files
-        in the page cache the first hundred counts took 30 us each without this, 5 us with it. Of no use for an index
+        """Map every page of the index's arrays, so that no query pays for the first use of a page. With the files in
+        the page cache the first hundred counts took 30 us each without this and 5 us with it. Useless for an index
         larger than memory."""
         self._rows()
         for *_, shard in self.shards:
@@ -109,34 +110,34 @@ class Engine:
 
     @property
     def table_bytes(self) -> int:
-        """Size of the tables beside them."""
+        """Size of the other tables."""
         return sum(sum((shard.folder / name).stat().st_size for name in TABLES) for *_, shard in self.shards)
 
     # ---------------------------------------------------------------- counts
 
     def count(self, ngram: Ngram) -> int:
-        """Occurrences; those of the empty n-gram are all tokens."""
+        """Occurrences. The empty n-gram occurs once per token."""
         table = self._table
         if table is None:
             raise _closed()
-        found = kernels.count(table, integers(ngram))
+        found = summed.count(table, integers(ngram))
         if found < 0:
             self._checked(ngram)
             raise _too_much_subtracted()
         return int(found)
 
     def count_many(self, ngrams: Sequence[Ngram] | NDArray[np.integer]) -> NDArray[np.int64]:
-        """Occurrences int64 [Q] of n-grams, or of the rows [Q, n] of an array; shared out over the cores. On two cores
-        each of 16,384 5-grams takes 0.7 us as a list, of which 0.3 us are reading it, and 0.4 us as a row of an array.
+        """Occurrences int64 [Q] of n-grams, or of the rows [Q, n] of an array, in parallel on all cores. On two cores
+        each of 16,384 5-grams takes 0.7 us as a list (0.3 us to read the list) and 0.4 us as a row of an array.
         """
         table, (flat, offsets) = self._rows(), joined(ngrams)
         totals = np.empty(len(offsets) - 1, np.int64)
 
         def part(begin: int, end: int) -> None:
-            kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+            grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
         _share(part, len(totals), least=256)
-        if len(totals) and totals.min() < 0:  # the answer to a token outside the vocabulary is the least of all
+        if len(totals) and totals.min() < 0:  # only a token outside the vocabulary gives a negative count
             first = int(totals.argmin())
             self._checked(flat[offsets[first] : offsets[first + 1]])
             raise _too_much_subtracted()
@@ -145,35 +146,35 @@ class Engine:
     # ---------------------------------------------------------------- probabilities
 
     def ngram_prob(self, context: Ngram, token: int) -> NgramProbability:
-        """How often the context is followed by a token, and by this one."""
+        """Counts of the context followed by any token, and by this token."""
         count, total, *_ = self._probability(context, token, longest=False)
         return NgramProbability(count, total)
 
     def ngram_distribution(self, context: Ngram) -> Distribution:
-        """What follows the context, exactly; the cost goes by how many different tokens do."""
+        """The exact distribution after the context. The cost grows with the number of distinct tokens in it."""
         table, ids = self._rows(), self._checked(context)
         segments = np.empty((len(table), 2), np.int64)
-        kernels.context(table, ids, segments)
+        summed.context(table, ids, segments)
         return Distribution(*self._following(segments, len(ids)))
 
     def infinigram_prob(self, context: Ngram, token: int) -> InfinigramProbability:
-        """The same for the longest suffix of the context that is followed by a token anywhere."""
+        """`ngram_prob` for the longest suffix of the context that is followed by a token anywhere."""
         count, total, length, single = self._probability(context, token, longest=True)
         return InfinigramProbability(count, total, length + 1, single)
 
     def infinigram_distribution(self, context: Ngram) -> InfinigramDistribution:
-        """What follows the longest suffix of the context that is followed by a token anywhere."""
+        """`ngram_distribution` for the longest suffix of the context that is followed by a token anywhere."""
         length, _, segments = self._longest(self._checked(context))
         tokens, counts = self._following(segments, length)
         return InfinigramDistribution(tokens, counts, length + 1, len(tokens) == 1)
 
     def score(self, tokens: Ngram, longest: int | None = None) -> Scores:
-        """The infinigram probability of every token of a text after those before it, in one scan: O(log N) a token.
-        longest: tokens of a context at most."""
+        """The infinigram probability of every token of a text given those before it, in one scan: O(log N) per token.
+        longest: most tokens of a context."""
         return self.score_many([tokens], longest)[0]
 
     def score_many(self, texts: Sequence[Ngram], longest: int | None = None) -> list[Scores]:
-        """`score` of texts, shared out over the cores."""
+        """`score` of texts, in parallel on all cores."""
         if longest is not None and longest < 0:
             raise RequestError(f"longest = {longest}: give 0 or more tokens, or None for no limit")
         table, arrays = self._rows(), [self._checked(text) for text in texts]
@@ -184,7 +185,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             for text in range(begin, end):
                 here = slice(offsets[text], offsets[text + 1])
-                kernels.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
+                scanning.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
@@ -194,8 +195,8 @@ class Engine:
         ]
 
     def suffix_counts(self, tokens: Ngram, most: int) -> NDArray[np.int64]:
-        """How often the 1 to `most` tokens before each token of a text occur: int64 [T, most], 0 where the text has
-        fewer before it; shared out over the cores."""
+        """Occurrences of the 1 to `most` tokens before each token of a text: int64 [T, most], 0 where the text has
+        fewer tokens before it. In parallel on all cores."""
         ids, table = self._checked(tokens), self._rows()
         found = np.zeros((len(ids), most), np.int64)
         for length in range(1, min(most, len(ids) - 1) + 1):
@@ -204,7 +205,7 @@ class Engine:
             totals = np.empty(len(windows), np.int64)
 
             def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
-                kernels.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
+                grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
             _share(part, len(totals), least=256)
             _positive(int(totals.min(initial=0)))
@@ -212,12 +213,12 @@ class Engine:
         return found
 
     def continuation(self, context: Ngram, most: int, least: int = 1, share: float = 0.0) -> list[int]:
-        """Up to `most` tokens that the longest suffix of the context which occurs goes on with, each the most frequent
-        one after those before it; none where that suffix has fewer than `least` tokens, and no further than where a
-        token has less than `share` of what follows."""
+        """Up to `most` tokens after the longest suffix of the context that occurs, each the most frequent one after
+        those before it. Stops before a token with less than `share` of the continuations. Empty if the suffix has
+        fewer than `least` tokens."""
         if most < 0 or least < 0:
             raise RequestError(f"most = {most}, least = {least}: give 0 or more")
-        found: list[int] = kernels.continuation(self._rows(), self._checked(context), most, least, share).tolist()
+        found: list[int] = scanning.continuation(self._rows(), self._checked(context), most, least, share).tolist()
         return found
 
     # ---------------------------------------------------------------- documents
@@ -225,9 +226,9 @@ class Engine:
     def find_cnf(
         self, cnf: Cnf, max_clause_freq: int | None = None, seed: int = 0
     ) -> tuple[list[tuple[int, int]], bool]:
-        """(row of the shard, document) of the documents that hold, for each clause, one of its n-grams; and whether a
-        clause with more than `max_clause_freq` matches in a shard was sampled, so that some may be missing. Documents
-        that equal a subtracted one, token for token, are left out."""
+        """(row of the shard, document) of the documents that hold an n-gram of every clause, and whether the result may
+        be incomplete: a clause with more than `max_clause_freq` matches in a shard is sampled. Documents equal to a
+        subtracted one, token for token, are left out."""
         if not len(cnf) or not all(map(len, cnf)):
             raise RequestError("a query needs a clause, and every clause an n-gram")
         if max_clause_freq is not None and max_clause_freq < 1:
@@ -236,7 +237,7 @@ class Engine:
         return documents.find(self.shards, self._rows(), clauses, max_clause_freq, seed)
 
     def count_cnf(self, cnf: Cnf, max_clause_freq: int | None = None, seed: int = 0) -> CnfCount:
-        """How many documents `find_cnf` finds."""
+        """Number of documents that `find_cnf` finds."""
         found, approximate = self.find_cnf(cnf, max_clause_freq, seed)
         return CnfCount(len(found), approximate)
 
@@ -255,17 +256,17 @@ class Engine:
         return [documents.shown(self.shards[row], number, ngrams, window) for row, number in places]
 
     def attribute(self, tokens: Ngram, min_length: int = 2, limit: int = 1) -> list[Span]:
-        """The maximal spans of at least `min_length` tokens of a text that occur verbatim, with up to `limit` of the
-        documents that hold each."""
+        """The maximal spans of at least `min_length` tokens of a text that occur verbatim, each with up to `limit`
+        documents that hold it."""
         if min_length < 1:
             raise RequestError(f"min_length = {min_length}: give 1 or more tokens")
         ids, table = self._checked(tokens), self._rows()
         spans, begin = [], 0
 
         def count(end: int) -> int:
-            return _positive(int(kernels.count(table, ids[begin:end])))
+            return _positive(int(summed.count(table, ids[begin:end])))
 
-        for end in range(1, len(ids) + 1):  # the longest span that ends here begins no earlier than that before it
+        for end in range(1, len(ids) + 1):  # its longest span cannot begin before that of `end - 1`
             while begin < end and not count(end):
                 begin += 1
             longer = end < len(ids) and count(end + 1)
@@ -281,7 +282,7 @@ class Engine:
         return self._table
 
     def _agree(self, folder: Path, metadata: dict[str, Any]) -> None:
-        """Check that an index fits those opened before."""
+        """Check that an index is compatible with those opened before."""
         size, tokenizer = int(metadata["vocabulary_size"]), metadata.get("tokenizer_hash")
         if self.vocabulary_size not in (0, size):
             raise RequestError(f"{folder} has a vocabulary of {size} tokens, the others {self.vocabulary_size}")
@@ -293,7 +294,7 @@ class Engine:
         self.vocabulary_size, self.tokenizer_hash = size, self.tokenizer_hash or tokenizer
 
     def _checked(self, ngram: Ngram) -> NDArray[np.int64]:
-        """Ids as an array. Raises `RequestError` for what is no token of the vocabulary."""
+        """Ids as an array. Raises `RequestError` for ids outside the vocabulary."""
         ids = integers(ngram)
         if len(ids) and not (ids.min() >= 0 and ids.max() < self.vocabulary_size):
             wrong = int(ids[(ids < 0) | (ids >= self.vocabulary_size)][0])
@@ -303,16 +304,16 @@ class Engine:
     def _longest(self, ids: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
         table = self._rows()
         segments = np.empty((len(table), 2), np.int64)
-        length, total = kernels.longest(table, ids, segments)
+        length, total = summed.longest(table, ids, segments)
         return int(length), _positive(int(total)), segments
 
     def _probability(self, context: Ngram, token: int, longest: bool) -> tuple[int, int, int, bool]:
-        """See `kernels.probability`."""
+        """See `summed.probability`."""
         ids = integers(context)
         try:
-            found: tuple[int, int, int, bool] = kernels.probability(self._rows(), ids, operator.index(token), longest)
+            found: tuple[int, int, int, bool] = summed.probability(self._rows(), ids, operator.index(token), longest)
         except (TypeError, OverflowError) as error:
-            raise RequestError(f"{token!r} is no token id: {reason(error)}") from error
+            raise RequestError(f"{token!r} is not a token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:
             self._checked(ids)
             self._checked([token])
@@ -321,12 +322,12 @@ class Engine:
 
     def _following(self, segments: NDArray[np.int64], offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         table = self._rows()
-        parts = [kernels.following(row, low, high, offset) for row, (low, high) in zip(table, segments, strict=True)]
+        parts = [followers.following(row, low, high, offset) for row, (low, high) in zip(table, segments, strict=True)]
         if len(parts) == 1:
             return parts[0][0], parts[0][1]
         tokens, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
         counts = np.zeros(len(tokens), np.int64)
-        signed = np.concatenate([row[kernels.SIGN] * part[1] for row, part in zip(table, parts, strict=True)])
+        signed = np.concatenate([row[columns.SIGN] * part[1] for row, part in zip(table, parts, strict=True)])
         np.add.at(counts, where.reshape(-1), signed)
         _positive(int(counts.min(initial=0)))
         return tokens[counts > 0], counts[counts > 0]
@@ -341,15 +342,15 @@ def _too_much_subtracted() -> RequestError:
 
 
 def _positive(count: int) -> int:
-    """The count. Raises `RequestError` where more is subtracted than was added."""
+    """The count. Raises `RequestError` if more is subtracted than was added."""
     if count < 0:
         raise _too_much_subtracted()
     return count
 
 
 def _share(part: Any, count: int, least: int) -> None:
-    """Run part(begin, end) over `count` items in as many threads as numba may use, `least` or more items each. No part
-    runs any more when it returns or raises: parts read addresses that are the engine's."""
+    """Run part(begin, end) over `count` items in as many threads as numba may use, with at least `least` items each.
+    All parts have ended when it returns or raises, because they read addresses owned by the engine."""
     most = min(usable_cores(), numba.get_num_threads())
     threads = max(1, min(most, count // least))
     if threads == 1:
@@ -369,6 +370,6 @@ def _share(part: Any, count: int, least: int) -> None:
 
 @lru_cache(maxsize=1)
 def _threads(process: int, count: int) -> ThreadPoolExecutor:
-    """Threads that stay, shared by all engines: starting two takes 0.4 ms, in which one counts 500 n-grams. process:
-    its id, for a fork does not have the threads of its parent."""
+    """Permanent threads, shared by all engines: starting two takes 0.4 ms, as long as counting 500 n-grams. process:
+    its id, because a fork does not have its parent's threads."""
     return ThreadPoolExecutor(count, "infinigram")

@@ -15,14 +15,13 @@ from methods.infinigram.mixing import LARGEST, mixture
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TREES, LEAF = 30, 200  # trees, and tokens a leaf has at least
-_GRID = np.linspace(0.0, LARGEST, 28)  # lambdas to choose from
+TREES, LEAF = 30, 200  # trees, and fewest tokens of a leaf
+_GRID = np.linspace(0.0, LARGEST, 28)  # candidate lambdas
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Trees that group tokens, and for each tree the lambda of each of its leaves. A token's lambda is the mean of its
-    leaves'."""
+    """Trees that group tokens, and the lambda of each leaf. A token's lambda is the mean over its leaves."""
 
     trees: Any
     lambdas: list[NDArray[np.float64]]
@@ -31,8 +30,8 @@ class Forest:
     def learned(
         cls, features: NDArray[np.float64], lm: NDArray[np.float64], infinigram: NDArray[np.float64], seed: int
     ) -> Forest:
-        """Trees grow to part tokens for which p_inf [T] is better from those for which p_LM [T] is; a leaf's lambda is
-        the one with the least -log of the mixture over its tokens. features: [T, f].
+        """Trees are trained to separate tokens for which p_inf [T] is better from those for which p_LM [T] is. A leaf's
+        lambda minimises -log of the mixture over its tokens. features: [T, f].
 
         Raises `RequestError` for too few tokens.
         """
@@ -66,5 +65,5 @@ class Forest:
 
     @classmethod
     def open(cls, folder: Path) -> Forest:
-        """Read what `save` wrote into the cache."""
+        """Read what `save` wrote."""
         return cls(*pickle.loads((folder / "forest.pickle").read_bytes()))

@@ -15,15 +15,15 @@ from harness.common.errors import RequestError
 from methods.infinigram.engine import Engine
 from methods.infinigram.mixing import LARGEST
 
-CONTEXT = 512  # tokens that are looked up; longer matches are as good
+CONTEXT = 512  # tokens that are searched; longer matches would not be better
 
 
 class InfinigramProcessor(LogitsProcessor):
-    """Makes the logits of every step log(lambda p_inf + (1 - lambda) p_LM) (Liu et al., 2024, section 2.3), where the
-    engine's index was built with the model's tokenizer.
+    """Replaces the logits of every step by log(lambda p_inf + (1 - lambda) p_LM) (Liu et al., 2024, section 2.3). The
+    engine's index must have been built with the model's tokenizer.
 
-    sparse, other: lambda where a single token follows the longest context that occurs, and elsewhere; from 0 to below
-    1. Raises `RequestError` for other numbers, and for a vocabulary larger than the model's.
+    sparse: lambda if a single token follows the longest context that occurs. other: lambda otherwise. Both in [0, 1).
+    Raises `RequestError` for other numbers, and for an index with a vocabulary larger than the model's.
     """
 
     def __init__(self, engine: Engine, *, sparse: float, other: float) -> None:
@@ -33,8 +33,9 @@ class InfinigramProcessor(LogitsProcessor):
         self.engine, self.sparse, self.other = engine, sparse, other
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
-        """scores, logits [B, V] behind input_ids [B, T]; returns log-probabilities [B, V]. A token that an earlier
-        processor forbade stays so. A context begins behind the last token that the index does not know, as padding."""
+        """scores: logits [B, V] after input_ids [B, T]. Returns log-probabilities [B, V]. Tokens that an earlier
+        processor forbids stay forbidden. A context begins after the last token unknown to the index, such as
+        padding."""
         if scores.shape[1] < self.engine.vocabulary_size:
             raise RequestError(
                 f"the index has a vocabulary of {self.engine.vocabulary_size} tokens, the model one of "

@@ -20,29 +20,29 @@ EMPTY = np.empty(0, np.int64)
 
 
 def integers(ngram: Ngram) -> NDArray[np.int64]:
-    """An int64 array of ids. Raises `RequestError` for what is not integers."""
+    """An int64 array of ids. Raises `RequestError` for anything but integers."""
     try:
         ids = np.asarray(ngram)
     except ValueError as error:  # sequences of different lengths
-        raise RequestError(f"a query is no sequence of token ids: {error}") from error
+        raise RequestError(f"a query is not a sequence of token ids: {error}") from error
     if ids.dtype == np.int64 and ids.ndim == 1:
         return ids
     if not ids.size and ids.ndim == 1:
         return EMPTY
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
-        raise RequestError(f"a query of {ids.dtype} and {ids.ndim} dimensions is no sequence of token ids")
+        raise RequestError(f"a query of {ids.dtype} and {ids.ndim} dimensions is not a sequence of token ids")
     return ids.astype(np.int64)
 
 
 def flattened(arrays: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Arrays behind one another, and where each begins."""
+    """Concatenated arrays, and the offset of each."""
     flat = np.concatenate([EMPTY, *arrays])
     return flat, np.cumsum([0, *map(len, arrays)], dtype=np.int64)
 
 
 def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`flattened` of n-grams, and quickly so for lists and for the rows of an array: converting 4,000 lists one by one
-    takes as long as counting them."""
+    """`flattened` of n-grams, fast for lists and for the rows of an array: converting 4,000 lists one by one takes as
+    long as counting them."""
     if isinstance(ngrams, np.ndarray) and ngrams.ndim == 2:
         return integers(ngrams.ravel()), np.arange(len(ngrams) + 1) * ngrams.shape[1]
     if not all(type(ngram) is list for ngram in ngrams):
@@ -51,6 +51,6 @@ def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.in
 
 
 def as_cnf(query: Any) -> Cnf:
-    """An n-gram as the only one of a single clause."""
+    """The query as an AND of ORs; a single n-gram becomes one clause."""
     nested = len(query) and isinstance(query[0], Iterable)
     return query if nested else [[query]]

@@ -1,41 +1,38 @@
-"""The index of a task's reference text: built once, opened by all who ask it."""
+"""The index of a task's reference text, built once and opened by all its users."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from harness.common.files import arrays_digest, digest
-from harness.contracts import Artifacts
+from harness.contracts import Artifacts, Streams
 from methods.infinigram.build import build_index
 from methods.infinigram.engine import Engine, open_index
 from methods.infinigram.layout import verify
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 ARTIFACT = "infinigram-index"
 
 
-def streams_hash(streams: Sequence[NDArray[np.int64]]) -> str:
-    """Hash of the ids of streams and of where they begin."""
+def streams_hash(streams: Streams) -> str:
+    """Hash of the ids and lengths of streams."""
     return digest([arrays_digest(stream) for stream in streams])
 
 
 def index_reference(
-    artifacts: Artifacts, reference: Sequence[NDArray[np.int64]], vocabulary_size: int, tokenizer_hash: str | None
+    artifacts: Artifacts, reference: Streams, vocabulary_size: int, tokenizer_hash: str | None
 ) -> dict[str, Any]:
-    """Make the artifact `infinigram-index` and return its key. The first token of a stream is part of it."""
+    """Build the artifact `infinigram-index` and return its key. Streams are indexed with their first tokens."""
     key = {"reference": streams_hash(reference), "vocabulary_size": vocabulary_size, "tokenizer": tokenizer_hash}
 
     def fill(folder: Path) -> None:
-        for left in folder.iterdir():  # of a build that was interrupted
+        for left in folder.iterdir():  # files of an interrupted build
             shutil.rmtree(left)
-        build_index(reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash)
+        build_index(
+            reference, folder / "index", vocabulary_size=vocabulary_size, tokenizer_hash=tokenizer_hash,
+            parts=artifacts.parts,
+        )  # fmt: skip
         verify(folder / "index")
 
     artifacts.build(ARTIFACT, key, fill)

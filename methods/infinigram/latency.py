@@ -1,4 +1,4 @@
-"""How long each kind of query takes, beside an installable peer (Liu et al., 2024, Table 1)."""
+"""Time of each kind of query, next to that of an installable peer (Liu et al., 2024, Table 1)."""
 
 from __future__ import annotations
 
@@ -34,28 +34,26 @@ Query = Literal[
     "infinigram_distribution",
     "score_many",
 ]
-_TEXT = 512  # tokens of a text that is scored, and of a context of the ∞-gram LM
+_TEXT = 512  # tokens of a scored text, and of a context of the ∞-gram LM with its next token
 Given = tuple[list[int], int] | list[list[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _OfPeer:
-    """An answer of the peer, as the peer gives it."""
+    """An answer in the peer's own form."""
 
     found: Any
 
 
 @analysis("infinigram-latency", summary="microseconds of a query of the engine, beside infini-gram or tokengrams")
-@dataclass(kw_only=True)
 class InfinigramLatency(TimedAnalysis):
-    """The same queries, from the evaluation text, asked of a peer (`baseline`) and of the engine. An item is the place
-    of a query in this text, or the seed by which the places of a batch are drawn: batches may share some.
+    """The same queries, from the evaluation text, to a peer (`baseline`) and to the engine. An item is the position of
+    a query in this text, or the seed by which the positions of a batch are drawn; batches may overlap.
 
-    query: its kind. `count_many` counts a batch of `together` n-grams (Python's lists) and `score_many` gives the
-    probabilities of all tokens of `texts` texts of 512 tokens in one call, for both of which the peer is asked one by
-    one. n: tokens of an
-    n-gram, the last of them the one asked for; the ∞-gram LM's contexts have 511 where there are as many. queries:
-    calls of one timed pass, where each is one query.
+    query: its kind. `count_many` counts a batch of `together` n-grams (Python lists) in one call. `score_many` gives
+    the probabilities of all tokens of `texts` texts of 512 tokens in one call. For both, the peer gets one query at a
+    time. n: tokens of an n-gram, the last of which is the target; contexts of the ∞-gram LM have up to 511 tokens.
+    queries: calls of one timed pass, if each is one query.
     """
 
     measures = (
@@ -82,7 +80,7 @@ class InfinigramLatency(TimedAnalysis):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Microseconds of a query of the engine and of the peer, and how many times as long the peer takes."""
+        """Microseconds per query of the engine and of the peer, and the peer's time over the engine's."""
         return {
             "latency_us": Ratio({"method": 1e6}, per={"items": self.asked}),
             "peer_us": Ratio({"baseline": 1e6}, per={"items": self.asked}),
@@ -90,7 +88,7 @@ class InfinigramLatency(TimedAnalysis):
         }
 
     def fit(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> None:
-        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `NotInstalledError` where the
+        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `NotInstalledError` if the
         peer is not installed."""
         model, reference = setting.model, setting.reference
         index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
@@ -106,7 +104,7 @@ class InfinigramLatency(TimedAnalysis):
 
     def open(self, setting: TokenScoringSetting, artifacts: Artifacts) -> None:
         self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
-        self._engine.preload()  # both peers map or read all of their indexes when they open them
+        self._engine.preload()  # both peers map or read their whole indexes on opening
         self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
         step = _TEXT if self.query == "score_many" else 1  # no two texts share tokens
@@ -118,7 +116,7 @@ class InfinigramLatency(TimedAnalysis):
 
     @property
     def _needed(self) -> int:
-        """Tokens that a stream has before a query can end there."""
+        """Tokens of a stream before the first position at which a query can end."""
         if self.query == "score_many":
             return _TEXT
         return 2 if self.query.startswith("infinigram") else self.n
@@ -158,7 +156,7 @@ class InfinigramLatency(TimedAnalysis):
         return _OfPeer(self._ask(given))
 
     def _ask(self, given: Any) -> Any:
-        """What the peer answers."""
+        """The peer's answer."""
         if self.query == "count_many":
             return [self._peer.count(ngram) for ngram in given]
         if self.query == "score_many":
@@ -171,8 +169,8 @@ class InfinigramLatency(TimedAnalysis):
         return getattr(self._peer, self.query)(context, token)
 
     def answers(self, call: Any) -> list[Sequence[int]]:
-        """Counts, whichever side they are from. Those of contexts are not compared: a peer counts a context at the end
-        of a document, too."""
+        """Counts, from either side. Counts of contexts are not compared: a peer also counts a context at the end of a
+        document."""
         if isinstance(call, Distribution):
             return [[*call.tokens.tolist(), *call.counts.tolist()]]
         if isinstance(call, NgramProbability):

@@ -3,16 +3,16 @@
 | file | content |
 | --- | --- |
 | `metadata.json` | format, vocabulary, tokenizer, counts, sizes and checksums; written last |
-| `shardN/tokens.bin` | the documents' tokens, each document with a separator behind it |
-| `shardN/suffixes.bin` | where the suffixes begin, in lexicographic order, without those of separators |
+| `shardN/tokens.bin` | the documents' tokens, each document followed by a separator |
+| `shardN/suffixes.bin` | positions of the suffixes in lexicographic order, without those of separators |
 | `shardN/firsts.bin` | int64 [V + 1], a table: suffixes firsts[t] .. firsts[t + 1] - 1 begin with token t |
-| `shardN/samples.bin` | uint64, a table: the first tokens, as many as 64 bits hold, of every 32nd suffix |
-| `shardN/documents.bin` | int64 [D + 1], where documents begin in `tokens.bin`, and its length |
-| `shardN/metadata.jsonl` | what was given of each document, one JSON value a line; absent where nothing was |
+| `shardN/samples.bin` | uint64, a table: the first 64 bits of tokens of every 32nd suffix |
+| `shardN/documents.bin` | int64 [D + 1], offsets of the documents in `tokens.bin`, and its length |
+| `shardN/metadata.jsonl` | the documents' metadata, one JSON value per line; absent if none were given |
 
-All numbers are little-endian. Tokens are u16 for vocabularies below 65,535, else u32, and the separator has all bits 1.
-The beginning of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads
-the metadata alone.
+All numbers are little-endian. Tokens are u16 for vocabularies below 65,535, else u32; the separator has all bits 1. The
+position of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads only
+the metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from methods.infinigram.kernels import STEP
+from methods.infinigram.kernels.columns import STEP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 WIDEST_NARROW = 65_535  # vocabularies below it fit u16 with a separator
 FILES = ("tokens.bin", "suffixes.bin", "firsts.bin", "samples.bin", "documents.bin")
-TABLES = ("firsts.bin", "samples.bin", "documents.bin")  # what is not tokens and suffixes
+TABLES = ("firsts.bin", "samples.bin", "documents.bin")  # all files but tokens and suffixes
 _CHUNK = 1 << 24
 
 
@@ -45,7 +45,7 @@ def token_type(vocabulary_size: int) -> Any:
 
 
 def pointer_width(length: int) -> int:
-    """The fewest bytes that address so many tokens."""
+    """The fewest bytes that address `length` tokens."""
     return max(1, ((length - 1).bit_length() + 7) // 8) if length else 1
 
 
@@ -64,11 +64,11 @@ class Shard:
 
     @property
     def count(self) -> int:
-        """Its suffixes, which are its tokens without separators."""
+        """Number of suffixes, which is that of tokens without separators."""
         return len(self.suffixes) // self.width
 
     def line(self, document: int) -> Any:
-        """What was given of a document; None where nothing was."""
+        """Metadata of a document; None if none were given."""
         file = self.folder / "metadata.jsonl"
         if not file.exists():
             return None
@@ -76,11 +76,11 @@ class Shard:
             for number, line in enumerate(lines):
                 if number == document:
                     return json.loads(line)
-        raise RequestError(f"{file} has no line {document}; build the index anew")
+        raise RequestError(f"{file} has no line {document}; build the index again")
 
 
 class Opened(NamedTuple):
-    """A shard of an engine: number `number` of the index in `folder`. sign: 1, or -1 for one that is subtracted."""
+    """A shard of an engine: shard `number` of the index in `folder`. sign: 1, or -1 if it is subtracted."""
 
     folder: Path
     number: int
@@ -100,33 +100,34 @@ def _checksum(metadata: dict[str, Any]) -> int:
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Of the index in a folder. Raises `RequestError` where there is none, or one of another format."""
+    """Metadata of the index in a folder. Raises `RequestError` if there is none, or one of another format."""
     file = folder / "metadata.json"
     if not folder.is_dir():
         raise RequestError(f"no index at {folder}: no such folder; make one with `harness infinigram build`")
     if not file.exists():
-        raise RequestError(f"{folder} holds no complete index (no metadata.json); build it anew")
+        raise RequestError(f"{folder} holds no complete index (no metadata.json); build it again")
     try:
         metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         found, shards = metadata["format"], metadata["shards"]
         int(metadata["vocabulary_size"]), len(shards)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{file} cannot be read as the metadata of an index ({error}); build it anew") from error
+        raise RequestError(f"{file} cannot be read as the metadata of an index ({error}); build it again") from error
     if found != FORMAT:
-        raise RequestError(f"{folder}: index of format {found}, this version reads format {FORMAT}; build it anew")
+        raise RequestError(f"{folder}: index of format {found}, this version reads format {FORMAT}; build it again")
     if metadata.get("crc32") != _checksum(metadata):
-        raise RequestError(f"{file}: its content changed since it was built; build the index anew")
+        raise RequestError(f"{file}: its content changed since it was built; build the index again")
     return metadata
 
 
 def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Shard:
-    """Map one shard. Raises `RequestError` for a file that is missing, of another size, or not of the others' shard."""
+    """Memory-map one shard. Raises `RequestError` for a file that is missing, has another size, or does not belong to
+    the others."""
     for name, size in facts["bytes"].items():
         file = folder / name
         if not file.exists():
-            raise RequestError(f"{file} is missing; bring it back, or build the index anew")
+            raise RequestError(f"{file} is missing; restore it, or build the index again")
         if file.stat().st_size != size:
-            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index anew")
+            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index again")
 
     def mapped(name: str, dtype: Any) -> NDArray[Any]:
         file = folder / name
@@ -145,13 +146,13 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
         and documents[-1] == len(tokens)
         and (not len(tokens) or tokens[-1] == np.iinfo(tokens.dtype).max)
     )
-    if not belong:  # searches would read beside the files
-        raise RequestError(f"{folder}: its files are not of one shard; build the index anew")
+    if not belong:  # searches would read outside the files
+        raise RequestError(f"{folder}: its files are not of one shard; build the index again")
     return found
 
 
 def verify(folder: Path, progress: Progress | None = None) -> None:
-    """Read everything and compare checksums. Raises `RequestError` that names the first file that differs."""
+    """Read everything and compare checksums. Raises `RequestError` with the first file that differs."""
     metadata, progress = read_metadata(folder), progress or Progress(quiet=True)
     total = sum(sum(facts["bytes"].values()) for facts in metadata["shards"])
     done = 0
@@ -166,4 +167,4 @@ def verify(folder: Path, progress: Progress | None = None) -> None:
                     done += len(part)
                     progress.update("verify", done / 1e6, total / 1e6, "MB", f"shard{number}/{name}")
             if found != expected:
-                raise RequestError(f"{place / name}: its content changed since it was built; build the index anew")
+                raise RequestError(f"{place / name}: its content changed since it was built; build the index again")

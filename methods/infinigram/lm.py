@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +11,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.plan.registry import method
 from methods.infinigram.answers import Scores
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FOREST = "infinigram-forest"
-SUFFIXES = 10  # lengths of suffixes that a forest sees
+SUFFIXES = 10  # suffix lengths in the features of a forest
 
 
 @method(
@@ -36,15 +34,14 @@ SUFFIXES = 10  # lengths of suffixes that a forest sees
     baseline="lm",
     summary="LM mixed with n-gram probabilities of unbounded n from a suffix array",
 )
-@dataclass(kw_only=True)
 class InfinigramLm(TokenScoring):
     """p(w) = lambda p_inf(w) + (1 - lambda) p_LM(w), p_inf of the longest context that occurs in the reference text.
 
-    longest: tokens of a context at most; None for no limit, 4 for a 5-gram LM that backs off, 0 for unigrams.
-    sparse, other: lambda where a single token follows the context in the reference text, and elsewhere; numbers, or
+    longest: most tokens of a context; None: no limit; 4: a 5-gram LM with backoff; 0: unigrams.
+    sparse: lambda if a single token follows the context in the reference text. other: lambda otherwise. Numbers, or
         `tuned` on the validation text.
-    forest: lambda for each token, by a random forest that is learned on the validation text from the lengths of the
-        context's suffixes and how often they occur (section 5.4); `sparse` and `other` are then not used.
+    forest: lambda for each token by a random forest, trained on the validation text. Its features are the lengths and
+        frequencies of the context's suffixes (section 5.4). `sparse` and `other` are then not used.
     seed: of the forest.
     """
 
@@ -67,13 +64,7 @@ class InfinigramLm(TokenScoring):
     def random_fit(self) -> bool:
         return self.forest
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         key = index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
         self._engine = opened_reference(artifacts, model.tokenizer_hash)
         wanted = {"sparse": self.sparse, "other": self.other}
@@ -104,11 +95,7 @@ class InfinigramLm(TokenScoring):
         return {**found, "lambda_sparse": self._lambdas[0], "lambda_other": self._lambdas[1]}
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         log_lm = [_neural(model, stream, phases) for stream in streams]
         with phases("search"):
@@ -128,9 +115,7 @@ class InfinigramLm(TokenScoring):
             return np.where(scores.sparse, *self._lambdas)
         return self._forest(features(self._engine, stream, scores))
 
-    def _learn(
-        self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts, key: dict[str, Any]
-    ) -> None:
+    def _learn(self, model: LanguageModel, validation: Streams, artifacts: Artifacts, key: dict[str, Any]) -> None:
         """The lambdas, or the forest."""
         given = {"longest": self.longest, **({"seed": self.seed} if self.forest else
                                              {"sparse": self.sparse, "other": self.other})}  # fmt: skip
@@ -157,8 +142,8 @@ class InfinigramLm(TokenScoring):
 
 
 def features(engine: Engine, stream: NDArray[np.int64], scores: Scores) -> NDArray[np.float64]:
-    """What a forest goes by, [T - 1, 3 + `SUFFIXES`]: the effective n, how often the context occurs (log), whether the
-    estimate is sparse, and how often the suffixes of 1, 2, ... tokens occur (log).
+    """Features of a forest, [T - 1, 3 + `SUFFIXES`]: the effective n, the frequency of the context (log), whether the
+    estimate is sparse, and the frequencies of the suffixes of 1, 2, ... tokens (log).
 
     Source: Liu et al., 2024, section 5.4 (suffix lengths and their frequencies).
     """
@@ -175,7 +160,7 @@ def _neural(model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> 
 
 
 def _behind_first(scores: Scores) -> Scores:
-    """Without the first token of a stream, which is given and not predicted."""
+    """The scores without a stream's first token, which is given, not predicted."""
     return Scores(*(getattr(scores, name)[1:] for name in Scores.__slots__))
 
 

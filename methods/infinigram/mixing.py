@@ -20,7 +20,7 @@ def mixture(
 
 
 def best_lambda(lm: NDArray[np.float64], infinigram: NDArray[np.float64]) -> float:
-    """The lambda with the least mean -log of the mixture: the loss is convex, so zooming into a grid finds it."""
+    """The lambda with the least mean -log of the mixture. The loss is convex, so refining a grid finds it."""
     if not len(lm):
         return 0.0
     low, high = 0.0, LARGEST

@@ -1,10 +1,11 @@
-"""What could be installed instead: the package `infini-gram` (the authors' engine) and `tokengrams`, over the same
+"""Peers that can be installed: the packages `infini-gram` (the authors' engine) and `tokengrams`, over the same
 documents.
 
-Both want tokens of 16 bits. They answer some questions otherwise than our engine, which are not asked here: both count
-n-grams across the ends of documents, so a separator stands between documents; `tokengrams` drops tokens outside its
-vocabulary from a query; `infini-gram` samples 1,000 occurrences of a frequent context for its distribution, and is told
-to look at all, so that both sides answer alike.
+Both need 16-bit tokens. Queries that they answer differently are avoided:
+
+- Both count n-grams across documents, so documents are divided by a separator.
+- `tokengrams` drops tokens outside its vocabulary from a query.
+- For the distribution of a frequent context `infini-gram` samples 1,000 occurrences; here it uses all.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from harness.common.errors import CellFailedError, NotInstalledError, RequestErr
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SEPARATOR = 0xFFFF  # before each document, as both have it
-PARALLEL = 500_000  # tokens from which on `infini-gram` builds right on several cores
-ALL = 1 << 62  # occurrences that `infini-gram` looks at, so that its distributions are exact
+SEPARATOR = 0xFFFF  # before each document, as in both
+PARALLEL = 500_000  # fewest tokens for which `infini-gram` builds correctly on several cores
+ALL = 1 << 62  # occurrences that `infini-gram` uses, so that its distributions are exact
 
 
 class Peer(Protocol):
-    """An opened index. Queries give what the package gives, `counted` and `following` read it: off the clock."""
+    """An opened index. Queries return the package's own answers; `counted` and `following` read them, untimed."""
 
     def count(self, ngram: list[int]) -> Any: ...
 
@@ -42,15 +43,15 @@ class Peer(Protocol):
     def infinigram_distribution(self, context: list[int]) -> Any: ...
 
     def counted(self, answer: Any) -> int:
-        """How often the n-gram occurs, or the token behind its context."""
+        """Occurrences of the n-gram, or of the token after its context."""
 
     def following(self, answer: Any) -> dict[int, int]:
-        """Token -> how often it follows, of a distribution's answer."""
+        """Token -> count, from the answer of a distribution."""
 
 
 def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path, separator: int = SEPARATOR) -> Path:
-    """Write the documents as both read them: `tokenized.0` (u16, a separator before each document) and `offset.0` (u64,
-    bytes before each separator). Raises `RequestError` for a token that 16 bits do not hold."""
+    """Write the documents in the format of both: `tokenized.0` (u16, a separator before each document) and `offset.0`
+    (u64, bytes before each separator). Raises `RequestError` for a token beyond 16 bits."""
     offsets, at = [], 0
     with open(folder / "tokenized.0", "wb") as file:
         for document in documents:
@@ -71,12 +72,12 @@ class InfiniGram:
             index_dir=[str(folder)], eos_token_id=vocabulary_size, vocab_size=vocabulary_size + 1, token_dtype="u16",
             load_to_ram=True, ds_prefetch_depth=0, sa_prefetch_depth=0, od_prefetch_depth=0, max_support=ALL,
         )  # fmt: skip
-        self._vocabulary_size = vocabulary_size  # a separator is answered as the token behind the last one
+        self._vocabulary_size = vocabulary_size  # the separator is returned as this token
 
     @staticmethod
     def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
-        """Index the documents into the folder. Raises `CellFailedError` when its program fails. Below `PARALLEL` tokens
-        on one core: on two it then builds an index that answers wrongly, as measured with 50,000 tokens."""
+        """Index the documents into the folder. Below `PARALLEL` tokens one core is used: on two, an index of 50,000
+        tokens gave wrong answers. Raises `CellFailedError` when its program fails."""
         _package("infini_gram.engine", "infini-gram")
         write_tokens(documents, folder)
         cores = usable_cores() if sum(map(len, documents)) >= PARALLEL else 1
@@ -114,9 +115,9 @@ class InfiniGram:
 
 
 class Tokengrams:
-    """The package `tokengrams`, memory-mapped. It has no ∞-gram queries: the longest suffix that occurs is found by
-    doubling, then bisection, as ours is. Its distributions list the whole vocabulary, so it is given no larger one than
-    the tokens need: the separator is the token behind the last."""
+    """The package `tokengrams`, memory-mapped. It has no ∞-gram queries, so the longest suffix that occurs is found
+    here by doubling, then bisection, as in our engine. Its distributions list the whole vocabulary, so the vocabulary
+    is as small as possible: the separator is the id after the last token."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         package = _package("tokengrams", "tokengrams")
@@ -172,7 +173,7 @@ PEERS: dict[str, type[InfiniGram] | type[Tokengrams]] = {"infini-gram": InfiniGr
 
 
 def _package(module: str, name: str) -> Any:
-    """The package. Raises `NotInstalledError` where it is not installed: other cells do without."""
+    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
     import importlib
 
     try:

@@ -1,10 +1,10 @@
 """Suffix sorting of token arrays: induced sorting (Nong, Zhang and Chan, 2009, SA-IS) in compiled code.
 
-No maintained library that pip installs sorts arrays of 16- or 32-bit tokens: those for bytes sort every byte of the
-text and throw most of the answer away. Memory beside the tokens: 4 bytes a token for the answer, 1 for types, and 9 for
-each of the at most n / 2 names of the level below. On 20 million tokens of Wikipedia in a vocabulary of 8,192 it is 7.2
-bytes a token, and 4.5 million tokens a second are sorted; nearly all of the time goes into random reads of the two
-induced sorts.
+No maintained library on PyPI sorts arrays of 16- or 32-bit tokens. Those for bytes sort the suffixes at every byte of
+the text, most of which are not needed. Memory beyond the tokens: 4 bytes per token for the result, 1 for types, and 9
+for each of the at most n / 2 names of the next level. For 20 million tokens of Wikipedia with a vocabulary of 8,192 it
+is 7.2 bytes per token, and 4.5 million tokens are sorted per second. Nearly all of the time goes into random reads of
+the two induced sorts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _COMPILED: dict[str, Any] = {"nogil": True, "cache": True}
 
 
 def suffix_array(tokens: NDArray[np.integer], alphabet: int) -> NDArray[np.integer]:
-    """Positions of all suffixes of `tokens` [n] (n < 2^31, each below `alphabet`) in lexicographic order, where the end
-    of the array comes before every token. int32 [n]."""
+    """Positions int32 [n] of all suffixes of `tokens` [n] (n < 2^31, each below `alphabet`) in lexicographic order. The
+    end of the array sorts before every token."""
     order: NDArray[Any] = np.empty(len(tokens), np.int32)
     if len(tokens):
         _sort(tokens, order, alphabet)
@@ -30,8 +30,9 @@ def suffix_array(tokens: NDArray[np.integer], alphabet: int) -> NDArray[np.integ
 
 
 def _sort(text: NDArray[np.integer], order: NDArray[np.integer], alphabet: int) -> None:
-    """Fill `order`. Positions of the text whose suffix is smaller than that behind them and which follow one whose is
-    not (left-most S, LMS) are sorted first, by their names in a text of half the length or less; they give the rest."""
+    """Fill `order`. A position is S if its suffix is smaller than the next one, else L. An S position after an L
+    position is LMS (left-most S). LMS positions are sorted first, by their names in a text of at most half the length;
+    the order of the others is induced from them."""
     kinds = _kinds(text)
     counts = np.zeros(alphabet, order.dtype)
     _count(text, counts)
@@ -49,7 +50,7 @@ def _sort(text: NDArray[np.integer], order: NDArray[np.integer], alphabet: int) 
 
 @njit(**_COMPILED)
 def _kinds(text):  # type: ignore[no-untyped-def]
-    """1 where a suffix is smaller than that behind it (S), 0 otherwise (L)."""
+    """1 where a suffix is smaller than the next one (S), 0 otherwise (L)."""
     kinds = np.zeros(len(text), np.uint8)
     for i in range(len(text) - 2, -1, -1):
         kinds[i] = text[i] < text[i + 1] or (text[i] == text[i + 1] and kinds[i + 1] == 1)
@@ -93,7 +94,7 @@ def _place_any(text, kinds, order, counts):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _induce(text, kinds, order, counts):  # type: ignore[no-untyped-def]
-    """From the LMS positions the L positions, from these the S positions."""
+    """Induce the L positions from the LMS positions, then the S positions from the L positions."""
     length = len(text)
     places = _begins(counts)
     order[places[text[length - 1]]] = length - 1
@@ -115,8 +116,8 @@ def _induce(text, kinds, order, counts):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _name(text, kinds, order):  # type: ignore[no-untyped-def]
-    """Names of the LMS substrings in text order at the end of `order`, from their order. Returns how many there are and
-    how many names."""
+    """Write the names of the sorted LMS substrings, in text order, to the end of `order`. Returns the numbers of
+    substrings and of distinct names."""
     length, found = len(text), 0
     for at in range(length):
         i = order[at]
@@ -157,7 +158,7 @@ def _same(text, kinds, one, other):  # type: ignore[no-untyped-def]
 
 @njit(**_COMPILED)
 def _place_sorted(text, kinds, order, found, counts):  # type: ignore[no-untyped-def]
-    """Put the LMS positions, whose order is in order[:found], at the ends of their buckets in this order."""
+    """Put the sorted LMS positions order[:found] at the ends of their buckets, in this order."""
     length, number = len(text), 0
     first = length - found
     for i in range(1, length):

@@ -1,7 +1,7 @@
 """kNN-LM (Khandelwal et al., 2020): a language model mixed with the nearest neighbours of its context in a datastore.
 
 Reading order: `lm` (the baseline) -> `datastore` (entries on disk, written by `builder`) -> `search` (options, and the
-search) -> `positions` (a text as methods on a datastore see it) -> `mixture` (Eq. 2, 3) -> `tuning` (lambda and
-temperature) -> `base` (the base class of methods on a datastore) -> `scorer` (the method). `methods.nearest` finds the
-neighbours.
+search) -> `positions` (a text's queries and LM probabilities) -> `mixture` (Eq. 2, 3) -> `tuning` (lambda and
+temperature) -> `base` (the base class of methods on a datastore) -> `gate`, `gated` (a lambda for each token) ->
+`scorer` (the method). `methods.nearest` finds the neighbours.
 """

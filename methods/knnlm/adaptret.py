@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel, Phases
+from harness.contracts import Artifacts, LanguageModel, Phases, Streams
 from harness.plan.registry import method
 from methods.knnlm.base import with_neighbours
-from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned
 from methods.knnlm.mixture import log_knn
 from methods.knnlm.ngrams import ARTIFACT as NGRAMS
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
     from methods.knnlm.scorer import Choice
 
-ARTIFACT = "adaptret-gate"
-
 
 @method(
     "adaptret",
@@ -36,15 +31,14 @@ ARTIFACT = "adaptret-gate"
     baseline="lm",
     summary="kNN-LM that leaves out the searches for which a network predicts the lowest lambda",
 )
-@dataclass(kw_only=True)
 class AdaptRet(KnnLm):
-    """Before a search, a network says what lambda is to be, from the context's key, the LM's confidence, and how often
-    the one to four words before occur in the reference text and before how many different words. The tokens for which
-    it is lowest are left to the LM, the others mixed with the lambda that it says.
+    """A network predicts lambda before a search. Its features are the context's key, the LM's confidence, and for the
+    last one to four words their frequency in the reference text and their number of distinct successors there. Tokens
+    with the lowest lambda are left to the LM; the others are mixed with the predicted lambda.
 
-    foss: fraction of tokens left out. Its threshold is set on validation tokens that the network was not trained on, so
-        that the fraction of another text differs a little. penalty: what lambda costs in training (nats at lambda = 1).
-    The others: see `KnnLm`; a `lambda` serves only to tune the temperature for it.
+    foss: fraction of tokens left out. The threshold is set on validation tokens that the network was not trained on, so
+        the fraction of another text differs a little. penalty: cost of lambda in training (nats at lambda = 1).
+    The others: see `KnnLm`. A `lambda` is used only to tune the temperature.
     """
 
     penalty: Annotated[float, Field(ge=0)] = 0.05
@@ -55,47 +49,28 @@ class AdaptRet(KnnLm):
             raise RequestError("adaptret learns lambda before a search: leave lambda as it is, or use knnlm")
 
     @property
-    def random_fit(self) -> bool:
+    def learns(self) -> bool:
         return True
 
-    @property
-    def one_lambda(self) -> bool:
-        return False
-
-    @property
-    def reads_statistics(self) -> bool:
-        return True
-
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
-        self.fit_datastore(model, reference, validation, artifacts)
-        self.open_datastore(model, artifacts)
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         ngram_statistics(artifacts, reference)
         self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
-        key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
-               "temperature": artifacts.values["temperature"], "penalty": self.penalty, "seed": self.seed,
-               **self.search_key()}  # fmt: skip
-        artifacts.build(ARTIFACT, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
-        self.open(model, artifacts)
+        super().fit(model, reference, validation, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
-        self.open_datastore(subject, artifacts)
+        super().open(subject, artifacts)
         self._ngrams = NgramStatistics(artifacts.path(NGRAMS))
-        self._expects = Gate.open(artifacts.path(ARTIFACT))
 
     def choice(self, text: Text, phases: Phases) -> Choice:
+        expects = self.gate
+        assert expects is not None
         with phases("choose"):
-            before, threshold = [self._ngrams.features(stream) for stream in text.streams], self._threshold()
+            before, threshold = [self._ngrams.features(stream) for stream in text.streams], self._threshold(expects)
             lambdas = text.lambdas = np.zeros(len(text.targets))
 
         def promising(number: int, block: Positions) -> NDArray[np.bool_]:
             with phases("choose"):
-                expected = self._expects(_features(block, before[number]))
+                expected = expects(_features(block, before[number]))
                 start = text.spans[number][0] + block.start
                 lambdas[start : start + len(block)] = expected
                 chosen: NDArray[np.bool_] = expected > threshold
@@ -103,13 +78,16 @@ class AdaptRet(KnnLm):
 
         return promising
 
-    def _threshold(self) -> float:
-        """The lambda below which so many of the held-out tokens lie."""
+    def _threshold(self, expects: Gate) -> float:
+        """The lambda below which a fraction `foss` of the held-out tokens lies."""
         if self.foss in (0.0, 1.0):
             return -np.inf if self.foss == 0.0 else np.inf
-        return float(np.quantile(self._expects.held_out, self.foss))
+        return float(np.quantile(expects.held_out, self.foss))
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
+    def gate_key(self) -> dict[str, Any]:
+        return {**super().gate_key(), "penalty": self.penalty}
+
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         datastore, (_, temperature) = self.ready()
         before = [self._ngrams.features(stream) for stream in validation]
         features, log_lm, agreeing = [], [], []
@@ -124,6 +102,6 @@ class AdaptRet(KnnLm):
 
 
 def _features(block: Positions, before: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What is known of positions before a search, [t, d + 10]."""
+    """Features [t, d + 10] of positions before a search."""
     here = before[block.start : block.start + len(block)]
     return np.concatenate([confidence(block), here, block.queries], 1)

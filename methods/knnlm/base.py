@@ -1,17 +1,18 @@
-"""What methods on a datastore have in common, whatever their contract: what they build, tune and open."""
+"""The base of all methods on a datastore, whatever their contract: building, tuning and opening."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from harness.common.cache import SharedResults
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, LanguageModel
+from harness.contracts import Artifacts, LanguageModel, Streams
 from harness.contracts.metrics import Metric
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.positions import Positions, read_shared, spans
@@ -42,23 +43,19 @@ class DatastoreMethod(DatastoreOptions):
         self._weights: tuple[float, float] | None = None  # lambda, temperature
 
     def fit_datastore(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
+        self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts
     ) -> None:
-        """Build datastore and index, and tune on the validation streams what is to be tuned. What another cell has
-        built or tuned from the same data with the same parameters is not built or tuned again."""
+        """Build datastore and index, and tune lambda and temperature on the validation streams if they are `tuned`.
+        Results of another cell with the same data and parameters are reused."""
         key = build_search(model, reference, artifacts, self)
         values: dict[str, Any] = {"lambda": self.lambda_, "temperature": self.temperature}
-        if values["lambda"] == "dynamic":  # what is learned starts from a temperature that suits one lambda for all
+        if values["lambda"] == "dynamic":  # learning uses the temperature tuned for one lambda
             values["lambda"] = "tuned"
         if "tuned" in values.values():
             parts = {"validation": corpus_hash(validation), "datastore": key, **self.search_key(), **values}
             search = self._opened(model, artifacts)
 
-            def search_and_tune(folder: Path) -> None:  # not by `self`, so that all methods share what it makes
+            def search_and_tune(folder: Path) -> None:  # does not use `self`, so that all methods share the result
                 (folder / "tuned.json").write_text(json.dumps(_tuned(model, validation, search, artifacts)))
 
             folder = artifacts.build("knnlm-tuned", parts, search_and_tune)
@@ -66,20 +63,20 @@ class DatastoreMethod(DatastoreOptions):
         artifacts.values.update(values)
 
     def open_datastore(self, model: LanguageModel, artifacts: Artifacts) -> None:
-        """Map datastore and index. Exact search reads its keys when it is first used, which a quality pass with shared
-        neighbours never does; a timed pass does so in its warm-up, outside all phases."""
+        """Memory-map datastore and index. Exact search reads its keys at its first use: never in a quality pass with
+        shared neighbours, and in the warm-up of a timed pass, outside all phases."""
         self.opened = self._opened(model, artifacts)
         self._weights = float(artifacts.values["lambda"]), float(artifacts.values["temperature"])
 
     def ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
-        """The search, and lambda and temperature in use. Raises `RuntimeError` before `open_datastore`."""
+        """The search and the (lambda, temperature) in use. Raises `RuntimeError` before `open_datastore`."""
         if self.opened is None or self._weights is None:
             raise RuntimeError(f"{type(self).__name__} answers after fit or open")
         return self.opened, self._weights
 
     def counters(self) -> dict[str, float]:
-        """Entries, bytes on disk and in memory, neighbours (fewer where the datastore holds fewer than asked for), and
-        the weights in use, tuned or given; no lambda where every token has its own."""
+        """Entries, bytes on disk and in memory, neighbours (at most the number of entries), and the weights in use,
+        tuned or given. No lambda if every token has its own."""
         datastore, (lambda_, temperature) = self.ready()
         store, index = datastore.store, datastore.index
         weights = {"lambda": lambda_, "temperature": temperature}
@@ -105,37 +102,16 @@ class DatastoreMethod(DatastoreOptions):
         return self.opened
 
 
-class Kept:
-    """Arrays that fits share, as artifacts: a `harness.contracts.Shared`. Of validation text these are the LM's
-    positions and their neighbours, 8 k bytes a token."""
-
-    def __init__(self, artifacts: Artifacts) -> None:
-        self.artifacts = artifacts
-
-    def arrays(
-        self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
-    ) -> dict[str, NDArray[Any]]:
-        """The arrays with this key, computed by the first fit and memory-mapped afterwards."""
-
-        def build(folder: Path) -> None:
-            for part, array in compute().items():
-                np.save(folder / f"{part}.npy", array)
-
-        folder = self.artifacts.build(f"validation-{name}", key, build)
-        return {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
-
-
 def with_neighbours(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts,
-    statistics: bool = False,
-) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:  # fmt: skip
-    """The positions of validation streams, block by block, with the number of the stream, and their neighbours'
-    distances and ids [t, k], searched by the first fit that asks. Raises `RequestError` where there is no token."""
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts, statistics: bool = False
+) -> Iterator[tuple[int, Positions, NDArray[np.float32], NDArray[np.integer]]]:
+    """(stream number, positions, distances [t, k], ids [t, k]) of validation streams, block by block. The first fit
+    searches the neighbours; others reuse them. Raises `RequestError` if there is no token."""
     if not any(len(stream) > 1 for stream in validation):
         raise RequestError("no validation text to tune lambda and temperature on; give both as numbers")
-    kept = Kept(artifacts)
-    texts = read_shared(model, validation, search.options.key, kept, statistics)
-    near, ids = search.search_shared(texts, corpus_hash(validation), kept)
+    shared = SharedResults(artifacts)
+    texts = read_shared(model, validation, search.options.key, shared, statistics)
+    near, ids = search.search_shared(texts, corpus_hash(validation), shared)
     for number, (text, (low, high)) in enumerate(zip(texts, spans(validation), strict=True)):
         for start in range(low, high, ROWS):
             part = slice(start, min(start + ROWS, high))
@@ -143,9 +119,9 @@ def with_neighbours(
 
 
 def _tuned(
-    model: LanguageModel, validation: Sequence[NDArray[np.int64]], search: DatastoreSearch, artifacts: Artifacts
+    model: LanguageModel, validation: Streams, search: DatastoreSearch, artifacts: Artifacts
 ) -> dict[str, float]:
-    """The weights that suit the validation streams best, and the perplexities there."""
+    """The best weights for the validation streams, and the perplexities there."""
     log_lm, distances, hits, options = [], [], [], search.options
     for _, block, near, ids in with_neighbours(model, validation, search, artifacts):
         log_lm.append(block.log_prob)

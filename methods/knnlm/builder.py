@@ -1,11 +1,11 @@
 """Writes a datastore in one pass of the language model over the reference text.
 
 Memory does not grow with the text: blocks go to disk as the model yields them. At the end of a stream, at most once a
-second, a checkpoint records how much is safely in the files; an interrupted build continues behind it. The metadata
-appears last, so that a folder without it is never taken for a datastore.
+second, a checkpoint records how much is safely in the files; an interrupted build continues after it. The metadata is
+written last, so a folder without it is never taken for a datastore.
 
-On a cluster (`harness.common.parts`) the text is cut between streams into parts of about equal length. Each becomes a
-datastore of its own, and these are written behind one another.
+On a cluster (`harness.common.parts`) the text is split between streams into parts of about equal length. Each becomes a
+datastore of its own, and these are concatenated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.errors import RequestError
+from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel
+from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel, Streams
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _ROWS = 1 << 16  # entries copied at once
 
 @dataclass(slots=True)
 class _Done:
-    """What a checkpoint says: complete streams, their entries, running checksums, the largest ||key||^2 so far."""
+    """Content of a checkpoint: complete streams, their entries, running checksums, the largest ||key||^2 so far."""
 
     streams: int = 0
     entries: int = 0
@@ -50,13 +50,12 @@ class _Done:
 
 
 def datastore_artifact(
-    artifacts: Artifacts, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind,
-    progress: Progress | None = None,
-) -> Path:  # fmt: skip
-    """The artifact `datastore`, shared by all who search one; raises as `build_datastore` does."""
+    artifacts: Artifacts, model: LanguageModel, reference: Streams, key: KeyKind, progress: Progress | None = None
+) -> Path:
+    """The artifact `datastore`, shared by all methods that search one. Raises as `build_datastore` does."""
 
     def fill(folder: Path) -> None:
-        build_datastore(folder, model, reference, key, progress=progress)
+        build_datastore(folder, model, reference, key, progress=progress, parts=artifacts.parts)
 
     return artifacts.build("datastore", datastore_key(model, reference, key), fill)
 
@@ -64,14 +63,15 @@ def datastore_artifact(
 def build_datastore(
     folder: Path,
     model: LanguageModel,
-    reference: Sequence[NDArray[np.int64]],
+    reference: Streams,
     key: KeyKind,
     *,
     progress: Progress | None = None,
     checkpoint_seconds: float = 1.0,
+    parts: Parts = HERE,
 ) -> None:
-    """Fill `folder` with the datastore of the reference streams [T] (int64 ids), continuing an interrupted build of
-    the same datastore where there is one.
+    """Fill `folder` with the datastore of the reference streams [T] (int64 ids). An interrupted build of the same
+    datastore is continued.
 
     Raises `RequestError` when no token is predicted, when the model has no usable last block, or when a key does not
     fit float16; `OSError` when the disk is full.
@@ -87,7 +87,7 @@ def build_datastore(
     }
     progress = progress or Progress()
     if (count := min(parts.side_by_side(), len(counts))) > 1:
-        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress)
+        done = _in_parts(folder, model, reference, key, _equal(counts, count), shapes, progress, parts)
         _finish(folder, model, identity, np.cumsum([0, *counts], dtype=np.int64), dimension, done)
         return
     done = _resume(folder, identity, shapes)
@@ -115,10 +115,10 @@ def build_datastore(
 
 
 def _in_parts(
-    folder: Path, model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind, cuts: Sequence[int],
-    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress,
+    folder: Path, model: LanguageModel, reference: Streams, key: KeyKind, cuts: Sequence[int],
+    shapes: Mapping[str, tuple[tuple[int, ...], Any]], progress: Progress, parts: Parts,
 ) -> _Done:  # fmt: skip
-    """Write keys and values, part by part; cuts: where the parts begin, and the number of streams."""
+    """Write keys and values, part by part. cuts: first stream of each part, then the number of streams."""
     done = _started(folder, shapes)
     total = shapes["values.npy"][0][0]
     work = [
@@ -142,8 +142,8 @@ def _in_parts(
     return done
 
 
-def _part(model: LanguageModel, folder: str, streams: Sequence[NDArray[np.int64]], key: KeyKind) -> str:
-    """Build the datastore of some streams, unless an interrupted build left it; returns its folder."""
+def _part(model: LanguageModel, folder: str, streams: Streams, key: KeyKind) -> str:
+    """Build the datastore of some streams, unless an interrupted build already did. Returns its folder."""
     place = Path(folder)
     try:
         Datastore.open(place, datastore_key(model, streams, key))
@@ -154,7 +154,7 @@ def _part(model: LanguageModel, folder: str, streams: Sequence[NDArray[np.int64]
 
 
 def _equal(counts: Sequence[int], parts: int) -> list[int]:
-    """Streams at which parts of about equal length begin, and the number of streams; every part has entries."""
+    """First streams of parts of about equal length, then the number of streams. Every part has entries."""
     ends = np.cumsum(counts)
     wanted = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="right")
     inner = [int(cut) for cut in np.unique(wanted) if cut and 0 < ends[cut - 1] < ends[-1]]
@@ -162,7 +162,7 @@ def _equal(counts: Sequence[int], parts: int) -> list[int]:
 
 
 def _copied(rows: NDArray[Any], file: IO[bytes], crc: int) -> int:
-    """Write rows; returns the checksum with them."""
+    """Write rows; returns the updated checksum."""
     data = np.ascontiguousarray(rows).data.cast("B")
     file.write(data)
     return zlib.crc32(data, crc)
@@ -190,7 +190,7 @@ def _append(block: EncodedBlock, keys: IO[bytes], values: IO[bytes], done: _Done
 
 
 def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
-    """The `.npy` header of an array; its length does not depend on how much of the array is written yet."""
+    """The `.npy` header of the complete array, written before its rows."""
     from io import BytesIO
 
     out = BytesIO()
@@ -220,7 +220,7 @@ def _resume(folder: Path, identity: Mapping[str, Any], shapes: Mapping[str, tupl
 
 
 def _started(folder: Path, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> _Done:
-    """Files that hold their headers alone."""
+    """Start files that hold only their headers."""
     headers = {name: _header(*shape) for name, shape in shapes.items()}
     for name, header in headers.items():
         (folder / name).write_bytes(header)

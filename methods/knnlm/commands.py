@@ -12,10 +12,10 @@ import typer
 from harness.common.errors import MachineError, RequestError, unknown
 from harness.contracts import KeyKind
 from harness.contracts.tasks import SCALES, Scale
-from harness.plan.registry import Registry, command
+from harness.plan.registry import Registry, command, construct
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
-SEED = 1  # what recipes use unless they say otherwise, so that a run finds the datastore built here
+SEED = 1  # the default of recipes, so that a run finds the datastore built here
 Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
 
 
@@ -105,7 +105,7 @@ def verify(folder: Folder) -> None:
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
     from harness.contracts.tasks import Context
-    from harness.plan.parameters import group, instantiate, parse_overrides
+    from harness.plan.parameters import group, parse_overrides
 
     registry = Registry()
     entry = registry.entry("task", task)
@@ -116,13 +116,13 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
         if not path.startswith("task."):
             raise RequestError(f"--set {path}: a datastore depends on the task alone; give task.NAME=VALUE")
     defaults = registry.resolve("task", task).scale_defaults.get(scale, {})
-    made = instantiate("task", task, {**defaults, **group(overrides, "task")}, registry)
+    made = construct(registry.resolve("task", task), {**defaults, **group(overrides, "task")})
     return made.prepare(Context.here(scale, device, seed), progress)
 
 
 def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
-    """Build under another name and rename; the same datastore already there is left alone, anything else is refused.
-    Two builds of one output at once would write into the same files: the second waits for the first."""
+    """Build under another name, then rename. If `output` exists, the same datastore is kept and anything else refused.
+    Of two simultaneous builds of one output the second waits for the first, since both would write the same files."""
     from harness.common.cache import exclusive
     from methods.knnlm.datastore import Datastore
 
@@ -134,7 +134,7 @@ def _build_at(output: Path, identity: Mapping[str, Any], fill: Any) -> Path:
                     partial.mkdir(parents=True, exist_ok=True)
                     fill(partial)
                     partial.rename(output)
-                lock.unlink(missing_ok=True)  # a process that still waits for it finds the output
+                lock.unlink(missing_ok=True)  # a process still waiting for it will find the output
         Datastore.open(output, identity)
         return output
     except OSError as error:

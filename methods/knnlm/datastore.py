@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ import numpy as np
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.contracts import KeyKind, LanguageModel
+from harness.contracts import KeyKind, LanguageModel, Streams
 from methods.nearest.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ METADATA = ("built_from", "model_name", "vocabulary_size", "entries", "dimension
 CHUNK = 1 << 24  # bytes read at once when checking
 
 
-def corpus_hash(streams: Sequence[NDArray[np.int64]]) -> str:
-    """Hex SHA-256 (20 characters) of the token ids and of where the streams begin."""
+def corpus_hash(streams: Streams) -> str:
+    """Hex SHA-256 (20 characters) of the token ids and the lengths of the streams."""
     state = hashlib.sha256(np.asarray([len(stream) for stream in streams], np.int64).tobytes())
     for stream in streams:
         state.update(np.ascontiguousarray(stream, np.int64).data)
     return state.hexdigest()[:20]
 
 
-def datastore_key(model: LanguageModel, reference: Sequence[NDArray[np.int64]], key: KeyKind) -> dict[str, Any]:
-    """All that determines a datastore's content, JSON-able: the key of its artifact."""
+def datastore_key(model: LanguageModel, reference: Streams, key: KeyKind) -> dict[str, Any]:
+    """Everything that determines a datastore's content, JSON-able: the key of its artifact."""
     return {
         "model": model.hash,
         "tokenizer": model.tokenizer_hash,
@@ -58,7 +58,7 @@ def datastore_key(model: LanguageModel, reference: Sequence[NDArray[np.int64]], 
 
 @dataclass(frozen=True, slots=True)
 class Datastore(Vectors):
-    """An opened datastore: keys that an index searches, and what they lead to. Arrays are memory-mapped, read-only."""
+    """An opened datastore: the keys that an index searches, and their values. Arrays are memory-mapped, read-only."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -70,14 +70,14 @@ class Datastore(Vectors):
         return sum(self.metadata["bytes"].values())
 
     def successors(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entry after each entry in its stream, -1 where the stream ends. Same shape as ids."""
+        """The next entry of each entry's stream, -1 at its end. Same shape as ids."""
         following = np.asarray(ids, np.int64) + 1
         ends = self.offsets[np.searchsorted(self.offsets, following)] == following
         return np.where(ends, -1, following)
 
     @classmethod
     def open(cls, folder: Path, expected: Mapping[str, Any] | None = None) -> Datastore:
-        """Map the datastore in `folder`. `expected` holds items of `datastore_key` that it must have been built with.
+        """Memory-map the datastore in `folder`. expected: items of `datastore_key` that it must have been built with.
 
         Raises `RequestError` when it is incomplete, truncated, of another format, or built from something else.
         """
@@ -145,8 +145,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _anew(folder: Path) -> str:
-    """What to do about a damaged datastore. A folder in the cache counts as built for as long as it exists."""
-    return f"delete the folder {folder} and run again to build it anew"
+    """Advice about a damaged datastore. A folder in the cache counts as built as long as it exists."""
+    return f"delete the folder {folder} and rerun to build it again"
 
 
 def _label(metadata: Mapping[str, Any], name: str) -> str:

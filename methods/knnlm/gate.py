@@ -1,8 +1,8 @@
-"""A small network that says, for each token, how much to trust the neighbours: lambda of Eq. 3, learned.
+"""A small network that predicts lambda of Eq. 3, the weight of the neighbours, for each token.
 
-AdaptRet (He et al., 2021) asks it before a search and leaves out the searches of which it expects least; `lambda:
-dynamic` asks it afterwards, with what the neighbours look like. It learns on validation text, which the datastore does
-not hold, and keeps the weights that are best on a tenth of it that it does not learn from.
+AdaptRet (He et al., 2021) uses it before a search and skips the searches with the lowest lambda. `lambda: dynamic` uses
+it after the search, with features of the neighbours. It is trained on validation text, which the datastore does not
+hold. A tenth of the text is held out, and the weights with the lowest loss there are kept.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 WIDTH, LAYERS, DROPOUT = 128, 3, 0.2
 STEPS, BATCH = 3000, 1024
 _HELD_OUT = 10  # every tenth run of tokens
-_RUN = 64  # tokens side by side are alike: whole runs are held out
+_RUN = 64  # tokens of a run: neighbouring tokens are alike, so whole runs are held out
 NEIGHBOUR_FEATURES = 7
-_SOME = 2000  # fewer tokens to learn from are too few
+_SOME = 2000  # fewest tokens to learn from
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Matrices [in, out] and biases [out] of the layers, behind features that are made to have mean 0 and variance 1.
-    held_out: what it gives for the tokens that were held out, sorted."""
+    """Matrices [in, out] and biases [out] of the layers. Features are first scaled to mean 0 and variance 1. held_out:
+    lambdas of the held-out tokens, sorted."""
 
     mean: NDArray[np.float32]
     deviation: NDArray[np.float32]
@@ -89,7 +89,7 @@ def learned(
     held_out = np.arange(len(features)) // _RUN % _HELD_OUT == 0
     mean, deviation = features[~held_out].mean(0), features[~held_out].std(0) + 1e-6
     inputs = torch.from_numpy(((features - mean) / deviation).astype(np.float32))
-    # both times the same factor, so that float32 holds them: the loss changes by a constant
+    # both probabilities times one factor, to fit float32: the loss changes by a constant
     both = np.stack([log_lm, np.where(np.isnan(log_knn), log_lm, log_knn)], 1).astype(np.float64)
     chances = torch.from_numpy(np.exp(both - both.max(1, keepdims=True)).astype(np.float32))
     own, other = (torch.from_numpy(np.flatnonzero(mask)) for mask in (~held_out, held_out))
@@ -150,11 +150,15 @@ def _network(inputs: int) -> Any:
 def neighbour_features(
     distances: NDArray[np.floating], values: NDArray[np.integer], temperature: float
 ) -> NDArray[np.float32]:
-    """What neighbours look like, whatever the token is: [n, 7] of distances [n, k] (`inf` for none) and values [n, k].
+    """Features [n, 7] of neighbours with distances [n, k] (`inf` for none) and values [n, k], whatever the target:
 
-    Whether there is one; the distance of the nearest, in temperatures; how far the mean is from it; the entropy of
-    their weights; the share of the weight that the nearest one's value has, and of the heaviest neighbour; the log of
-    their number.
+    - 1 if there is a neighbour, else 0
+    - log(1 + distance of the nearest / temperature)
+    - log(1 + (mean distance - distance of the nearest) / temperature)
+    - entropy of the weights
+    - total weight of the neighbours with the nearest one's value
+    - largest weight
+    - log(1 + number of neighbours)
     """
     if distances.shape[1] == 0:
         return np.zeros((len(distances), NEIGHBOUR_FEATURES), np.float32)

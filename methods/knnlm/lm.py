@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from harness.contracts import LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.plan.registry import method
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @method("lm", contract="token-scoring", summary="the language model alone")
 class Lm(TokenScoring):
-    """p_LM of every token; asks the model for no keys and no statistics, so nothing is computed that is not used."""
+    """p_LM of every token. It requests no keys or statistics from the model, so nothing unused is computed."""
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         import numpy as np
 
@@ -31,6 +20,6 @@ class Lm(TokenScoring):
             with phases("lm"):
                 parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
             log_probs = np.concatenate(parts) if parts else np.empty(0)
-            # no count of searches: the LM is not a method that saved all of them
+            # no `searches`: a count of 0 would mean that all were saved
             answers.append(TokenScores(log_probs, {"tokens": len(log_probs)}))
         return answers

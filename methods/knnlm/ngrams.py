@@ -1,14 +1,13 @@
-"""How often the words before a token occur in the reference text, and how many different tokens follow them there."""
+"""Frequencies of n-grams in the reference text, and their numbers of distinct successors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Artifacts
+from harness.contracts import Artifacts, Streams
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 class NgramStatistics:
     """Frequencies and numbers of distinct successors of the n-grams, n from 1 to 4, of reference streams. N-grams are
-    known by 64-bit hashes."""
+    compared by 64-bit hashes."""
 
     def __init__(self, folder: Path) -> None:
         self._tables = [
@@ -31,7 +30,7 @@ class NgramStatistics:
 
     def features(self, stream: NDArray[np.int64]) -> NDArray[np.float32]:
         """For each predicted token of a stream [T], log(1 + frequency) and log(1 + distinct successors) of the n-grams
-        before it: float32 [T - 1, 8]; 0 where the stream has fewer tokens before it."""
+        before it: float32 [T - 1, 8]. 0 for n-grams that would begin before the stream."""
         found = np.zeros((max(len(stream) - 1, 0), 2 * len(ORDERS)), np.float32)
         for column, (order, (hashes, counts, distinct)) in enumerate(zip(ORDERS, self._tables, strict=True)):
             asked = ngram_hashes(stream[:-1], order)
@@ -55,8 +54,8 @@ def ngram_hashes(tokens: NDArray[np.int64], order: int) -> NDArray[np.uint64]:
     return total
 
 
-def ngram_statistics(artifacts: Artifacts, reference: Sequence[NDArray[np.int64]]) -> None:
-    """Make the artifact `ngram-statistics` of reference streams."""
+def ngram_statistics(artifacts: Artifacts, reference: Streams) -> None:
+    """Build the artifact `ngram-statistics` of reference streams."""
 
     def fill(folder: Path) -> None:
         for order in ORDERS:

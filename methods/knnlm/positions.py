@@ -1,8 +1,8 @@
-"""The positions of a text as methods on a datastore see them: queries, the LM's answers, and which are searched."""
+"""The positions of a text: their queries, the LM's probabilities, and which of them are searched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.common.files import digest
 from harness.common.phases import NoPhases
-from harness.contracts import KeyKind, LanguageModel, Phases, Shared
+from harness.contracts import KeyKind, LanguageModel, Phases, Shared, Streams
 from methods.knnlm.datastore import corpus_hash
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ STATISTICS = ("max_log_prob", "entropy")
 class Positions:
     """Consecutive predicted tokens of one stream, on the CPU.
 
-    start: place of the first among the stream's predicted tokens (0 is token 1 of the stream). queries float32 [t, d],
-    targets int64 [t], log_prob float32 [t] of the LM. max_log_prob, entropy: float32 [t] (nats) of its distribution,
-    None unless asked for.
+    start: index of the first among the stream's predicted tokens (0 is token 1 of the stream). queries float32 [t, d],
+    targets int64 [t], log_prob float32 [t] of the LM. max_log_prob, entropy: float32 [t] (nats) of the LM's
+    distribution, None unless asked for.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Positions:
         return len(self.targets)
 
     def __getitem__(self, part: slice) -> Positions:
-        """Some of them, one behind the other."""
+        """A contiguous part."""
         names = ("queries", "targets", "log_prob", "max_log_prob", "entropy")
         arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
         cut: dict[str, Any] = {name: None if array is None else array[part] for name, array in arrays.items()}
@@ -50,8 +50,8 @@ class Positions:
 def read(
     model: LanguageModel, stream: NDArray[np.int64], key: KeyKind, phases: Phases, statistics: bool = False
 ) -> Iterator[Positions]:
-    """The positions of a stream, block by block, the model's work under the phase `lm`; `statistics` asks for entropy
-    and the largest log-probability."""
+    """The positions of a stream, block by block. The model's work is in the phase `lm`. statistics: include entropy and
+    largest log-probability."""
     blocks = iter(model.encode(stream, key=key, statistics=statistics))
     while True:
         with phases("lm"):  # the model works when the next block is asked for
@@ -71,9 +71,9 @@ def read(
 
 
 def read_shared(
-    model: LanguageModel, streams: Sequence[NDArray[np.int64]], key: KeyKind, shared: Shared, statistics: bool = False
+    model: LanguageModel, streams: Streams, key: KeyKind, shared: Shared, statistics: bool = False
 ) -> list[Positions]:
-    """One `Positions` per stream, as `read` gives them, computed once for all cells of a quality pass."""
+    """One `Positions` per stream, as from `read`, computed once for all cells of a quality pass."""
     empty = {"queries": np.empty((0, model.key_dimension(key)), np.float32), "log_prob": np.empty(0, np.float32)}
     if statistics:
         empty |= {name: np.empty(0, np.float32) for name in STATISTICS}
@@ -97,8 +97,8 @@ def read_shared(
 def full_batches(
     parts: Iterable[tuple[NDArray[np.intp], NDArray[np.float32]]], size: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-    """(places [n], queries [n, d]) in the same order, `size` at a time but for the last. No part is asked for before it
-    is needed, so that fewer than `size` queries and one part are held."""
+    """(places [n], queries [n, d]) in the same order, in batches of `size`; the last may be smaller. Parts are read
+    when they are needed, so at most one part and fewer than `size` other queries are held."""
     held: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
     waiting = 0
     for part in parts:
@@ -116,17 +116,17 @@ def full_batches(
         yield places, queries
 
 
-def spans(streams: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
-    """(low, high) of each stream's predicted tokens in an array of those of all streams."""
+def spans(streams: Streams) -> list[tuple[int, int]]:
+    """(low, high) of each stream's predicted tokens in the concatenation over all streams."""
     edges = np.cumsum([0, *(max(len(stream) - 1, 0) for stream in streams)]).tolist()
     return list(pairwise(edges))
 
 
 def searched(stream: NDArray[np.int64], foss: float, seed: int) -> NDArray[np.bool_]:
-    """Which predicted tokens of a stream are searched: all but a uniformly random round(foss x tokens) of them.
+    """Mask [T - 1] of the predicted tokens that are searched: all except round(foss x tokens) drawn at random.
 
-    The order in which tokens are dropped depends on the seed and the stream's content alone, so that any process draws
-    the same ones, and a higher FoSS drops those of a lower one and more.
+    The order in which tokens are dropped depends only on the seed and the stream's content. So all processes draw the
+    same tokens, and a higher FoSS drops all tokens that a lower one drops.
     """
     tokens = max(len(stream) - 1, 0)
     rng = np.random.default_rng(int(digest([seed, corpus_hash([stream])]), 16))

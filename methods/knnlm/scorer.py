@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned, neighbour_features
+from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, full_batches, read, read_shared, searched, spans
 
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
 
-ROWS = 512  # positions mixed at once whose neighbours were found before
-GATE = "knnlm-gate"
 
+ROWS = 512  # positions mixed at once if their neighbours are shared
 
-# Seconds that the baseline's searches take, times the FoSS of the timed answers: what left-out searches promise to save
+# Expected saving: the baseline's search time x the FoSS (fraction of saved searches) of the timed answers
 PROMISED = {
     f"speed_baseline.{phase}{left}": sign
     for phase in ("search", "distance") for left, sign in (("", 1.0), ("*method.searches/method.tokens", -1.0))
@@ -45,18 +44,17 @@ PROMISED = {
     baseline="lm",
     summary="LM mixed with the nearest neighbours of its context in a datastore",
 )
-@dataclass(kw_only=True)
-class KnnLm(DatastoreMethod, TokenScoring):
+class KnnLm(GatedScorer):
     """p(w) = lambda p_kNN(w) + (1 - lambda) p_LM(w), p_kNN from softmax(-squared L2 / temperature) over k neighbours.
 
-    foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search; the
-        tokens left out at a higher fraction include those at a lower one.
-    lambda: a number, `tuned`, or `dynamic`: one for each token, which a small network learns on the validation text
-        from the LM's confidence and from what the neighbours look like (the future work of Alon et al., 2022, section
-        8.1).
-    batch: queries searched in one call. They are collected across windows and streams until there are so many, that a
-        search costs as much per query with few positions searched as with all; what is held meanwhile is at most
-        batch x (4 d + 45 k) bytes, d the width of the keys.
+    foss: fraction of each stream's tokens, drawn at random by `seed`, that are left to the LM without a search. A
+        higher fraction leaves out all tokens that a lower one does.
+    lambda: a number, `tuned`, or `dynamic`: one for each token, predicted by a small network from the LM's confidence
+        and features of the neighbours. It is trained on the validation text (the future work of Alon et al., 2022,
+        section 8.1).
+    batch: queries searched in one call. They are collected across windows and streams, so that batches stay full even
+        if few positions are searched. The queries and results held take at most batch x (4 d + 45 k) bytes, d the width
+        of the keys.
     The others: see `DatastoreOptions`.
     """
 
@@ -65,40 +63,21 @@ class KnnLm(DatastoreMethod, TokenScoring):
         Metric("saved_share", "saved time / (FoSS × time of search)", "", "higher", "speed", equal=0.0),
     )
 
-    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
     foss: Annotated[float, Field(ge=0, le=1)] = 0.0
     batch: Annotated[int, Field(ge=1)] = 1024
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._gate: Gate | None = None
-
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
-        if self.lambda_ == "dynamic":
-            self.open_datastore(model, artifacts)
-            key = {"datastore": self.ready()[0].store.metadata["built_from"], "validation": corpus_hash(validation),
-                   "temperature": artifacts.values["temperature"], "seed": self.seed, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learn(model, validation, artifacts).save(folder))
+        self.open_datastore(model, artifacts)
+        self.fit_gate(model, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(subject, artifacts)
-        if self.lambda_ == "dynamic":
-            self._gate = Gate.open(artifacts.path(GATE))
+        self.open_gate(artifacts)
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         datastore, (lambda_, temperature) = self.ready()
         text = Text(streams)
@@ -106,10 +85,12 @@ class KnnLm(DatastoreMethod, TokenScoring):
         for places, near, ids in find:
             with phases("interpolate"):
                 agreeing = log_knn(near, datastore.hits(ids, text.targets[places]), temperature)
-                weight = lambda_ if text.lambdas is None else text.lambdas[places]
-                if self._gate is not None:
+                weight: float | NDArray[np.float64] = lambda_
+                if text.lambdas is not None:
+                    weight = text.lambdas[places]
+                elif self.gate is not None:
                     looks = neighbour_features(near, datastore.store.values[ids], temperature)
-                    weight = self._gate(np.concatenate([text.statistics[places], looks], 1))
+                    weight = self.gate(np.concatenate([text.statistics[places], looks], 1))
                 text.log_probs[places] = interpolate(text.log_probs[places], agreeing, weight)
         return [
             TokenScores(text.log_probs[low:high], {"tokens": high - low, "searches": int(text.wanted[low:high].sum())})
@@ -117,18 +98,10 @@ class KnnLm(DatastoreMethod, TokenScoring):
         ]
 
     @property
-    def one_lambda(self) -> bool:
-        return self.lambda_ != "dynamic"
-
-    @property
-    def random_fit(self) -> bool:
-        return self.lambda_ == "dynamic" or super().random_fit
-
-    @property
     def ratios(self) -> dict[str, Ratio]:
-        """`saved_share`: the time saved over FoSS x the time of the baseline's searches, 1 where each search left out
-        saves all that it costs; FoSS is that of the timed answers. None without FoSS; no value against a baseline that
-        does not search.
+        """`saved_share`: the time saved over FoSS x the time of the baseline's searches. It is 1 if a search left out
+        saves its whole cost. FoSS is that of the timed answers. Without FoSS there is no ratio; against a baseline that
+        does not search it has no value.
 
         Source: Alon et al., 2022, Appendix C, Figure 14 (saved time against FoSS).
         """
@@ -136,18 +109,13 @@ class KnnLm(DatastoreMethod, TokenScoring):
             return {}
         return {"saved_share": Ratio({"baseline": 1.0, "method": -1.0}, PROMISED, equal=0.0)}
 
-    @property
-    def reads_statistics(self) -> bool:
-        """Whether the LM's confidence is asked for."""
-        return self.lambda_ == "dynamic"
-
     def choice(self, text: Text, phases: Phases) -> Choice:
-        """Which positions of the text are searched."""
+        """The function that chooses the positions to search."""
         masks = [searched(stream, self.foss, self.seed) for stream in text.streams]
         return lambda number, block: masks[number][block.start : block.start + len(block)]
 
-    def _learn(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
-        """The gate for `lambda: dynamic`."""
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
+        """The gate of `lambda: dynamic`, learned on the validation streams."""
         datastore, (_, temperature) = self.ready()
         looks, log_lm, agreeing = [], [], []
         for _, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
@@ -158,14 +126,14 @@ class KnnLm(DatastoreMethod, TokenScoring):
         return learned(np.concatenate(looks), np.concatenate(log_lm), np.concatenate(agreeing), seed=self.seed)
 
     def _searched(self, model: LanguageModel, text: Text, phases: Phases) -> Iterator[Found]:
-        """Read the streams and search what is wanted, batch by batch."""
+        """Read the streams and search the chosen positions, batch by batch."""
         datastore, _ = self.ready()
         datastore.index.load()
         choice = self.choice(text, phases)
 
         def asked() -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
             for number, stream in enumerate(text.streams):
-                for block in read(model, stream, self.key, phases, self.reads_statistics):
+                for block in read(model, stream, self.key, phases, self.learns):
                     start, mask = text.take(number, block), choice(number, block)
                     text.wanted[start : start + len(block)] = mask
                     rows = np.flatnonzero(mask)
@@ -175,8 +143,8 @@ class KnnLm(DatastoreMethod, TokenScoring):
             yield places, *datastore.search(queries, phases)
 
     def _found_before(self, model: LanguageModel, text: Text, shared: Shared) -> Iterator[Found]:
-        """The same from what the cells of a quality pass share, where all positions are searched."""
-        blocks = read_shared(model, text.streams, self.key, shared, self.reads_statistics)
+        """The same from the neighbours of all positions that the cells of a quality pass share."""
+        blocks = read_shared(model, text.streams, self.key, shared, self.learns)
         near, ids = self.ready()[0].search_shared(blocks, corpus_hash(text.streams), shared)
         choice = self.choice(text, NoPhases())
         for number, block in enumerate(blocks):
@@ -189,11 +157,13 @@ class KnnLm(DatastoreMethod, TokenScoring):
 
 
 class Text:
-    """The predicted tokens [T] of all streams, one stream behind the other: targets; log_probs, of the LM until they
-    are mixed; wanted, which are searched; lambdas, what each is mixed with, or None for one lambda; statistics [T, 2],
-    the LM's confidence where it is asked for."""
+    """The predicted tokens [T] of all streams, concatenated.
 
-    def __init__(self, streams: Sequence[NDArray[np.int64]]) -> None:
+    targets; log_probs: of the LM, replaced by the mixture's; wanted: whether a token is searched; lambdas: of each
+    token, None: one for all; statistics [T, 2]: the LM's confidence if it is needed.
+    """
+
+    def __init__(self, streams: Streams) -> None:
         self.streams, self.spans = streams, spans(streams)
         self.targets = np.concatenate([np.empty(0, np.int64), *(stream[1:] for stream in streams)])
         self.log_probs = np.full(len(self.targets), np.nan)
@@ -202,7 +172,7 @@ class Text:
         self.statistics = np.zeros((len(self.targets), 2), np.float32)
 
     def take(self, number: int, block: Positions) -> int:
-        """Keep what the LM says of a block of a stream; returns the place of its first token."""
+        """Store the LM's results for a block of a stream. Returns the index of its first token."""
         start = self.spans[number][0] + block.start
         self.log_probs[start : start + len(block)] = block.log_prob
         if block.entropy is not None:
@@ -211,6 +181,6 @@ class Text:
 
 
 def confidence(block: Positions) -> NDArray[np.float32]:
-    """Largest log-probability and entropy of the LM: [t, 2]."""
+    """Largest log-probability and entropy of the LM's distribution: [t, 2]."""
     assert block.max_log_prob is not None and block.entropy is not None
     return np.stack([block.max_log_prob, block.entropy], 1)

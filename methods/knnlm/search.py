@@ -1,5 +1,5 @@
-"""What every method on a datastore shares: its options, the datastore and index built once and opened in every process,
-and the search."""
+"""The options and the search of all methods on a datastore. Datastore and index are built once and opened in every
+process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.common.phases import NoPhases
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared
+from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared, Streams
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Distance = Literal["exact", "approximate"]
-ROWS = 512  # positions searched at once when all are searched ahead
+ROWS = 512  # positions searched at once when all are searched in advance
 
 
 @dataclass(kw_only=True)
 class DatastoreOptions(IndexOptions):
-    """What is searched, how, and how neighbours are mixed: the parameters that methods on a datastore inherit.
+    """Parameters of the search and the mixture, inherited by methods on a datastore.
 
-    k: neighbours. key: the representation that is stored and searched. distance: `exact` measures what an approximate
-    index found again, to the stored keys (Khandelwal et al., 2020); `approximate` takes the index's own distances (He
-    et al., 2021; Alon et al., 2022). lambda, temperature: of the mixture, a number, or `tuned` on the validation text.
-    device: of the search; `model` is the model's own. memory_gb: bound of the keys that exact search holds in memory
-    and, in a copy of its own, RetoMaton's walk.
+    k: neighbours. key: the representation that is stored and searched. distance: `exact` recomputes distances from the
+    stored keys after an approximate search (Khandelwal et al., 2020); `approximate` uses the index's own distances (He
+    et al., 2021; Alon et al., 2022). lambda, temperature: of the mixture; a number, or `tuned` on the validation text.
+    device: of the search; `model` is the model's own. memory_gb: most memory for the keys of exact search and,
+    separately, for RetoMaton's copy of them.
     index to seed: see `IndexOptions`.
     """
 
@@ -50,16 +50,16 @@ class DatastoreOptions(IndexOptions):
 
     @property
     def random_fit(self) -> bool:
-        """Quantisers are trained by k-means, graphs built by several threads; exact search has nothing to fit."""
+        """True for approximate indexes: k-means trains quantisers, and several threads build graphs."""
         return self.index not in EXACT
 
     def search_key(self) -> dict[str, Any]:
-        """Everything apart from datastore and queries that can change an answer."""
+        """Everything besides datastore and queries that can change a search result."""
         return {"k": self.k, "distance": self.distance, **super().search_key()}
 
 
 class DatastoreSearch:
-    """An opened datastore with its index. `k` neighbours are found, by default as many as the options say."""
+    """An opened datastore with its index. k: neighbours of a search; 0: those of the options."""
 
     def __init__(self, store: Datastore, index: NeighborIndex, options: DatastoreOptions, k: int = 0) -> None:
         self.store = store
@@ -68,9 +68,9 @@ class DatastoreSearch:
         self.k = k or options.k
 
     def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending, ids int64 [n, k'],
-        k' = min(k, N); distance inf and id -1 where an approximate index found fewer. Distances are to the stored keys,
-        or the index's own, as `distance` says."""
+        """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending and ids int64 [n, k'],
+        k' = min(k, N). Distance inf and id -1 fill rows in which an approximate index found fewer. The option
+        `distance` decides whether distances are to the stored keys or the index's own."""
         with phases("search"):
             distances, ids = self.index.search(queries, self.k)
         if self.options.distance == "exact" and self.options.index not in EXACT:
@@ -79,7 +79,7 @@ class DatastoreSearch:
         return distances, ids
 
     def single_threaded(self) -> DatastoreSearch:
-        """The same for a thread that searches while others work."""
+        """The same search on one thread, for use next to other work."""
         return DatastoreSearch(self.store, self.index.single_threaded(), self.options, self.k)
 
     def hits(self, ids: NDArray[np.integer], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -90,8 +90,8 @@ class DatastoreSearch:
     def search_shared(
         self, texts: Sequence[Positions], text_hash: str, shared: Shared
     ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-        """Neighbours of all positions of the texts, in a row: distances float32 [T, k'], ids int32 (int64 where the
-        datastore needs it) [T, k'], searched once for all cells of a quality pass."""
+        """Neighbours of all positions of the texts, concatenated: distances float32 [T, k'] and ids [T, k'], int32 or,
+        from 2^31 entries on, int64. Searched once for all cells of a quality pass."""
         key = {
             "datastore": self.store.metadata["built_from"],
             "text": text_hash,
@@ -118,9 +118,9 @@ class DatastoreSearch:
 
 
 def build_search(
-    model: LanguageModel, reference: Sequence[NDArray[np.int64]], artifacts: Artifacts, options: DatastoreOptions
+    model: LanguageModel, reference: Streams, artifacts: Artifacts, options: DatastoreOptions
 ) -> dict[str, Any]:
-    """Make the artifacts `datastore` and, for an approximate index, `index`; returns the datastore's key."""
+    """Build the artifacts `datastore` and, for an approximate index, `index`. Returns the datastore's key."""
     key = datastore_key(model, reference, options.key)
     folder = datastore_artifact(artifacts, model, reference, options.key)
     if needs_build(options):

@@ -1,4 +1,4 @@
-"""Lambda and temperature that minimise the validation loss of Eq. 2 and 3: a grid, then refined around its best."""
+"""Lambda and temperature that minimise the validation loss of Eq. 2 and 3, by a grid refined around its best point."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from methods.knnlm.mixture import log_knn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LARGEST_LAMBDA = 0.999  # at 1 a token without an agreeing neighbour would have probability 0
+LARGEST_LAMBDA = 0.999  # at 1 a token that no neighbour agrees with would have probability 0
 ROWS = 1024  # positions whose weights are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """`loss` and `lm_loss` are mean negative natural-log probabilities of kNN-LM and of the LM on validation text."""
+    """loss, lm_loss: mean negative log probability (nats) of kNN-LM and of the LM on validation text."""
 
     lambda_: float
     temperature: float
@@ -35,10 +35,10 @@ def tune(
     lambda_: float | None = None,
     temperature: float | None = None,
 ) -> Tuned:
-    """The best lambda and temperature, either of which may be given.
+    """The best lambda and temperature; one given is kept.
 
     log_lm [n]: log p_LM(target); distances [n, k]: squared L2 of the neighbours; hits [n, k]: whether a neighbour's
-    value is the target. One temperature at a time: memory is that of `distances` and a fixed number of rows.
+    value is the target. Temperatures are tried one at a time, so memory beyond `distances` is a fixed number of rows.
     """
     log_base: NDArray[np.float64] = np.asarray(log_lm, np.float64)
     lm_loss = -float(log_base.mean())
@@ -62,9 +62,9 @@ def tune(
 def tune_lambda(
     log_lm: NDArray[np.float64], found: NDArray[np.float64], lambda_: float | None = None
 ) -> tuple[float, float]:
-    """(loss, lambda) for log p_kNN(target) [n], NaN where there is no entry: the lambda given, or the best one.
+    """(loss, lambda) of the lambda given, or of the best. found: log p_kNN(target) [n], NaN without an entry.
 
-    The loss is convex in lambda, so zooming into the best cell of a grid finds its minimum.
+    The loss is convex in lambda, so repeatedly refining the grid around its best point finds the minimum.
     """
     # p / p_LM = 1 + lambda (ratio - 1)
     excess = np.expm1(np.minimum(np.nan_to_num(found - log_lm, nan=0.0, neginf=-np.inf, posinf=700.0), 700.0))
@@ -86,7 +86,7 @@ def tune_lambda(
 
 
 def _scale(distances: NDArray[np.float32]) -> float:
-    """A typical spread between a query's nearest and farthest neighbour: the unit in which temperatures are tried."""
+    """Median difference between a query's farthest and nearest distance: the unit in which temperatures are tried."""
     sample = distances[:: max(len(distances) // 4096, 1)]
     if sample.shape[1] == 0:
         return 1.0
@@ -99,7 +99,7 @@ def _scale(distances: NDArray[np.float32]) -> float:
 
 
 def _refine(loss: Callable[[float], float], grid: list[float], rounds: int) -> float:
-    """The best point of a geometric grid, its neighbours drawn nearer by a square root each round."""
+    """The best point of a geometric grid, refined: each round takes the square root of its ratio."""
     best = min(grid, key=loss)
     ratio = grid[1] / grid[0]
     for _ in range(rounds):

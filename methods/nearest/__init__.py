@@ -1,6 +1,7 @@
-"""Vector search for every family: which of many vectors are nearest to a query, exactly or nearly.
+"""Nearest-neighbour search for all method families, exact or approximate.
 
-Reading order: `vectors` (what is searched) -> `index` (what an index is and what a search returns) -> `opening` (the
-index that a parameter names) -> `flat` (exact, CPU), `tiled` (exact, GPU), `faiss_index` (faiss, exact or approximate).
-`scores`, `kernels` and `threads` are the parts of exact search; `distances` measures given entries again.
+Reading order: `vectors` (the vectors searched) -> `index` (the interface of indexes, their options) -> `opening` (opens
+the index that the options name) -> `flat` (exact, CPU), `tiled` (exact, GPU), `faiss_index` (faiss, exact or
+approximate). `scores`, `kernels` and `threads` are parts of exact search; `distances` recomputes distances of given
+entries.
 """

@@ -1,4 +1,4 @@
-"""Exact distances to stored keys, for re-ranking what an approximate index returned and for pointed entries."""
+"""Exact distances to stored keys, for re-ranking the results of an approximate index and for entries pointed to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ F = TypeVar("F", bound=np.floating)
 
 
 def exact_distances(vectors: Vectors, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Squared L2 distances [n, k] of queries [n, d] to the entries ids [n, k], from the stored keys; `inf` where the
-    id is -1. A pair's distance does not depend on the rest of the batch. Raises `RequestError` where a query is not
-    finite."""
+    """Squared L2 distances [n, k] of queries [n, d] to the stored keys of entries ids [n, k]; `inf` for id -1. A pair's
+    distance does not depend on the rest of the batch. Raises `RequestError` if a query is not finite."""
     return unrounded_distances(vectors, queries, ids).astype(np.float32)
 
 
 def unrounded_distances(vectors: Vectors, queries: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The same in float64, by which exact search ranks: float32 makes nearly equal ones equal."""
+    """The same in float64. Exact search ranks by it, because float32 would make nearly equal distances equal."""
     out = np.empty(ids.shape, np.float64)
     halves = vectors.keys.view(np.uint16)
     for row, query in enumerate(finite(queries)):

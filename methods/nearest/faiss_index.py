@@ -1,7 +1,8 @@
 """Neighbour search by faiss (Johnson et al., 2019): flat, inverted lists with product or scalar codes, HNSW.
 
-Profile: k-means dominates the build. 64 points a centroid and 10 iterations instead of faiss's 256 and 25 build IVF-PQ
-over 200k x 256 keys eight times faster, at the same recall (0.39 at 1024 neighbours, nprobe 32 of 1024 lists).
+Profile: k-means dominates the build. With 64 points per centroid and 10 iterations, instead of faiss's 256 and 25,
+IVF-PQ over 200k x 256 keys is built eight times faster, at the same recall (0.39 at 1024 neighbours, nprobe 32 of 1024
+lists).
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 FILE = "index.faiss"
 CHUNK = 1 << 15  # entries converted and added at once
 SAMPLE_PER_LIST = 64  # training entries per centroid
-ITERATIONS = 10  # of k-means: more change recall by less than another seed does
+ITERATIONS = 10  # of k-means: more change recall less than another seed does
 
 
 def opened_faiss() -> Any:
-    """The package, set to multiply matrices by its own kernel. Raises `RequestError` where it is not installed."""
+    """The package, set to multiply matrices with its own kernel. Raises `RequestError` if it is not installed."""
     try:
         import faiss
     except ImportError as error:
         raise RequestError("faiss is not installed: pip install faiss-cpu, or use index=flat") from error
-    # Below this many queries faiss uses its own kernel; its wheel's BLAS is several times slower (faiss #2449)
+    # Below this many queries faiss uses its own kernel. Its wheel's BLAS is several times slower (faiss #2449).
     faiss.cvar.distance_compute_blas_threshold = 1 << 20
     return faiss
 
@@ -78,7 +79,7 @@ def _empty(faiss: Any, vectors: Vectors, options: IndexOptions) -> Any:
     if options.index == "hnsw":
         index = faiss.IndexHNSWFlat(d, options.links)
         index.hnsw.efConstruction = 80
-        index.hnsw.rng = faiss.RandomGenerator(options.seed)  # of the levels; the order of threads decides the rest
+        index.hnsw.rng = faiss.RandomGenerator(options.seed)  # for the levels; the rest depends on the order of threads
         return index
     lists = options.nlist or _lists(n)
     if lists > n:
@@ -94,7 +95,7 @@ def _empty(faiss: Any, vectors: Vectors, options: IndexOptions) -> Any:
 
 
 def _lists(entries: int) -> int:
-    """About 4 sqrt(N), a power of two, with at least 39 entries a list (faiss's own lower limit for k-means)."""
+    """About 4 sqrt(N), a power of two, with at least 39 entries per list (faiss's lower limit for k-means)."""
     wanted = min(4 * entries**0.5, entries / 39)
     return 1 << max(int(np.log2(max(wanted, 1))), 0)
 
@@ -117,7 +118,7 @@ class FaissIndex(NeighborIndex):
         except (RuntimeError, OSError) as error:
             raise RequestError(
                 f"{path} is not a readable faiss index ({_last_line(error)}); "
-                f"delete the folder {folder} and run again to build it anew"
+                f"delete the folder {folder} and rerun to build it again"
             ) from error
         if self.index.d != vectors.dimension or self.index.ntotal != vectors.entries:
             raise RequestError(
@@ -131,7 +132,7 @@ class FaissIndex(NeighborIndex):
             self.index.nprobe = min(options.nprobe, self.index.nlist)
 
     def load(self) -> None:
-        for start in range(self.index.ntotal, self.vectors.entries, CHUNK):  # nothing is left but for `faiss-flat`
+        for start in range(self.index.ntotal, self.vectors.entries, CHUNK):  # only `faiss-flat` has entries left to add
             self.index.add(_rows(self.vectors, slice(start, start + CHUNK)))
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -1,19 +1,19 @@
 """Exact search on the CPU: scores by blocked products, a bound per query, exact distances of the few that remain.
 
-1. The keys are shared out among threads. A thread goes through its part block by block: one product (`torch.mm`; see
-   `methods.nearest.scores`) and one compiled scan that keeps what does not exceed the query's k-th best score so far
-   plus a slack of twice the scores' error bound. Of N entries only about k (1 + ln(N / k)) touch the pool, so the scan
-   is one pass over scores that are still in cache.
-2. Full pools are pruned to that bound. Where more entries than fit lie within the slack of the k-th best (duplicated
+1. The keys are split among threads. A thread processes its part block by block: one product (`torch.mm`; see
+   `methods.nearest.scores`), then one compiled scan. The scan keeps entries whose score does not exceed the query's
+   k-th best score so far plus a slack of twice the scores' error bound. Only about k (1 + ln(N / k)) of N entries enter
+   the pool, so the scan is one pass over scores that are still in cache.
+2. Full pools are pruned to that bound. If more entries than fit are within the slack of the k-th best (duplicated
    text), their exact distances decide.
-3. The distances of the survivors are computed from the stored keys in float64, in an order that does not depend on
-   the batch, and sorted, ties by lowest id. The same query gets the same answer in any batch, with any number of
-   threads and in any precision of the products.
+3. The distances of the remaining entries are computed from the stored keys in float64, in an order that does not
+   depend on the batch, and sorted, ties by lowest id. So a query's answer does not depend on its batch, the number of
+   threads or the precision of the products.
 
-Profile (1M x 256 normal keys, k = 1024, 64 queries at once, one thread of a core with AVX-512 BF16; processor time a
-query): 3.1 ms, of which product 1.5, scan 0.8, exact distances 0.5, sorting 0.1; with float32 products 7.5 ms, of which
-product 6.3. A float32 product alone, without any selection, takes 6.3 ms. At batch 1 reading the keys is nearly all:
-37 ms against 70 ms. What remains to be had is in the scan: its first blocks, before the bound is tight.
+Profile (1M x 256 normal keys, k = 1024, 64 queries at once, one thread of a core with AVX-512 BF16; processor time per
+query): 3.1 ms (product 1.5, scan 0.8, exact distances 0.5, sorting 0.1); with float32 products 7.5 ms (product 6.3). A
+float32 product alone, without any selection, takes 6.3 ms. At batch 1 nearly all time is reading the keys: 37 ms
+against 70 ms. The remaining potential is in the first blocks of the scan, before the bound is tight.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from methods.nearest.vectors import Vectors
 
 TILE = 256  # queries searched at once
-PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are looked through
+PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are scanned
 ENTRIES = 4096, 65536  # least and most keys per product
 
 
@@ -46,7 +46,7 @@ class FlatIndex(NeighborIndex):
     exact_ranking = True
 
     def __init__(self, vectors: Vectors, memory_gb: float = 8.0, dtype: torch.dtype | None = None) -> None:
-        """dtype: of the products, float32 or bfloat16; by default what this processor multiplies faster."""
+        """dtype: of the products, float32 or bfloat16; by default the faster on this processor."""
         self.vectors = vectors
         self.scores = open_scores(vectors, dtype or native_dtype(), memory_gb)
         self.bytes = self.scores.bytes
@@ -107,8 +107,8 @@ class FlatIndex(NeighborIndex):
         return pools
 
     def _resolve(self, pools: _Pools, row: int, query: NDArray[np.float32]) -> None:
-        """Keep the k truly nearest of one crowded pool, in order of their ids; the worst score of these is the bound,
-        for the score of an entry nearer than one of them cannot exceed it by more than the slack."""
+        """Reduce one overfull pool to the k nearest by exact distance, in order of ids. The worst of their scores is
+        the new bound: an entry nearer than one of them has a score of at most this bound plus the slack."""
         count = int(pools.count[row])
         exact = self._distances(pools.ids[row, :count], query)
         keep = np.sort(np.argsort(exact, kind="stable")[: pools.k])
@@ -130,7 +130,7 @@ def _shares(total: int, parts: int, least: int) -> list[tuple[int, int]]:
 
 
 class _Pools:
-    """Candidates of n queries: scores and ids [n, capacity] in order of ids, of which row i uses count[i]."""
+    """Candidates of n queries: scores and ids [n, capacity] in order of ids. Row i uses its first count[i] entries."""
 
     def __init__(self, n: int, k: int, slack: NDArray[np.float32]) -> None:
         capacity = 4 * k + 4 * kernels.BLOCK

@@ -1,4 +1,4 @@
-"""What an index is, and which one a parameter names.
+"""The interface of indexes, and their options.
 
 | index | answer | where |
 | --- | --- | --- |
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Backend = Literal["flat", "faiss-flat", "ivf-pq", "ivf-sq8", "hnsw"]
 EXACT: tuple[Backend, ...] = ("flat", "faiss-flat")
-LARGEST = 2**31 - 2  # that faiss takes, of which one more is the seed of its k-means
-Links = Annotated[int, Field(ge=2, le=LARGEST)]  # with a single one faiss divides by log 1 and crashes
+LARGEST = 2**31 - 2  # largest int for faiss; its k-means uses seed + 1
+Links = Annotated[int, Field(ge=2, le=LARGEST)]  # with 1 faiss divides by log 1 and crashes
 Beam = Annotated[int, Field(ge=1, le=LARGEST)]
 Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 _BUILT_BY = {"ivf-pq": ("nlist", "code_size", "seed"), "ivf-sq8": ("nlist", "seed"), "hnsw": ("links", "seed")}
@@ -34,11 +34,11 @@ _SEARCHED_BY = {"ivf-pq": ("nprobe",), "ivf-sq8": ("nprobe",), "hnsw": ("ef",)}
 
 @dataclass(kw_only=True)
 class IndexOptions:
-    """Which index, how it is built and how it is searched: the parameters that methods which search vectors inherit.
+    """The parameters of an index and its search, inherited by methods that search vectors.
 
-    index: see the table of `methods.nearest.index`. nlist: inverted lists, 0 for about 4 sqrt(N); nprobe: lists
-    searched. code_size: bytes an entry of `ivf-pq`, 0 for d / 4 rounded to a divisor of d. links, ef: of `hnsw`, links
-    an entry and beam of the search. seed: of k-means and of the graph's levels.
+    index: see the table of `methods.nearest.index`. nlist: inverted lists; 0: about 4 sqrt(N). nprobe: lists searched.
+    code_size: bytes per entry of `ivf-pq`; 0: d / 4, rounded to a divisor of d. links, ef: of `hnsw`, links per entry
+    and beam of the search. seed: of k-means and of the graph's levels.
     """
 
     index: Backend = "flat"
@@ -50,11 +50,11 @@ class IndexOptions:
     seed: Seed = 0
 
     def build_key(self) -> dict[str, Any]:
-        """The options that change what is built, not how it is searched."""
+        """The options that the build depends on."""
         return {"backend": self.index, **{name: getattr(self, name) for name in _BUILT_BY.get(self.index, ())}}
 
     def search_key(self) -> dict[str, Any]:
-        """Everything that can change an answer."""
+        """The options that an answer depends on."""
         used = {name: getattr(self, name) for name in _SEARCHED_BY.get(self.index, ())}
         return self.build_key() | used
 
@@ -62,26 +62,26 @@ class IndexOptions:
 class NeighborIndex(ABC):
     """Finds the entries nearest to a query in squared L2 distance."""
 
-    bytes: int  # memory that searching needs, without the files of the vectors themselves
+    bytes: int  # memory of a search, without the files of the vectors
     exact_ranking = False  # whether answers are ranked by unrounded distances to the stored keys, ties by lowest id
 
     def load(self) -> None:  # noqa: B027 - most are ready once opened
-        """Bring into memory what searching reads; the first search does it otherwise."""
+        """Load what a search reads into memory. Otherwise the first search does so."""
 
     def single_threaded(self) -> NeighborIndex:
-        """The same index for a thread that searches while others work. faiss goes by the calling thread's setting."""
+        """The same index, searched on one thread. By default itself: faiss uses the calling thread's setting."""
         return self
 
     @abstractmethod
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Neighbours of queries [n, d]: squared L2 distances float32 [n, k'], ascending, and entry ids int64 [n, k'],
-        where k' = min(k, N). Exact ones break ties by lowest id and give a query the same answer in any batch. An
-        approximate index that reaches fewer entries ends the row with distance inf and id -1. Raises `RequestError`
-        where a query is not finite: nothing is near to it."""
+        k' = min(k, N). In an exact index ties go to the lowest id, and a query's answer does not depend on its batch.
+        If an approximate index reaches fewer entries, the row ends with distance inf and id -1. Raises `RequestError`
+        if a query is not finite."""
 
 
 def finite(queries: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Queries [n, d] as a contiguous float32 array. Raises `RequestError` that names the first row with NaN or inf."""
+    """Queries [n, d] as a contiguous float32 array. Raises `RequestError` with the first row that has NaN or inf."""
     rows = np.ascontiguousarray(queries, np.float32)
     sound = np.isfinite(rows)
     if not sound.all():

@@ -1,7 +1,7 @@
-"""Compiled inner loops of exact search: selection under a bound, and distances whose rounding ignores the batch.
+"""Compiled inner loops of exact search: selection under a bound, and distances that do not depend on the batch.
 
-All kernels release the GIL and run on the caller's thread: exact search has threads of its own, so that no numba
-threading layer (unsafe under concurrent callers, and known to reset the thread counts of torch and faiss) is started.
+All kernels release the GIL and run on the caller's thread. Exact search has its own threads, so numba's threading layer
+is not started: it is unsafe under concurrent callers and is known to reset the thread counts of torch and faiss.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-BLOCK = 64  # scores compared with the bound at once: small, so that few are looked at one by one
+BLOCK = 64  # scores compared with the bound at once: small, so that few are compared one by one
 
 
-@njit(nogil=True, cache=True)  # no fastmath: the limit starts at infinity, and nothing here would be faster with it
+@njit(nogil=True, cache=True)  # no fastmath: the limit starts at infinity, and nothing here would be faster
 def _below(scores, norms, limit):  # type: ignore[no-untyped-def]
-    # counting vectorises; a minimum, or leaving at the first hit, does not and takes five times as long
+    # counting vectorises; a minimum, or a stop at the first hit, does not and takes five times as long
     found = np.int32(0)
     for j in range(scores.size):
         found += np.int32(scores[j] + norms[j] <= limit)
@@ -43,9 +43,9 @@ def offer(  # type: ignore[no-untyped-def]
     """Offer one block of entries to the candidate pools of n queries.
 
     products float32 [n, b] are -2 x.q; norms float32 [b] are ||x||^2; `first` is the id of the block's first entry.
-    A score (norm + product) enters its row's pool when it does not exceed bound[row], the k-th best so far plus
-    slack[row]. A full pool is pruned; a row whose pool stays nearly full after that stops at position[row] < b for
-    the caller to resolve. Returns True when a row stopped.
+    A score (norm + product) enters its row's pool if it does not exceed bound[row], the k-th best so far plus
+    slack[row]. A full pool is pruned. A row whose pool is still nearly full stops at position[row] < b, and the caller
+    must resolve it. Returns whether a row stopped.
     """
     size = products.shape[1]
     capacity = pool_scores.shape[1]
@@ -76,8 +76,8 @@ def offer(  # type: ignore[no-untyped-def]
 def distances(halves, ids, query, out):  # type: ignore[no-untyped-def]
     """out float64 [m] = ||key - query||^2 for the keys float16 [N, d], given as uint16, at ids int64 [m].
 
-    The bits of a finite half, moved to their places in a float32, are its value times 2^-112. Every row is summed in
-    the same order, so that a distance does not depend on what else is asked for.
+    The bits of a finite half, shifted to their positions in a float32, are its value times 2^-112. Every row is summed
+    in the same order, so a distance does not depend on the other entries.
     """
     bits = np.empty(query.size, np.uint32)
     values = bits.view(np.float32)

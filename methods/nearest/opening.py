@@ -1,4 +1,4 @@
-"""The index that `IndexOptions` name: whether it has files, by which key they are known, and opening it."""
+"""The index of `IndexOptions`: whether it has files, their key, and opening it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ CHUNK = 1 << 24  # bytes read at once
 
 
 def needs_build(options: IndexOptions) -> bool:
-    """Whether the index has files of its own; exact ones read the vectors'."""
+    """Whether the index has its own files. Exact indexes read the vectors' files."""
     return options.index not in EXACT
 
 
 def index_key(vectors_key: Mapping[str, Any], options: IndexOptions) -> dict[str, Any]:
-    """What determines an index on disk. Raises `RequestError` when faiss is not installed."""
+    """Everything that determines an index on disk. Raises `RequestError` when faiss is not installed."""
     return {"datastore": dict(vectors_key), **options.build_key(), "faiss": version()}
 
 
 def open_index(
     vectors: Vectors, options: IndexOptions, folder: Path | None = None, *, device: str = "cpu", memory_gb: float = 8.0
 ) -> NeighborIndex:
-    """The index of these vectors, ready to search. `folder` is what `build_index` filled; `memory_gb` bounds the keys
-    that exact search holds in memory (it reads them from disk block by block otherwise)."""
+    """The index of these vectors, ready to search. folder: filled by `build_index`. memory_gb: most memory for the keys
+    of exact search; larger keys are read from disk block by block."""
     if options.index == "flat" and device.startswith("cuda"):
         from methods.nearest.tiled import TiledIndex
 
@@ -40,7 +40,7 @@ def open_index(
 
 
 def read_through(folder: Path) -> None:
-    """Bring the files of a folder, which are to be mapped, into memory."""
+    """Read all files of a folder, so that they are in the page cache when they are mapped."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             while file.read(CHUNK):

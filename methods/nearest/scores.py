@@ -1,9 +1,9 @@
-"""Scores ||x||^2 - 2 x.q of all keys by matrix products, and a bound on how wrong they are.
+"""Scores ||x||^2 - 2 x.q of all keys by matrix products, and a bound of their error.
 
-A score ranks like the squared distance. Products run in bfloat16 where the processor multiplies it natively (four to
-five times the float32 rate, half the memory) and in float32 elsewhere; whoever uses the scores allows for the bound,
-so the precision decides how many candidates are looked at twice and never what is found. Resident keys are centred
-first: hidden states share a large mean, which distances do not feel and rounding errors do.
+A score ranks like the squared distance. Products run in bfloat16 if the processor multiplies it natively (four to five
+times the float32 rate, half the memory), else in float32. Searches allow for the error bound, so the precision affects
+how many candidates are recomputed, never the result. Resident keys are centred first: hidden states share a large mean,
+which does not change distances but increases rounding errors.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _opening = Lock()
 
 
 def native_dtype() -> torch.dtype:
-    """bfloat16 where this processor has instructions for it, else float32."""
+    """bfloat16 if this processor has instructions for it, else float32."""
     supported = (getattr(torch.cpu, f"_is_{name}_supported", bool) for name in ("avx512_bf16", "amx_tile"))
     return torch.bfloat16 if any(ask() for ask in supported) else torch.float32
 
 
 def open_scores(vectors: Vectors, dtype: torch.dtype, memory_gb: float) -> Scores:
-    """The scores of these vectors; all that are open in one process for the same file hold its keys once, as a method
-    and its baseline in a timed process do."""
+    """The scores of these vectors. Scores for the same file in one process, such as those of a method and its baseline,
+    share the keys in memory."""
     file = getattr(vectors.keys, "filename", None)
-    if file is None:  # in memory, nobody else's
+    if file is None:  # in memory only: not shared
         return Scores(vectors, dtype, memory_gb)
-    status = Path(file).stat()  # a file that replaced another of the same name is another
+    status = Path(file).stat()  # tells apart files that replaced each other under one name
     key = (status.st_dev, status.st_ino, status.st_mtime_ns, dtype, memory_gb)
     with _opening:
         if (scores := _opened.get(key)) is None:
@@ -71,7 +71,7 @@ class Scores:
         self._residue = self._largest * BFLOAT16 if dtype == torch.bfloat16 else 0.0  # largest ||x - rounded x||
 
     def load(self) -> None:
-        """Bring the keys into memory when they are to be held there and are not yet."""
+        """Load resident keys into memory, unless they are there."""
         if self.resident and self._keys is None:
             with self._loading:
                 if self._keys is None:
@@ -93,14 +93,14 @@ class Scores:
         self._mean, self._norms = mean, norms
         self._largest = float(norms.max()) ** 0.5 * (1 + d * FLOAT32)
         self._residue = residue * (1 + d * FLOAT32)
-        self._keys = keys  # last: who finds them finds the rest
+        self._keys = keys  # set last: then the rest is set for all threads
 
     def prepare(self, queries: NDArray[np.float32]) -> tuple[torch.Tensor, NDArray[np.float32]]:
         """-2 q [n, d] in the products' precision, and the error bound [n] of the scores.
 
         By Cauchy-Schwarz, with M and r the largest norm and rounding residue of a key, u the roundoffs (Higham 2002,
-        section 3.1; sums of d products in float32, one rounding to bfloat16): what rounds the keys and the query,
-        2 (r |q| + (M + r) |q - q^|), what rounds the result, 2 u_bf (M + r) |q^|, and what rounds the sums.
+        section 3.1; sums of d products in float32, one rounding to bfloat16). The bound is the sum of the rounding of
+        keys and query, 2 (r |q| + (M + r) |q - q^|), of the result, 2 u_bf (M + r) |q^|, and of the sums.
         """
         centred = torch.tensor(queries) - self._mean
         rounded = centred.to(self.dtype)

@@ -1,4 +1,4 @@
-"""Threads that each do single-threaded torch work, at the same time and without barriers between operations."""
+"""Threads that run single-threaded torch work in parallel, without barriers between operations."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ R = TypeVar("R")
 
 
 def use_one_thread() -> None:
-    """Let torch, and faiss where it is loaded, use one thread: in this thread and by default in those to come."""
+    """Let torch, and faiss if it is loaded, use one thread, in this thread and by default in new ones."""
     torch.set_num_threads(1)
     if faiss := sys.modules.get("faiss"):
         faiss.omp_set_num_threads(1)
 
 
 class Workers:
-    """`count` threads, by default as many as torch uses, to share out long work. torch's own threads would have to meet
-    after every operation in it, and on a busy machine each meeting waits for the scheduler."""
+    """`count` threads, by default as many as torch uses, to split long work. torch's own threads would synchronise
+    after every operation, and on a busy machine each barrier waits for the scheduler."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or torch.get_num_threads()
@@ -31,7 +31,7 @@ class Workers:
         self._starting = Lock()
 
     def map(self, work: Callable[[A], R], parts: Sequence[A]) -> list[R]:
-        """`work` of each part, in order; exceptions reach the caller."""
+        """`work` of each part, in order. Exceptions are raised in the caller."""
         if self.count == 1 or len(parts) == 1:
             return [work(part) for part in parts]
         with self._starting:
@@ -49,7 +49,7 @@ class Workers:
         pool = ThreadPoolExecutor(self.count, "exact-search", initializer=alone)
         idle = [pool.submit(int) for _ in range(self.count)]
         ready.wait()
-        torch.set_num_threads(self.count)  # the default again
+        torch.set_num_threads(self.count)  # restores the default
         for future in idle:
             future.result()
         return pool

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 TILE_BYTES = 1 << 29  # of one tile's scores, and of its keys as float32
 QUERIES = 1024  # queries per tile
-SAMPLE = 1 << 16  # entries that the mean is taken of
-SPARE = 256  # candidates kept beyond k, so that rounding in the product hardly ever leaves a query in doubt
+SAMPLE = 1 << 16  # entries for the mean
+SPARE = 256  # candidates kept beyond k, so that rounding in the product rarely matters
 
 
 class TiledIndex(NeighborIndex):
     """Exact neighbours by matrix products in float32 (torch's default precision; TF32 must stay off).
 
-    Keys stay on the device as float16 when they fit in `memory_gb`, else each tile is copied from the file. They
-    are centred before the product, whose rounding error has a bound (`methods.nearest.scores`). The best k + 256 by
-    product are measured again as sums of squared differences in float64 and sorted, ties by lowest id. A query for
-    which an entry outside these could still be nearer or as near (more than 256 ties, cancellation) is answered by
-    measuring every entry in float64: slow, and as exact.
+    Keys stay on the device as float16 if they fit in `memory_gb`; else each tile is copied from the file. They are
+    centred before the product, whose rounding error has a bound (`methods.nearest.scores`). The distances of the best
+    k + 256 are recomputed as sums of squared differences in float64 and sorted, ties by lowest id. If another entry
+    could still be as near (more than 256 ties, cancellation), the distances of all entries to this query are computed
+    in float64, which is slow but exact.
     """
 
     exact_ranking = True
@@ -80,8 +80,8 @@ class TiledIndex(NeighborIndex):
         return distances, ids
 
     def _candidates(self, queries: torch.Tensor, wanted: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids int64 [n, wanted] of the entries with the best scores, and float64 [n], below which no other entry's
-        squared distance lies: the worst of these scores, less the bound of two scores' errors."""
+        """Ids int64 [n, wanted] of the entries with the best scores, and a lower bound float64 [n] of the squared
+        distances of all other entries: the worst of these scores minus the error bound of two scores."""
         centred = queries - self._mean
         scores = torch.empty((len(queries), 0), device=self.device)
         ids = torch.empty((len(queries), 0), dtype=torch.int64, device=self.device)
@@ -96,7 +96,7 @@ class TiledIndex(NeighborIndex):
         if wanted == self.vectors.entries:
             return ids, torch.full((len(queries),), torch.inf, dtype=torch.float64, device=self.device)
         length, m, d = centred.double().norm(dim=1), self._largest, self.vectors.dimension
-        # as in `scores`; centring adds one rounding of every coordinate, at most u times the centred length
+        # as in `scores`; centring also rounds every coordinate, by at most u times the centred length
         error = FLOAT32 * ((d + 8) * m * m + 4 * (d + 4) * m * length + 8 * m * (m + length) + 4 * length.square())
         return ids, scores.amax(1).double() + length.square() - 1.05 * error
 
@@ -116,7 +116,7 @@ class TiledIndex(NeighborIndex):
         return near, found
 
     def _scan(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The k nearest of all entries, as `_rank` gives them."""
+        """The k nearest of all entries, in the form of `_rank`."""
         near = torch.empty((len(queries), 0), dtype=torch.float64, device=self.device)
         found = torch.empty((len(queries), 0), dtype=torch.int64, device=self.device)
         for start, tile in self._tiles(len(queries)):
@@ -124,6 +124,6 @@ class TiledIndex(NeighborIndex):
             exact = torch.stack([(keys - query).square().sum(1) for query in queries.double()])
             ids = torch.arange(start, start + len(keys), device=self.device).expand(len(queries), -1)
             near, found = torch.cat([near, exact], 1), torch.cat([found, ids], 1)
-            near, order = near.sort(dim=1, stable=True)  # found is in order of ids among equals
+            near, order = near.sort(dim=1, stable=True)  # equal distances are in order of ids
             near, found = near[:, :k], found.gather(1, order[:, :k])
         return near, found

@@ -1,4 +1,4 @@
-"""What an index searches: vectors in a file and a bound of their lengths."""
+"""The vectors that an index searches, in a file, with a bound of their lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 4096  # vectors measured at once
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """N vectors, memory-mapped where they are in a file; the row of a vector is the id of its entry.
+    """N vectors, memory-mapped if they are in a file. The row of a vector is the id of its entry.
 
     folder: of the file. keys: float16 [N, d]. largest_norm: at least the largest ||key||; it bounds the rounding
     error of distances.
@@ -38,7 +38,7 @@ class Vectors:
 
 
 def open_vectors(file: Path) -> Vectors:
-    """Map a `.npy` file of vectors float16 [N, d]. All of it is read once, for the bound of their lengths."""
+    """Memory-map a `.npy` file of vectors float16 [N, d]. It is read once, for the bound of their lengths."""
     keys = np.load(file, mmap_mode="r")
     parts = (keys[start : start + ROWS] for start in range(0, len(keys), ROWS))
     largest = max(float(np.square(part, dtype=np.float32).sum(1).max()) for part in parts)

@@ -2,11 +2,11 @@
 
 | folder | what is there |
 | --- | --- |
-| `core` | the algorithm, whatever is retrieved: strides, speculation and its verification, what is remembered |
+| `core` | the algorithm for any retrieval: strides, speculation and its verification, measured times |
 | `passages` | iterative RaLM (`ralmseq`, `ralmspec`): passages, their retrievers, a request's cache |
 | `neighbors` | kNN-LM serving (`knnlm-sequential`, `knnlm-speculative`): a search before every token |
 | `analyses` | latencies of batched searches; what asynchronous verification saves |
 
-In `passages` and `neighbors`, `generation` is the process that is speculated about and `methods` its two methods: the
-sequential baseline, which is the same process without speculation, and the speculative one.
+In `passages` and `neighbors`, `generation` defines the process and `methods` its two methods: the sequential baseline,
+which runs the process without speculation, and the speculative one.
 """

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 
 class RetoMatonProcessor(LogitsProcessor):
-    """Makes the logits of every step log(lambda p_auto + (1 - lambda) p_LM), and follows what was generated through the
-    automaton, each row of the batch on its own. For greedy search and sampling. Beam search is refused, because it
-    reorders rows.
+    """Replaces the logits of every step by log(lambda p_auto + (1 - lambda) p_LM), and follows the generated tokens
+    through the automaton, each row of the batch separately. For greedy search and sampling. Beam search is refused,
+    because it reorders rows.
 
-    The automaton starts behind the prompt. ends: tokens behind which a row is not followed any further; None: those
-    that end a text in the model's generation configuration. padding: the token that fills prompts up on the left, so
-    that a row draws at random what it draws alone; None: there is no padding. searches, tokens: how many of the tokens
-    were searched.
+    The automaton starts after the prompt. ends: tokens after which a row is no longer followed; None: the end tokens of
+    the model's generation configuration. padding: the token that pads prompts on the left, so that a row's random draws
+    are those of the row alone; None: no padding. searches, tokens: how many of the `tokens` tokens were searched.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class RetoMatonProcessor(LogitsProcessor):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Collect the queries of the forward passes that `generate` makes; each use begins a new text."""
+        """Collect the queries of `generate`'s forward passes. Each use begins a new text."""
         self._walks, self._known, self._before = [], {}, None
         self.searches = self.tokens = 0
         with self.model.capture(self.method.key) as keys:
@@ -65,8 +64,8 @@ class RetoMatonProcessor(LogitsProcessor):
                 self._keys = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
-        """Raises `RequestError` outside of `watching`, where a row does not continue what it was, and for a query that
-        is not finite."""
+        """Raises `RequestError` outside of `watching`, for a row that does not continue its earlier text, and for a
+        query that is not finite."""
         if not self._keys:
             raise RequestError("no forward pass was seen: call generate inside `with processor.watching():`")
         keys = self._keys[-1]
@@ -100,7 +99,7 @@ class RetoMatonProcessor(LogitsProcessor):
         return log_lm.masked_fill(forbidden, -torch.inf).to(scores.dtype)
 
     def _follow(self, input_ids: torch.LongTensor) -> None:
-        """Move every walk on by the token that was chosen last."""
+        """Advance every walk by the token chosen last."""
         before, self._before = self._before, input_ids.clone()
         if before is None:
             automaton, seed = self.method.automaton, self.method.seed

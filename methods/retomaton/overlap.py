@@ -1,8 +1,7 @@
-"""How many n-grams of a text occur in the reference text (Alon et al., 2022, Figures 12 and 13)."""
+"""Share of a text's n-grams that occur in the reference text (Alon et al., 2022, Figures 12 and 13)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -11,22 +10,19 @@ from pydantic import Field
 from harness.common import statistics
 from harness.common.errors import CellFailedError
 from harness.common.progress import Progress
-from harness.contracts import Artifacts
+from harness.contracts import Artifacts, Streams
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
 from harness.plan.registry import analysis
 from methods.knnlm.ngrams import ngram_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 
 @analysis("ngram-overlap", summary="share of a text's n-grams that occur in the reference text")
-@dataclass(kw_only=True)
 class NgramOverlap:
-    """n: tokens of an n-gram. part: of the held-out text. N-grams are known by 64-bit hashes."""
+    """n: tokens of an n-gram. part: of the held-out text. N-grams are compared by 64-bit hashes."""
 
     measures = (
         Metric("overlap", "share of occurrences in the reference text", better="higher"),
@@ -38,8 +34,8 @@ class NgramOverlap:
     part: Literal["validation", "evaluation"] = "validation"
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`overlap` of the occurrences and `overlap_types` of the different n-grams of the held-out text, and their
-        number `ngrams`. Raises `CellFailedError` where the text has none."""
+        """For the held-out text: `overlap` of all occurrences, `overlap_types` of distinct n-grams, and the number of
+        occurrences `ngrams`. Raises `CellFailedError` if the text has no n-gram."""
         known = np.unique(_of(setting.reference, self.n))
         asked = _of(getattr(setting, self.part), self.n)
         if not len(asked):
@@ -53,6 +49,6 @@ class NgramOverlap:
         }
 
 
-def _of(streams: Sequence[NDArray[np.int64]], n: int) -> NDArray[np.uint64]:
-    """Hashes of the n-grams of the streams without their first tokens, which are given."""
+def _of(streams: Streams, n: int) -> NDArray[np.uint64]:
+    """Hashes of the n-grams of the streams, without each stream's first token, which is given."""
     return np.concatenate([np.empty(0, np.uint64), *(ngram_hashes(stream[1:], n) for stream in streams)])

@@ -1,10 +1,10 @@
-"""A few states of the automaton with the transitions between them, to be drawn (Alon et al., 2022, Figure 8)."""
+"""A few states of the automaton with the transitions between them, as in Figure 8 of Alon et al. (2022)."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from methods.retomaton.states import ARTIFACT, StateOptions, States, build_state
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CONTEXT = 3  # tokens before an entry by which a state is named
+_CONTEXT = 3  # tokens before an entry that name its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,10 @@ class Transition:
 
 
 @analysis("automaton-sample", summary="some states of RetoMaton's automaton and the transitions between them")
-@dataclass(kw_only=True)
 class AutomatonSample(StateOptions):
-    """shown: states of the sample. branches: transitions followed from each, those of most entries. least: entries of
-    the state that it begins with. begin: which of those states, in an order that `seed` gives. key: see `KnnLm`. The
-    others: see `StateOptions`."""
+    """shown: states of the sample. branches: transitions followed from each state, those with most entries. least:
+    fewest entries of the first state. begin: number of the first state among those, in an order drawn by `seed`. key:
+    see `KnnLm`. The others: see `StateOptions`."""
 
     measures = (
         Metric("states", "states of the automaton", kind="counter"),
@@ -57,11 +56,12 @@ class AutomatonSample(StateOptions):
     key: KeyKind = "last_ffn_input"
     seed: Annotated[int, Field(ge=0)] = 0
 
-    _examples: list[dict[str, str]] = field(default_factory=list, init=False, repr=False)
+    def __post_init__(self) -> None:
+        self._examples: list[dict[str, str]] = []
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """Raises `RequestError` where the task cannot say what ids mean, and `CellFailedError` where no more than
-        `begin` states have `least` entries that others follow."""
+        """Raises `RequestError` if the task cannot turn ids into text, and `CellFailedError` if at most `begin` states
+        have `least` entries and a transition."""
         if setting.text is None:
             raise RequestError("automaton-sample names states by words, and this task's setting has no text for ids")
         folder = datastore_artifact(artifacts, setting.model, setting.reference, self.key, progress)
@@ -85,12 +85,13 @@ class AutomatonSample(StateOptions):
         }
 
     def examples(self) -> list[dict[str, str]]:
-        """Each state of the sample, with the tokens that lead from it to others."""
+        """Each state of the sample, with its transitions by token."""
         return self._examples
 
 
 def transitions(store: Datastore, states: States, state: int) -> list[Transition]:
-    """All transitions of a state, those of most entries first. An entry that ends a stream has none."""
+    """All transitions of a state, those with most entries first; ties: by token, then end. An entry that ends a stream
+    has none."""
     members = np.asarray(states.members[states.offsets[state] : states.offsets[state + 1]], np.int64)
     following = store.successors(members)
     members, following = members[following >= 0], following[following >= 0]
@@ -100,8 +101,8 @@ def transitions(store: Datastore, states: States, state: int) -> list[Transition
 
 
 def sample(store: Datastore, states: States, begin: int, shown: int, branches: int) -> dict[int, list[Transition]]:
-    """State -> its transitions to states of the sample: the states that are nearest to `begin`, by the `branches`
-    transitions of most entries of each."""
+    """State -> its transitions within the sample. The sample is the first `shown` states of a breadth-first search from
+    `begin` along the `branches` transitions with most entries."""
     found: dict[int, list[Transition]] = {begin: []}
     waiting = deque([begin])
     while waiting:
@@ -118,7 +119,7 @@ def sample(store: Datastore, states: States, begin: int, shown: int, branches: i
 def worded(
     found: dict[int, list[Transition]], store: Datastore, states: States, text: Callable[[Sequence[int]], str]
 ) -> list[dict[str, str]]:
-    """The sample in words: `state`, then for each token that leads on the state that it leads to."""
+    """The sample as text, one row per state: `state`, then for each token the state that it leads to."""
     sizes = np.diff(states.offsets)
     names = {
         state: f"{number}: …{text(_context(store, states, state))} ({sizes[state]})"
@@ -129,7 +130,7 @@ def worded(
         row = {"state": names[state]}
         for one in leading:
             label = f"“{text([one.token])}” ({one.entries})"
-            while label in row:  # as many entries lead to another state
+            while label in row:  # the same label leads to another state
                 label += " "
             row[label] = names[one.end]
         rows.append(row)
@@ -137,7 +138,7 @@ def worded(
 
 
 def _context(store: Datastore, states: States, state: int) -> list[int]:
-    """The tokens that most often stand before the entries of a state."""
+    """The most frequent context before the entries of a state; ties: the lowest token ids."""
     members: NDArray[np.int64] = np.asarray(
         states.members[states.offsets[state] : states.offsets[state + 1]], np.int64
     )  # fmt: skip

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from harness.common.errors import RequestError
+from harness.common.cache import SharedResults
 from harness.common.files import digest
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, TokenScores, TokenScoring
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
-from methods.knnlm.base import DatastoreMethod, Kept
+from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features
+from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, read, read_shared, spans
 from methods.knnlm.scorer import PROMISED, confidence
@@ -32,12 +33,11 @@ if TYPE_CHECKING:
 
     Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
 
-GATE = "retomaton-gate"
-RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # lengths by which runs are counted; the last one counts all longer ones
+RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # least lengths of the bins of runs; the last bin has no upper limit
 
 
 def _lengths(shortest: int) -> str:
-    """`4 to 7 tokens`: the lengths that are counted under the shortest of them."""
+    """The lengths of a bin, such as `4 to 7 tokens`."""
     if shortest == RUNS[-1]:
         return f"{shortest} tokens or more"
     return {1: "1 token", 2: "2 or 3 tokens"}.get(shortest, f"{shortest} to {2 * shortest - 1} tokens")
@@ -50,15 +50,14 @@ def _lengths(shortest: int) -> str:
     baseline="lm",
     summary="kNN-LM whose searches are saved by an automaton over the datastore",
 )
-@dataclass(kw_only=True)
-class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
+class RetoMaton(StateOptions, GatedScorer):
     """p(w) = lambda p_auto(w) + (1 - lambda) p_LM(w), p_auto from the entries of the automaton's states (Eq. 8 to 10).
 
-    tau: a token is searched where fewer states than this were reached; `inf` searches every token and still uses the
+    tau: a token is searched if fewer states than this were reached; `inf` searches every token and still uses the
         pointers. max_knns: most entries taken from states for one token (Appendix B).
-    transitions: `full` follows all entries of the states (Eq. 5), `capped` the candidates alone.
-    pointers: False uses none, and every token is searched: this is kNN-LM.
-    streams: texts walked side by side, whose searches make one batch. Answers do not depend on it.
+    transitions: `full` follows all entries of the states (Eq. 5), `capped` only the candidates.
+    pointers: False follows none; every token is searched, which is kNN-LM.
+    streams: texts walked together, whose searches make one batch. Answers do not depend on it.
     The others: see `StateOptions` and `KnnLm`. A tuned lambda and temperature are those of kNN-LM; a dynamic lambda is
     learned along the walk.
     """
@@ -75,59 +74,33 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         Metric("walk_share", "time of walking / baseline's time", "", "lower", "speed"),
     )
 
-    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
     tau: Annotated[int, Field(ge=1)] | Literal["inf"] = "inf"
     max_knns: Annotated[int, Field(ge=1)] = 1024
     transitions: Transitions = "full"
     pointers: bool = True
     streams: Annotated[int, Field(ge=1)] = 64
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau != "inf" and not self.tau >= 1:
-            raise RequestError(f"tau = {self.tau}: give 1 or more states, or inf")
-        for name in ("max_knns", "streams"):
-            if not getattr(self, name) >= 1:
-                raise RequestError(f"{name} = {getattr(self, name)}: give 1 or more")
-        self.gate: Gate | None = None
-
-    @property
-    def one_lambda(self) -> bool:
-        return self.lambda_ != "dynamic"
-
     @property
     def random_fit(self) -> bool:
-        """k-means starts at random, greedy merging searches by an index that does."""
-        return self.clustering != "none" or self.lambda_ == "dynamic" or super().random_fit
+        """k-means starts at random, and so does the index that greedy merging searches."""
+        return self.clustering != "none" or super().random_fit
 
-    def fit(
-        self,
-        model: LanguageModel,
-        reference: Sequence[NDArray[np.int64]],
-        validation: Sequence[NDArray[np.int64]],
-        artifacts: Artifacts,
-    ) -> None:
+    def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         build_states(artifacts, self._opened(model, artifacts).store, self, self.seed)
         self._open_automaton(model, artifacts)
-        if self.lambda_ == "dynamic":
-            walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions,
-                      "pointers": self.pointers, "seed": self.seed, **self.clustering_key(self.seed)}  # fmt: skip
-            key = {"datastore": self.automaton.store.metadata["built_from"], "validation": corpus_hash(validation),
-                   "temperature": artifacts.values["temperature"], **walked, **self.search_key()}  # fmt: skip
-            artifacts.build(GATE, key, lambda folder: self._learned(model, validation, artifacts).save(folder))
+        self.fit_gate(model, validation, artifacts)
         self.open(model, artifacts)
 
     def open(self, subject: LanguageModel, artifacts: Artifacts) -> None:
         self._open_automaton(subject, artifacts)
-        if self.lambda_ == "dynamic":
-            self.gate = Gate.open(artifacts.path(GATE))
+        self.open_gate(artifacts)
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """`saved_time`, `lost_share` and `walk_share` are parts of the baseline's time: what is saved of it; how much
-        less that is than FoSS x the time of the baseline's searches; what walking the automaton takes. `timed_foss`:
-        the FoSS of the timed tokens, whose texts are shorter than the evaluation's.
+        """Shares of the baseline's time: `saved_time`, the saving; `lost_share`, by how much the saving falls short of
+        FoSS x the time of the baseline's searches; `walk_share`, the time of walking the automaton. `timed_foss`: the
+        FoSS of the timed tokens, whose texts are shorter than the evaluation's.
 
         Source of `saved_time`: Alon et al., 2022, Appendix C, Figure 14.
         """
@@ -144,11 +117,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         return {**super().counters(), "states": len(states), "states_bytes": states.bytes}
 
     def score(
-        self,
-        model: LanguageModel,
-        streams: Sequence[NDArray[np.int64]],
-        phases: Phases,
-        shared: Shared | None = None,
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         walks = self.walked(model, streams, phases, shared)
         with phases("interpolate"):
@@ -156,12 +125,12 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
             return [walk.scores(lambda_ if self.gate is None else self.gate(walk.looks)) for walk in walks]
 
     def walked(
-        self, model: LanguageModel, streams: Sequence[NDArray[np.int64]], phases: Phases, shared: Shared | None = None
+        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[Walked]:
-        """Every stream walked to its end, in order."""
+        """All streams in order, each walked to its end."""
         datastore, _ = self.ready()
         found: list[Neighbours] | None = None
-        confident = self.lambda_ == "dynamic"
+        confident = self.learns
         if shared is None:
             datastore.index.load()
             self.automaton.load(self.memory_gb)
@@ -191,7 +160,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         return self.tau == "inf" or walk.reached < self.tau
 
     def _search(self, active: Sequence[Walked], found: Sequence[Neighbours] | None, phases: Phases) -> None:
-        """A token of each stream, all of which are searched."""
+        """Walk one token of each stream, searching all of them."""
         if found is not None:
             for walk in active:
                 distances, ids = found[walk.number]
@@ -202,7 +171,7 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
                 self._step(walk, (neighbours[0], neighbours[1]), phases)
 
     def _step(self, walk: Walked, neighbours: Neighbours | None, phases: Phases) -> None:
-        """One token of a stream. neighbours: what a search found, None without one."""
+        """Walk one token of a stream. neighbours: those of a search; None: no search."""
         temperature = self.ready()[1][1]
         query, token = walk.read()
         with phases("walk"):
@@ -216,9 +185,13 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
         states = States.open(artifacts.path(ARTIFACT), store)
         self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
 
-    def _learned(self, model: LanguageModel, validation: Sequence[NDArray[np.int64]], artifacts: Artifacts) -> Gate:
-        """The gate for `lambda: dynamic`, learned along the automaton's own walk."""
-        walks = self.walked(model, validation, NoPhases(), Kept(artifacts))
+    def gate_key(self) -> dict[str, Any]:
+        walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions}
+        return {**super().gate_key(), **walked, "pointers": self.pointers, **self.clustering_key(self.seed)}
+
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
+        """The gate of `lambda: dynamic`, learned from walks over the validation streams."""
+        walks = self.walked(model, validation, NoPhases(), SharedResults(artifacts))
         looks, log_lm, log_auto = (
             np.concatenate([getattr(walk, name) for walk in walks]) for name in ("looks", "log_lm", "log_auto")
         )
@@ -227,8 +200,9 @@ class RetoMaton(StateOptions, DatastoreMethod, TokenScoring):
 
 @dataclass(slots=True)
 class Walked:
-    """One stream on its way: `done` tokens of `length`, read from `text`. log_lm, log_auto: log p_LM and log p_auto of
-    each, float64; searched: bool; looks: float32 [length, 9], what a learned lambda goes by, where `confident`."""
+    """One stream during its walk: `done` tokens of `length`, read from `text`. Per token: log_lm and log_auto, log p_LM
+    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless
+    `confident`."""
 
     walk: Walk
     length: int
@@ -261,7 +235,7 @@ class Walked:
         return self.block.queries[at], int(self.block.targets[at])
 
     def record(self, candidates: Candidates, token: int, temperature: float) -> None:
-        """What came of the position read last."""
+        """Store the result of the position read last."""
         distances, values = candidates.distances[None], candidates.values[None]
         self.log_auto[self.done] = log_knn(distances, values == token, temperature)[0]
         if self.confident:
@@ -271,7 +245,7 @@ class Walked:
         self.done += 1
 
     def scores(self, lambda_: float | NDArray[np.float64]) -> TokenScores:
-        """The answer under a lambda for all tokens or one each. In its series `p_auto` is 0 without a candidate."""
+        """The answer for a lambda, one for all tokens or one each. In its series `p_auto` is 0 without candidates."""
         counters: dict[str, float] = {
             "tokens": self.length, "searches": int(self.searched.sum()), "candidates": self.candidates,
             **{f"runs_of_{size}": 0 for size in RUNS},
@@ -291,5 +265,5 @@ def runs(mask: NDArray[np.bool_]) -> list[int]:
 
 
 def draws(seed: int, stream: NDArray[np.int64]) -> int:
-    """Where a stream's random numbers begin."""
+    """The seed of a stream's random numbers."""
     return int(digest([seed, corpus_hash([stream])]), 16) & ((1 << 64) - 1)

@@ -7,7 +7,8 @@
 | `state_of.npy` | int32 [N], the state of each entry |
 | `metadata.json` | what it was built from; written last |
 
-Members and offsets are int64 from 2^31 entries on. At most 12 bytes an entry below that, 4 + 4 and 4 for each state.
+Members and offsets are int64 from 2^31 entries on. Below that, an entry takes 8 bytes and a state 4, so at most 12
+bytes per entry.
 """
 
 from __future__ import annotations
@@ -37,18 +38,20 @@ if TYPE_CHECKING:
 Clustering = Literal["kmeans", "greedy", "none"]
 ARTIFACT = "automaton-states"
 ENTRIES_A_STATE = 100  # on average, by default (Alon et al., 2022, section 4)
-TRAINED_ON = 40  # entries a cluster that k-means is trained on
+TRAINED_ON = 40  # training entries of k-means per cluster
 ITERATIONS = 10  # of k-means
 _ROWS = 1 << 14  # entries assigned at once
 _SEARCHED = 1 << 10  # entries whose neighbours are searched at once
-_APPROXIMATE = 20_000  # entries from which on neighbours of all entries are found by an approximate index
+_APPROXIMATE = 20_000  # above this many entries greedy merging searches an approximate index
 
 
 @dataclass(kw_only=True)
 class StateOptions:
-    """How entries are clustered into states. clustering: `kmeans` over the keys; `greedy`, a single pass in which an
-    entry takes in its nearest neighbours that have its value and no state yet (He et al., 2021); `none`: each entry is
-    a state. clusters: of `kmeans`, 0 for one in a hundred entries. merged: neighbours that `greedy` looks at.
+    """Clustering of entries into states.
+
+    clustering: `kmeans` over the keys; `greedy`, one pass in which an entry takes in those of its nearest neighbours
+    that have its value and no state yet (He et al., 2021); `none`, each entry is a state. clusters: of `kmeans`; 0: one
+    per hundred entries. merged: neighbours that `greedy` considers per entry.
     """
 
     clustering: Clustering = "kmeans"
@@ -56,7 +59,7 @@ class StateOptions:
     merged: Annotated[int, Field(ge=1)] = 16
 
     def clustering_key(self, seed: int) -> dict[str, Any]:
-        """The options that change what is built."""
+        """The options that the result depends on."""
         used: dict[Clustering, dict[str, Any]] = {
             "kmeans": {"clusters": self.clusters, "seed": seed}, "greedy": {"merged": self.merged, "seed": seed},
             "none": {},
@@ -82,7 +85,7 @@ class States:
 
     @classmethod
     def of(cls, state_of: NDArray[np.integer]) -> States:
-        """From the state of each entry; states are numbered anew, in the order of their first entries."""
+        """From the state of each entry. States are renumbered in the order of their first entries."""
         _, first, inverse = np.unique(state_of, return_index=True, return_inverse=True)
         rank = np.empty(len(first), np.int32)
         rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
@@ -93,7 +96,7 @@ class States:
         return cls(members, offsets, numbers)
 
     def save(self, folder: Path, built_from: Mapping[str, Any]) -> None:
-        """Write the files; the metadata come last."""
+        """Write the files, the metadata last."""
         for name in ("members", "offsets", "state_of"):
             np.save(folder / f"{name}.npy", getattr(self, name))
         new = folder / "metadata.new"
@@ -102,8 +105,8 @@ class States:
 
     @classmethod
     def open(cls, folder: Path, store: Datastore) -> States:
-        """Map what `save` wrote for this datastore. Raises `RequestError` for another datastore's, and for files that
-        are missing or of another length."""
+        """Memory-map what `save` wrote. Raises `RequestError` if it is another datastore's, and if files are missing or
+        differ in length."""
         try:
             metadata = json.loads((folder / "metadata.json").read_text())
             built = metadata["built_from"].get("datastore")
@@ -112,7 +115,7 @@ class States:
                 raise ValueError("files of different lengths")
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise RequestError(
-                f"{folder} holds no complete clustering ({error}); delete it and build it anew"
+                f"{folder} holds no complete clustering ({error}); delete it and build it again"
             ) from error
         if built != store.metadata["built_from"] or len(found.state_of) != store.entries:
             raise RequestError(
@@ -123,7 +126,7 @@ class States:
 
 
 def build_states(artifacts: Artifacts, store: Datastore, options: StateOptions, seed: int) -> None:
-    """Make the artifact `automaton-states` of a datastore. Raises `RequestError` for more clusters than entries."""
+    """Build the artifact `automaton-states` of a datastore. Raises `RequestError` for more clusters than entries."""
     if options.clustering == "kmeans" and options.clusters > store.entries:
         raise RequestError(
             f"clusters = {options.clusters} is more than the {store.entries} entries of the datastore: give less"
@@ -142,7 +145,7 @@ def _alone(store: Datastore, options: StateOptions, seed: int, folder: Path) -> 
 
 
 def _kmeans(store: Datastore, options: StateOptions, seed: int, folder: Path) -> NDArray[np.int32]:
-    """Lloyd's algorithm by faiss over a sample of the keys; then every entry goes to its nearest centre."""
+    """Lloyd's algorithm by faiss over a sample of the keys; then every entry is assigned to its nearest centre."""
     faiss = opened_faiss()
     clusters = options.clusters or max(1, store.entries // ENTRIES_A_STATE)
     rng, progress = np.random.default_rng(seed), Progress()
@@ -180,8 +183,8 @@ def _greedy(store: Datastore, options: StateOptions, seed: int, folder: Path) ->
 
 @njit(nogil=True, cache=True)
 def merge(found, near, start, values):  # type: ignore[no-untyped-def]
-    """Give states to entries start .. start + len(near) - 1, in this order, and to those that they take in. found:
-    int32 [N], the state of each entry, -1 for none yet; near: int64 [n, k]; values: int32 [N]."""
+    """Assign states to entries start .. start + len(near) - 1, in this order, and to the neighbours that they take in.
+    found: int32 [N], the state of each entry, -1 for none yet; near: int64 [n, k]; values: int32 [N]."""
     for row in range(len(near)):
         entry = start + row
         if found[entry] < 0:

@@ -1,13 +1,14 @@
 """Walking the automaton from token to token (Alon et al., 2022, section 3.3).
 
-A walk is at a set of states, reached from those of the token before, and knows the entries that were pointed to
-directly. A token's candidates are, with a search, its neighbours and the entries pointed to (an entry that is both
-counts twice); without, the entries of the states, those pointed to first, at most `max_knns` of them, the others drawn
-at random. The successors of the entries that have the observed token as their value are pointed to next, and their
-states are reached.
+A walk holds the entries pointed to and the states that contain them. The candidates for the next token are:
 
-Random draws depend on the seed, the stream and the place in it, so that a stream is walked the same way alone and with
-others.
+- After a search: its neighbours and the entries pointed to. An entry that is both counts twice.
+- Without a search: at most `max_knns` entries of the states. Those pointed to come first; others are drawn at random.
+
+Candidates whose value is the observed token (with `full` transitions, all such entries of the states) point to their
+successors in the text. The states of these are reached next.
+
+Random draws depend on the seed, the stream and the position in it, so a stream's walk does not depend on the others.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """A datastore with its states, and how it is walked: see `methods.retomaton.scorer`. pointers: whether the entries
-    that follow are used at all; without them each token is searched and this is kNN-LM."""
+    """A datastore with its states and the parameters of walks: see `methods.retomaton.scorer`. pointers: whether
+    pointers are followed; without them every token is searched, which is kNN-LM."""
 
     store: Datastore
     states: States
     max_knns: int = 1024
     transitions: Transitions = "full"
     pointers: bool = True
-    # plain arrays are read faster than maps
+    # plain arrays: they are faster to read than memory maps
     bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys
     values: NDArray[np.integer] = field(init=False, repr=False)  # of the entries
-    ordered: NDArray[np.integer] = field(init=False, repr=False)  # values of the states' members, in their order
-    last: NDArray[np.uint8] = field(init=False, repr=False)  # a bit an entry, lowest first: whether a stream ends there
+    ordered: NDArray[np.integer] = field(init=False, repr=False)  # values of the members, in their order
+    last: NDArray[np.uint8] = field(init=False, repr=False)  # a bit per entry, lowest first: it ends a stream
 
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(getattr(self.states, name)) for name in ("members", "offsets", "state_of")}
@@ -57,16 +58,16 @@ class Automaton:
         object.__setattr__(self, "last", np.packbits(ends[1:], bitorder="little"))
 
     def load(self, memory_gb: float) -> None:
-        """Copy the keys into memory where they fit in `memory_gb`. The system uses large pages there: distances to keys
-        at random places take a third of the time that they take in a mapped file (0.07 instead of 0.24 ms for 1,300
-        keys of 256 dimensions, after a search that has swept the processor's caches)."""
+        """Copy memory-mapped keys into memory if they fit in `memory_gb`. The system uses large pages there, so random
+        access is three times as fast: distances to 1,300 keys of 256 dimensions take 0.07 ms instead of 0.24, after a
+        search that has evicted the processor's caches."""
         mapped = isinstance(self.store.keys, np.memmap) and np.shares_memory(self.bits, self.store.keys)
         if mapped and self.store.keys.nbytes <= memory_gb * 1e9:
             object.__setattr__(self, "bits", self.bits.copy())
 
     def _ordered(self) -> NDArray[np.integer]:
-        """[N], narrow where the vocabulary is small; none where each entry is a state. Walking looks through whole
-        states: read one behind the other, their values cost a fifth of the time that they cost in the store's order."""
+        """[N], uint16 for small vocabularies; empty if each entry is a state. Walks scan whole states: in this order
+        their values are contiguous and take a fifth of the time that they take in the store's order."""
         if self.alone:
             return _NONE
         largest = int(self.store.values.max(initial=0))
@@ -82,8 +83,8 @@ class Automaton:
 
 @dataclass(slots=True)
 class Candidates:
-    """Entries that speak for the next token: ids int64 [c], some twice, first the `found` ones that a search found;
-    squared L2 distances float32 [c]; values [c]. searched: whether there was a search."""
+    """Candidates for the next token: ids int64 [c], with repeats, the `found` neighbours of a search first; squared L2
+    distances float32 [c]; values [c]. searched: whether there was a search."""
 
     ids: NDArray[np.int64]
     distances: NDArray[np.float32]
@@ -94,8 +95,8 @@ class Candidates:
 
 @dataclass(slots=True)
 class Walk:
-    """The place of one stream in the automaton. pointed: ids int64 of the entries pointed to, the nearest one's
-    successor first. states: int32, sorted, the states reached. draws: state of the random numbers."""
+    """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of the nearest entries
+    first. states: int32, sorted, the states reached. draws: seed of the random numbers. place: tokens walked."""
 
     automaton: Automaton
     draws: int
@@ -105,14 +106,13 @@ class Walk:
 
     @property
     def reached(self) -> int:
-        """How many states are reached."""
+        """Number of states reached."""
         return len(self.states)
 
     def candidates(
         self, query: NDArray[np.float32], found: tuple[NDArray[np.float32], NDArray[np.integer]] | None
     ) -> Candidates:
-        """The candidates for the next token after query [d]. found: distances and ids [k] of a search, None without
-        one."""
+        """The candidates for the token after query [d]. found: distances and ids [k] of a search; None: no search."""
         automaton = self.automaton
         pointed = self.pointed[: automaton.max_knns]
         if found is None:
@@ -140,18 +140,18 @@ class Walk:
         nearest = candidates.ids[agreeing[np.argsort(candidates.distances[agreeing], kind="stable")]]
         others = _NONE
         if automaton.transitions == "full" and not automaton.alone:
-            states = self.states  # those of the entries pointed to are among them
+            states = self.states  # they contain the entries pointed to
             if candidates.searched:
                 states = np.union1d(states, automaton.states.state_of[candidates.ids[: candidates.found]])
             others = having(states, automaton.states.members, automaton.states.offsets, automaton.ordered, token)
             others = self._shuffled(others)
-        elif automaton.transitions == "full":  # those pointed to are the states' entries, even beyond the cap
+        elif automaton.transitions == "full":  # the states are the entries pointed to, the cap aside
             others = self.pointed[automaton.values[self.pointed] == token]
         self.pointed = followers(nearest, others, automaton.last)
         self.states = np.unique(automaton.states.state_of[self.pointed])
 
     def _shuffled(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In random order where they are too many, so that the cap takes none for where it is in the text."""
+        """In random order if more than `max_knns`, so that the cap does not favour a part of the text."""
         if len(ids) <= self.automaton.max_knns:
             return ids
         return np.random.default_rng(mixed(self.draws, self.place)).permutation(ids)
@@ -173,11 +173,11 @@ def mixed(seed: int, place: int) -> int:
 
 @njit(nogil=True, cache=True)
 def followers(nearest, others, last):  # type: ignore[no-untyped-def]
-    """The entries int64 that follow `nearest`, which may name an entry twice, and then those of the `others`, which do
-    not: each once, where it comes first. None follows one of the `last`, a bit an entry."""
+    """Successors int64 of `nearest` (may contain repeats), then of `others` (unique), without duplicates, in order of
+    first appearance. Entries whose bit is set in `last` end a stream and have no successor."""
     known = np.sort(nearest)
     seen = np.zeros(len(known), np.bool_)
-    near = np.zeros(4096, np.bool_)  # by the lowest bits: most of the others need no search among those known
+    near = np.zeros(4096, np.bool_)  # filter on the lowest 12 bits: most of `others` need no binary search in `known`
     for entry in known:
         near[entry & 4095] = True
     following = np.empty(len(nearest) + len(others), np.int64)
@@ -201,8 +201,7 @@ def followers(nearest, others, last):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def having(states, members, offsets, values, token):  # type: ignore[no-untyped-def]
-    """The members int64 of these states that have the value `token`, state by state. values: of the members, in their
-    order."""
+    """Members int64 of these states with the value `token`, state by state. values: in the order of `members`."""
     counts = np.empty(len(states), np.int64)
     for number, state in enumerate(states):
         count = 0
@@ -222,11 +221,11 @@ def having(states, members, offsets, values, token):  # type: ignore[no-untyped-
 
 @njit(nogil=True, cache=True)
 def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-untyped-def]
-    """The entries pointed to and then other members of the states, drawn at random without repetition where there are
-    more than `most` of them together. int64 [at most `most`]. draws: uint64, where the random numbers begin.
+    """The entries pointed to, then other members of the states: int64 [at most `most`], unique. If there are more than
+    `most`, the others are drawn at random. draws: uint64, the seed.
 
-    Of many members single ones are drawn and those that are there already left out; of few, all are listed. Listing a
-    thousand states of 270 members takes ten times as long as drawing 1,024 of them.
+    With many members, single ones are drawn and repeats rejected; with few, all are listed. Listing a thousand states
+    of 270 members takes ten times as long as drawing 1,024 of them.
     """
     if len(pointed) >= most:
         return pointed
@@ -258,7 +257,7 @@ def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-unt
                 left += 1
     wanted = min(most - count, left)
     for number in range(wanted):
-        if wanted < left:  # a step of Fisher and Yates's shuffle
+        if wanted < left:  # a step of the Fisher-Yates shuffle
             draws += np.uint64(0x9E3779B97F4A7C15)
             other = number + np.int64(scrambled(draws) % np.uint64(left - number))
             others[number], others[other] = others[other], others[number]

@@ -1,17 +1,16 @@
 """Adaptive softmax (Grave et al., 2017), distilled from a trained output layer.
 
-Words are sorted by frequency. The head scores the `head` most frequent ones and one logit for each tail of rarer words;
-tail i = 1, 2, ... has rank d / divisor^i and is opened only when its logit could put one of its words among the k best:
+Words are sorted by frequency. The head scores the `head` most frequent words and one logit per tail of rarer words.
+Tail i = 1, 2, ... has rank d / divisor^i. It is opened only if its logit could put one of its words among the k best:
 P(word) <= P(tail). The tradeoff is the size of the head.
 
-Distilled rather than trained with the language model, so that all methods answer for the same layer: head rows are the
-layer's own; a tail's rows are their best approximation of its rank (by SVD, none at full rank); a tail's logit is the
-least-squares fit of its words' log-sum-exp over training contexts. With exact fits this is the layer's softmax.
+It is distilled, not trained with the language model, so that all methods answer for the same layer. Head rows are the
+layer's own. A tail's rows are their best approximation of the tail's rank (by SVD; exact at full rank). A tail's logit
+is the least-squares fit of its words' log-sum-exp over training contexts. With exact fits this is the layer's softmax.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +40,6 @@ RIDGE = 1e-4  # of the least-squares fit, relative to the contexts' mean square
     baseline="exact",
     summary="frequent words first, tails of rare words only when needed (Grave et al., 2017)",
 )
-@dataclass(kw_only=True)
 class AdaptiveSoftmax(SoftmaxScreening):
     """Knob: `head`, the number of frequent words always scored; `tails` and `divisor` shape the rest.
 
@@ -82,7 +80,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
         artifacts.values["log_prob_opens"] = [float((of == t).mean()) for t in range(tails)]
 
     def _cuts(self, words: int) -> list[int]:
-        """Frequency ranks where tails start, growing geometrically as frequencies fall; the last is L."""
+        """Frequency ranks at which tails start, in a geometric sequence; the last is L."""
         cuts = [round(self.head * (words / self.head) ** (i / self.tails)) for i in range(self.tails + 1)]
         return [min(max(cut, self.head + i), words - self.tails + i) for i, cut in enumerate(cuts)]
 
@@ -100,7 +98,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
         self._select, self._log_softmax_at = kernels.select, kernels.log_softmax_at
         self._place = np.argsort(self._order).tolist()  # of a word in the order of frequency
         probe = np.zeros(self._dimension, np.float32)
-        self.topk(probe, min(5, self._words))  # compile before anybody times
+        self.topk(probe, min(5, self._words))  # compile before timing
         self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
@@ -121,11 +119,11 @@ class AdaptiveSoftmax(SoftmaxScreening):
     def _head_best(
         self, context: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], float, float]:
-        """Places and logits of the k best head words, the log-normaliser, and the k-th logit (-inf without one)."""
+        """Positions and logits of the k best head words, the log-normaliser, and the k-th logit (-inf without one)."""
         logits, head = self._logits, int(self._cut[0])
         np.dot(self._rows, context, out=logits)
         logits += self._bias
-        take = min(k + len(self._tail), len(logits))  # tail logits may be among the best: they are dropped
+        take = min(k + len(self._tail), len(logits))  # tail logits among the best are dropped
         places, best = np.empty(take, np.int64), np.empty(take, np.float32)
         log_normalizer = self._select(logits, places, best)
         if log_normalizer != log_normalizer:
@@ -143,14 +141,14 @@ class AdaptiveSoftmax(SoftmaxScreening):
         return self._above(self._head_best(context, k)[3])
 
     def _tail_logits(self, context: NDArray[np.float32], t: int) -> tuple[NDArray[np.float32], float]:
-        """Logits of a tail's words among themselves, and what turns them into logits of the head's scale."""
+        """Logits within a tail, and the summand that turns them into logits on the head's scale."""
         left, right, bias = self._tail[t]
         logits: NDArray[np.float32] = left @ (context if right is None else right @ context) + bias
         one, best = np.empty(1, np.int64), np.empty(1, np.float32)
         return logits, float(self._logits[int(self._cut[0]) + t] - self._select(logits, one, best))
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        """Natural-log probability of a word: every word has one, P(tail) P(word | tail) for the rare ones."""
+        """Natural-log probability of any word; P(tail) P(word | tail) for the rare ones."""
         checked_target(target, self._words)
         context = checked_query(context, 1, self._words, self._dimension)
         np.dot(self._rows, context, out=self._logits)
@@ -172,8 +170,8 @@ class AdaptiveSoftmax(SoftmaxScreening):
         return float(value)
 
     def counters(self) -> dict[str, float]:
-        """Head words and the words of tails opened: on average by a top-5 of training contexts, and, for `log_prob_*`,
-        by asking for the training words, each of which opens its own tail or none."""
+        """Costs of the head and the opened tails: the average of a top-5 over training contexts, and, for `log_prob_*`,
+        of the probability of a training word, which opens at most its own tail."""
         sizes = [[left.size + (0 if right is None else right.size), len(left)] for left, right, _ in self._tail]
         answers: dict[str, float] = {}
         for prefix, opens in (("", "topk_opens"), ("log_prob_", "log_prob_opens")):

@@ -1,4 +1,4 @@
-"""Methods that choose candidate words for a context and score them exactly: what is the same for all of them."""
+"""The base of methods that choose candidate words for a context and score them exactly."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
-COUNTERS = (  # multiply-adds are the harness's own, for it divides by them
+COUNTERS = (  # multiply-adds are the harness's metric, since it divides by them
     Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
     Metric("extra_bytes", "memory beyond the layer", "bytes", "lower", "memory"),
 )
 
 
 class CandidateSets(SoftmaxScreening):
-    """Answers from the exact logits of a candidate set; a subclass says which words those are."""
+    """Answers from the exact logits of a candidate set, which a subclass chooses."""
 
     measures = COUNTERS
 
@@ -34,7 +34,7 @@ class CandidateSets(SoftmaxScreening):
         """Ids of the candidate set of at least k words, in any order."""
 
     def candidates(self, context: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Ids int64 [m] of the candidate set, ascending, and their log-softmax float32 [m]: what a beam search needs.
+        """Ids int64 [m] of the candidate set, ascending, and their log-softmax float32 [m], for a beam search.
 
         Every other word has probability 0 (L2S, section 4.2)."""
         context = checked_query(context, 1, *self._layer.weight.shape)
@@ -57,13 +57,13 @@ class CandidateSets(SoftmaxScreening):
 
 
 class CandidateSearch(CandidateSets):
-    """A search structure over the layer finds candidates; frequent words fill up a set that is smaller than k.
+    """A search structure over the layer finds candidates. Frequent words are added if there are fewer than k.
 
     `_find(context)` writes ids into `_ids` and returns how many. Errors of all calls: `RequestError` for a wrong
     shape, k outside 1..L, NaN or infinity. Not to be called from two threads at once (scratch arrays).
     """
 
-    _completion: Completion | None = None  # of a subclass that gives every word a probability
+    _completion: Completion | None = None  # set by a subclass that gives every word a probability
 
     @abstractmethod
     def _find(self, context: NDArray[np.float32]) -> int:
@@ -94,8 +94,8 @@ class CandidateSearch(CandidateSets):
         return TopK(ids, logits, log_normalizer)
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        """Natural-log probability of a word: `-inf` outside the candidate set, or with a completion the softmax of
-        exact logits inside and low-rank logits outside (L2S, appendix A.3)."""
+        """Natural-log probability of a word. Outside the candidate set it is `-inf`, unless there is a completion:
+        then the softmax is over exact logits inside and low-rank logits outside (L2S, appendix A.3)."""
         completion = self._completion
         if completion is None:
             return super().log_prob(context, target)
@@ -127,8 +127,7 @@ def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
 
 
 def saved_counters(multiply_adds: float, mean_candidates: float, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
-    """The counters all rivals report; extra_bytes is the size of the arrays beyond the output layer, scratch not
-    counted."""
+    """The counters that all rivals report. extra_bytes: size of the arrays beyond the output layer, without scratch."""
     return {
         "multiply_adds": multiply_adds,
         "mean_candidates": mean_candidates,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Completable:
-    """The option of methods whose logits outside the candidate set may be low-rank ones; 0: such words have none."""
+    """The option of methods that may use low-rank logits outside the candidate set; 0: no logits there."""
 
     completion_rank: Annotated[int, Field(ge=0)] = 0
 

@@ -1,8 +1,8 @@
-"""The exact softmax layer: the baseline that every screening method is measured against, made as strong as it can be.
+"""The exact softmax layer: the baseline of every screening method, as fast as possible.
 
 One BLAS matrix-vector product over contiguous float32 weights, then one compiled pass that keeps the k best (no sort,
-no partition of all L) and sums the exponentials. The product reads every byte of the weights and is more than 90% of
-the call: only reading fewer bytes makes it faster.
+no partition of all L) and sums the exponentials. The product reads every byte of the weights and takes more than 90% of
+the call. Only reading fewer bytes could make it faster.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Exact(SoftmaxScreening):
         self._weight, self._bias = layer.weight, layer.bias
         self._words, self._dimension = layer.weight.shape
         self._select, self._log_softmax_at = kernels.select, kernels.log_softmax_at
-        self._logits = np.empty(self._words, np.float32)  # reused: not to be called from two threads at once
+        self._logits = np.empty(self._words, np.float32)  # reused: not thread-safe
         probe = np.zeros(self._dimension, np.float32)
-        self.topk(probe, 1)  # compile before anybody times
+        self.topk(probe, 1)  # compile before timing
         self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
@@ -52,7 +52,7 @@ class Exact(SoftmaxScreening):
         return TopK(ids, best, log_normalizer)
 
     def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
-        """As `topk` for contexts [n, d], by matrix-matrix products (logits differ from `topk`'s by rounding)."""
+        """`topk` for contexts [n, d] by matrix-matrix products; logits differ from `topk`'s by rounding."""
         contexts = np.asarray(contexts)
         if not len(contexts):
             return super().topk_many(contexts, k)

@@ -2,13 +2,12 @@
 
 An HNSW graph (Malkov and Yashunin, 2016; faiss) is searched for the `neighbours` nearest words, whose logits are then
 computed exactly. The paper's graph (`space: reduced`) is over the points of the inner-product-preserving reduction
-(`reduction`). A graph over [w; b] by inner product itself (Morozov and Babenko, 2018) is the default, because it is the
-stronger rival by far: on a PTB-Small layer with a beam of 64, precision@1 is 1.00 against 0.74, at twice the time.
+(`reduction`). The default is a graph over [w; b] by inner product itself (Morozov and Babenko, 2018), because it is by
+far the stronger rival: on a PTB-Small layer with a beam of 64, precision@1 is 1.00 against 0.74, in twice the time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="inner products as nearest neighbours on an HNSW graph (Zhang et al., 2018)",
 )
-@dataclass(kw_only=True)
 class Fgd(Completable, CandidateSearch):
-    """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored and share the probability, or
-    with `completion_rank` q all words have one (see `CandidateSearch.log_prob`).
+    """Knob: `ef_search`, the beam of the graph search. `neighbours` words are scored; only they have a probability,
+    unless there is a `completion_rank` (see `CandidateSearch.log_prob`).
 
-    Graph: `links` a node (M), `ef_construction` its beam while building. Errors as for `CandidateSearch`.
+    Graph: `links` per node (M), `ef_construction`, the beam while building. Errors as for `CandidateSearch`.
     """
 
     ef_search: Annotated[int, Field(ge=1)] = 32
@@ -119,8 +117,8 @@ class Fgd(Completable, CandidateSearch):
         return len(found)
 
     def counters(self) -> dict[str, float]:
-        """multiply_adds from distances counted on training contexts; extra_bytes is the index (vectors and links), and
-        the completion's factors where there are any."""
+        """multiply_adds: from distances counted on training contexts. extra_bytes: the index (vectors and links) and,
+        if there is a completion, its factors."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
         dimension = self._layer.weight.shape[1]

@@ -6,7 +6,6 @@ on w_ij h_j, and takes the first `budget` distinct words; these are scored exact
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="candidates by the largest single products, within a budget (Yu et al., 2017)",
 )
-@dataclass(kw_only=True)
 class GreedyMips(CandidateSearch):
     """Knob: `budget`, the words scored exactly. Errors as for `CandidateSearch`; of `fit`: a budget above L."""
 

@@ -1,8 +1,11 @@
-"""What the softmax methods accept, checked once at `fit` and `open` and cheaply at every call.
+"""Input checks of the softmax methods: complete at `fit` and `open`, cheap at every call.
 
-Rules: weights and biases of any floating type (float16 included) are converted to C-contiguous float32 once, and all
-products run in float32; a missing bias (None) is a bias of zeros; contexts are converted to float32 in the same way;
-training contexts that are zero carry no direction and are left out of learning; NaN or infinity is refused everywhere.
+- Weights and biases of any floating type (float16 included) are converted once to C-contiguous float32. All products
+  run in float32.
+- A missing bias (None) is a bias of zeros.
+- Contexts are converted to float32 in the same way.
+- Training contexts that are zero have no direction and are not learned from.
+- NaN and infinity are refused everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from harness.contracts import OutputLayer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BLOCK = 8192  # contexts looked at together; bounds the memory beyond the contexts themselves
+BLOCK = 8192  # contexts checked at once; bounds the memory beyond the contexts themselves
 
 
 def checked_layer(layer: OutputLayer) -> OutputLayer:
@@ -101,5 +104,5 @@ def checked_target(target: int, words: int) -> None:
 
 
 def not_finite() -> RequestError:
-    """The error for a context of NaN or infinity, found by the product rather than by a scan of its own."""
+    """The error for a context with NaN or infinity, noticed in its logits without a scan of the context."""
     return RequestError("the context holds NaN or infinity, or its logits overflow; is the model broken?")

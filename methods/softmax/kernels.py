@@ -1,8 +1,8 @@
 """Compiled inner loops: products of one context with rows, selection of the k best, log-sum-exp.
 
-All of them are here, in one file, because numba's cache notices a change of the file that holds the outermost function
-only. They run on the caller's thread and release the GIL. Of fast-math they take what lets sums vectorise
-(reassociation, contraction) and not the promise that there are no NaNs: a NaN in a context must be seen.
+All are in one file, because numba's cache is invalidated only by changes to the file of the outermost function. They
+run on the caller's thread and release the GIL. Fast-math without `nnan`: sums vectorise, NaNs still propagate, so that
+a NaN in a context is noticed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from numba import njit
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-BLOCK = 64  # logits that are compared with the k-th best at once; a multiple of every SIMD width
+BLOCK = 64  # logits compared with the k-th best at once; a multiple of every SIMD width
 PIECE = 1024  # low-rank logits accumulated at once: 4 KB
 LOG2E = np.float32(1.4426950408889634)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """`njit` with its cache on disk, or in memory where no cache folder can be written."""
+    """`njit` with its cache on disk, or in memory if no cache folder can be written."""
     try:
         return njit(nogil=True, cache=True, fastmath=FAST)(function)
     except RuntimeError:  # numba: "no locator available"
@@ -59,8 +59,9 @@ def _log_sum_exp(logits, count, best):  # type: ignore[no-untyped-def]
 def _select(logits, count, out_places, out_logits):  # type: ignore[no-untyped-def]
     """The k = len(out_places) best of logits[:count], best first, ties by lowest place. True when k were found.
 
-    Insertion into a sorted list of k, behind a test of each block: for k << count almost all blocks fail it, and
-    counting what passes a bound vectorises where searching for a maximum does not. NaN and -inf are never selected.
+    Insertion into a sorted list of k, only for blocks with a logit above the k-th best. For k << count almost no block
+    has one. Counting values above a bound vectorises; searching for a maximum does not. NaN and -inf are never
+    selected.
     """
     k = len(out_places)
     filled = 0
@@ -105,7 +106,7 @@ def select(logits, out_ids, out_logits):  # type: ignore[no-untyped-def]
 
 @compiled
 def log_softmax_at(logits, place):  # type: ignore[no-untyped-def]
-    """Natural-log probability of one place under the softmax of all logits; NaN when they are not finite."""
+    """Natural-log probability of the logit at `place` under the softmax of all; NaN when they are not finite."""
     places, best = np.empty(1, np.int64), np.empty(1, np.float32)
     if not _select(logits, len(logits), places, best) or best[0] == np.inf:
         return np.float32(np.nan)
@@ -167,9 +168,9 @@ def score_candidates(weight, bias, context, ids, count, scratch, out_ids, out_lo
 def _nearest(clusters, context, quantised):  # type: ignore[no-untyped-def]
     """argmax_t of clusters[t] . context (L2S, Eq. 2) for int8 clusters; `quantised` int16 [d] is scratch.
 
-    The context is scaled to length 2^15 - 1 and rounded towards zero, so that no sum leaves int32 (by Cauchy-Schwarz
-    up to d = 266,000). Integer sums do not depend on their order: a context has one cluster, on every machine. One
-    without direction (zero, NaN) gets cluster 0.
+    The context is scaled to length 2^15 - 1 and rounded towards zero, so no sum overflows int32 (by Cauchy-Schwarz up
+    to d = 266,000). Integer sums do not depend on their order, so a context has the same cluster on every machine. A
+    context without direction (zero, NaN) gets cluster 0. Ties: the lowest cluster.
     """
     dimension = len(context)
     square = np.float32(0.0)
@@ -202,7 +203,7 @@ def assign_quantised(clusters, contexts, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, fastmath=FAST)
 def _score_rows(rows, places, context, out):  # type: ignore[no-untyped-def]
-    """out[i] = rows[places[i]] . context, four at once: a load of the context serves four sums, which hide latency."""
+    """out[i] = rows[places[i]] . context, four rows at once: they share each load of the context and hide latency."""
     count, width = len(places), len(context)
     whole = count - count % 4
     for i in range(0, whole, 4):
@@ -227,10 +228,10 @@ def _score_rows(rows, places, context, out):  # type: ignore[no-untyped-def]
 def screened_topk(clusters, rows, index, scratch, context, out_ids, out_logits):  # type: ignore[no-untyped-def]
     """One fused L2S step: nearest cluster, exact logits of its candidates, the best k of them.
 
-    clusters int8 [r, d]; rows float32 [m, p] the weights, bias and padding of all candidate words; index int32, see
-    `screening.pack`; scratch float32 [2 p + largest set], whose first p elements end in [.., 1, 0 ..] behind the
-    context. Few arguments, for unpacking one costs as much as scoring two words. Writes out_ids int64 [k] and
-    out_logits float32 [k]; returns the log-sum-exp over the candidate set, NaN when it has fewer than k finite logits.
+    clusters int8 [r, d]; rows float32 [m, p]: weights, bias and padding of all candidate words; index int32, see
+    `screening.pack`; scratch float32 [2 p + largest set], whose first p elements are [context, 1, 0, ..., 0]. There are
+    few arguments, because unpacking one costs as much as scoring two words. Writes out_ids int64 [k] and out_logits
+    float32 [k]. Returns the log-sum-exp over the candidate set, NaN when it has fewer than k finite logits.
     """
     (number, dimension), (distinct, width) = clusters.shape, rows.shape
     padded, logits = scratch[:width], scratch[2 * width :]
@@ -258,8 +259,8 @@ def screened_topk_many(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, fastmath=FAST)
 def _low_rank(right, left, bias, context, out):  # type: ignore[no-untyped-def]
-    """out [L] = left^T (right . context) + bias for right [q, d], left [q, L]; a piece of `out` at a time, which
-    stays in the nearest cache while four directions at once are added to it."""
+    """out [L] = left^T (right . context) + bias for right [q, d], left [q, L]. A piece of `out` at a time stays in the
+    L1 cache while directions are added to it, four at once."""
     rank, words = left.shape
     reduced = np.empty(rank, np.float32)
     for j in range(rank):
@@ -285,7 +286,7 @@ def _low_rank(right, left, bias, context, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def refined_log_prob(weight, bias, context, ids, count, scratch, logits, target):  # type: ignore[no-untyped-def]
-    """Natural-log probability of a word when ids[:count] get exact logits and all others keep those in `logits` [L]."""
+    """Natural-log probability of `target` when ids[:count] get exact logits and all others keep `logits` [L]."""
     _score(weight, bias, context, ids, count, scratch)
     for i in range(count):
         logits[ids[i]] = scratch[i]
@@ -326,7 +327,7 @@ def screened_log_prob(  # type: ignore[no-untyped-def]
 
 @compiled
 def fill_candidates(ids, count, least, frequent):  # type: ignore[no-untyped-def]
-    """Append words of `frequent` that are not among ids[:count] until there are `least`; returns the new count."""
+    """Append words of `frequent` that are not in ids[:count] until there are `least`. Returns the new count."""
     found = count
     for i in range(len(frequent)):
         if count >= least:
@@ -342,7 +343,7 @@ def fill_candidates(ids, count, least, frequent):  # type: ignore[no-untyped-def
 
 @compiled
 def at_least(values, bound, limit, out_ids):  # type: ignore[no-untyped-def]
-    """Ids of the first `limit` values >= bound into out_ids int32; returns how many there are."""
+    """Write the ids of the first `limit` values >= bound to out_ids int32. Returns their number."""
     count = 0
     for start in range(0, len(values), BLOCK):
         block = values[start : min(start + BLOCK, len(values))]

@@ -16,10 +16,13 @@ def candidate_sets(
     """c bool [clusters, words] with mean candidate-set size mean_i |c_{z_i}| <= budget.
 
     assigned [n] is z_i, labels int32 [n, 5] the words with y_is = 1. Item (t, s) has value
-    `sum_{i: z_i = t} y_is - lambda (1 - y_is)`, what Eq. 6 loses by leaving it out, and weight N_t / N. Items are taken
-    by value / weight until the next does not fit; those of negative value are left out, unless budget = words, where
-    every set is the vocabulary. A cluster without contexts gets no candidates. Ties go to the lower (t, s), and sums
-    are integers: the same input gives the same sets everywhere.
+    `sum_{i: z_i = t} y_is - lambda (1 - y_is)`, the loss in Eq. 6 without it, and weight N_t / N. Items are taken by
+    descending value / weight until the next does not fit.
+
+    - Items of negative value are left out.
+    - With budget >= words every set is the vocabulary.
+    - A cluster without contexts gets no candidates.
+    - Ties: the lower (t, s). Sums are integers, so the same input gives the same sets everywhere.
     """
     if budget >= words:
         return np.ones((clusters, words), bool)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="learned clusters of contexts, candidate sets by knapsack (Chen et al., 2019)",
 )
-@dataclass(kw_only=True)
 class L2S(Schedule, ClusterScreen):
     """Knob: `budget` (B), the mean candidates a context; `clusters` (r) trades with it. Errors as for `ClusterScreen`.
 

@@ -16,7 +16,7 @@ from methods.softmax.inputs import not_finite
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TOGETHER = 256  # contexts of one matrix-matrix product; their logits are all that is held
+TOGETHER = 256  # contexts of one matrix-matrix product; only their logits are held
 
 
 def exact_top(layer: OutputLayer, contexts: NDArray[np.float32], k: int, progress: Progress) -> NDArray[np.int32]:
@@ -40,7 +40,7 @@ def training_labels(
 ) -> tuple[NDArray[np.int32], dict[str, Any]]:
     """`exact_top` of the training contexts, computed once for all methods that learn from it, and the key of the data.
 
-    The key (hashes of layer and contexts) is what every artifact learned from them must depend on.
+    Every artifact learned from the labels must depend on the key (hashes of layer and contexts).
     """
     data = {"layer": arrays.content(layer.weight, layer.bias), "contexts": arrays.content(contexts)}
 

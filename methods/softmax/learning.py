@@ -1,8 +1,8 @@
 """Learning to screen (Chen et al., 2019, section 3): clusters and candidate sets learned together.
 
-Symbols of the paper in brackets: contexts h_i, labels y_i (exact top-5), clusters v_t, candidate sets c_t, cluster of a
-context z_i, budget B, mean candidate-set size Lbar. Contexts are normalised, v_t . h is scaled (`sharpness`): a
-positive factor on h does not change z(h), and all contexts then pull equally.
+Symbols of the paper: contexts h_i, labels y_i (exact top-5), clusters v_t, candidate sets c_t, cluster of a context
+z_i, budget B, mean candidate-set size Lbar. Contexts are normalised so that all have the same influence; a positive
+factor on h does not change z(h). v_t . h is scaled by `sharpness`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY = 0.9  # of the moving average used as Lbar between two knapsacks (Eq. 8 
 
 @dataclass(kw_only=True)
 class Schedule:
-    """How long and how fast to learn. `rounds` alternations of `batches` steps on `batch` contexts each."""
+    """The schedule of learning: `rounds` alternations of `batches` steps on `batch` contexts each."""
 
     rounds: Annotated[int, Field(ge=0)] = 12
     batches: Annotated[int, Field(ge=0)] = 200
@@ -37,7 +37,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Eq. 7 and 8: lambda weighs needless candidates, gamma the excess over the budget B."""
+    """Eq. 7 and 8: lambda weighs unneeded candidates, gamma the excess over the budget B."""
 
     budget: float
     lambda_: float = 0.0003
@@ -55,8 +55,8 @@ def learn(
 ) -> NDArray[np.float32]:
     """Clusters float32 [r, d] learned from contexts [n, d] and labels int32 [n, 5], starting from `clusters` [r, d].
 
-    Alternates (a) the greedy knapsack for fixed clusters and (b) stochastic steps on the clusters for fixed sets, and
-    returns the clusters whose knapsack sets covered most labels, the start included.
+    Alternates (a) the greedy knapsack for fixed clusters and (b) stochastic steps on the clusters for fixed sets.
+    Returns the clusters, the initial ones included, whose knapsack sets cover most labels; ties: the first.
     """
     best, best_recall = clusters, -1.0
     adam = Adam(clusters.shape, schedule.learning_rate)

@@ -1,12 +1,11 @@
 """LSH-MIPS (Neyshabur and Srebro, 2015): Simple-LSH, signs of random projections after the reduction to a sphere.
 
-Words become points of equal length (`reduction`), the query [h; 1; 0] needs no scaling because only signs count. Each
-table hashes with `bits` random planes; the words that share the query's bucket in any table are scored exactly.
+Words become points of equal length (`reduction`). The query [h; 1; 0] needs no scaling because only signs count. Each
+table hashes with `bits` random planes. Words in the query's bucket of any table are scored exactly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +31,6 @@ MOST_BITS = 20  # a table holds 2^bits bucket starts
     baseline="exact",
     summary="buckets of sign random projections (Neyshabur and Srebro, 2015)",
 )
-@dataclass(kw_only=True)
 class LshMips(CandidateSearch):
     """Knobs: `bits` a table (fewer: larger buckets) and `tables`. Errors as for `CandidateSearch`."""
 

@@ -17,7 +17,7 @@ def greedy_candidates(lists, values, query, budget, keys, state, seen, turn, out
     owner, place = state[0], state[1]
     size = 0
     for j in range(dimensions):
-        if query[j] != 0:  # NaN stays in and is found when its logits are
+        if query[j] != 0:  # NaN is kept; it is noticed in the logits
             owner[size] = j
             place[j] = 0 if query[j] > 0 else words - 1
             keys[size] = query[j] * values[j, place[j]]
@@ -35,7 +35,7 @@ def greedy_candidates(lists, values, query, budget, keys, state, seen, turn, out
             out_ids[count] = word
             count += 1
         at += step
-        while 0 <= at < words and seen[lists[j, at]] == turn:  # skip what other dimensions already gave
+        while 0 <= at < words and seen[lists[j, at]] == turn:  # skip words that other dimensions already gave
             at += step
         if 0 <= at < words:
             place[j] = at

@@ -1,13 +1,12 @@
-"""PCA-MIPS (Bachrach et al., 2014): a tree that splits the words at the median of one principal component a level.
+"""PCA-MIPS (Bachrach et al., 2014): a tree that splits the words at the median of one principal component per level.
 
-Words become points of equal length (`reduction`), the query is scaled to that length. A query follows its own side at
-every level to one leaf of L / 2^depth words; with `neighbourhood` it also visits the leaves that differ in one turn
-("neighbourhood boosting"). All words of the visited leaves are scored exactly.
+Words become points of equal length (`reduction`); the query is scaled to that length. A query descends to one leaf of
+L / 2^depth words. With `neighbourhood` it also visits the leaves that differ in one turn ("neighbourhood boosting").
+All words of the visited leaves are scored exactly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="leaves of a principal-component tree (Bachrach et al., 2014)",
 )
-@dataclass(kw_only=True)
 class PcaMips(CandidateSearch):
     """Knobs: `depth` of the tree, `neighbourhood` (visit leaves one turn away). Errors as for `CandidateSearch`;
     of `fit`: a depth that leaves no word a leaf or is above d."""
@@ -86,7 +84,7 @@ class PcaMips(CandidateSearch):
 
 
 def grow(points: NDArray[np.float32], depth: int) -> dict[str, NDArray[Any]]:
-    """The tree over points [L, D] of equal length: `directions` [depth, D] (one principal component a level),
+    """The tree over points [L, D] of equal length: `directions` [depth, D] (one principal component per level),
     `thresholds` [2^depth - 1] in heap order, leaf i = `order`[bounds[i] : bounds[i + 1]], `length` of the points."""
     directions = principal_directions(points - points.mean(axis=0))[:depth]
     projections = points @ directions.T

@@ -1,7 +1,7 @@
 """Maximum inner product search as nearest-neighbour search (Bachrach et al., 2014; Neyshabur and Srebro, 2015).
 
-With x = [w; b] and U the largest ||x||, the points [x; sqrt(U^2 - ||x||^2)] all have length U, and the query [h; 1; 0]
-has the same inner products with them: the nearest point, by distance or by angle, is the word with the largest logit.
+With x = [w; b] and U the largest ||x||, the points [x; sqrt(U^2 - ||x||^2)] all have length U. Their inner products
+with the query [h; 1; 0] are the logits. So the nearest point, by distance or angle, is the word with the largest logit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The fast path shared by all cluster screens (L2S and spherical k-means): store the screen, answer from it.
+"""The fast path of all cluster screens (L2S and spherical k-means): store the screen, answer from it.
 
-What one call costs is bytes read: r clusters of d bytes (int8) and Lbar candidate rows of 4 d bytes (float32), against
-4 L d of the exact layer. Clusters are quantised once they are learned and the candidate sets are made for the
-assignments of the quantised clusters, so that quantisation costs no precision beyond its effect on the clustering.
+The cost of a call is the bytes read: r clusters of d bytes (int8) and Lbar candidate rows of 4 d bytes (float32),
+against 4 L d of the exact layer. Clusters are quantised after learning, and candidate sets are made for the quantised
+clusters. So quantisation changes only the clustering and costs no other precision.
 
 Where the time goes (one core of an AMD EPYC, Zen 5, 32 MB L3; L = 10,000, r = 100; microseconds a call):
 
@@ -11,14 +11,15 @@ Where the time goes (one core of an AMD EPYC, Zen 5, 32 MB L3; L = 10,000, r = 1
 | 200, 102 | 0.5 | 0.75 | 0.4 | 1.7 | 3.4 | 105 | 49 |
 | 1500, 97 | 3.4 | 5.1 | 0.2 | 2.0 | 10.7 | 1540 | 51 |
 
-At d = 200 the gap to the limit is the call itself (the kernel alone would be above it). Rows are read at 115 GB/s, for
-the 1,900 words that are a candidate anywhere (`pack`: 1.6 MB, 20% of the layer) stay in the nearest caches; the exact
-product streams all of W at 80 GB/s from L3, or at d = 1500 (60 MB) at 39 GB/s from memory, which is why the ratio
-exceeds the limit there. Indexed rows of W cost 1.4 times the packed ones at d = 200; copies per cluster gain nothing.
+At d = 200 the gap to the limit is Python's call (the kernel alone exceeds the limit). Rows are read at 115 GB/s,
+because the 1,900 words that are a candidate of any cluster (`pack`: 1.6 MB, 20% of the layer) stay in the inner caches.
+The exact product streams all of W at 80 GB/s from L3. At d = 1500 (60 MB) it streams from memory at 39 GB/s, so the
+ratio exceeds the limit. At d = 200, rows indexed in W take 1.4 times as long as packed ones; copies per cluster gain
+nothing.
 
-k above the candidate set's size: the sets of the next best clusters (by v_t . h) are joined until they hold k words;
-when all clusters together hold fewer, all words are candidates. The union is then the candidate set of that call, its
-`log_normalizer` included. The same holds for an empty set, with k = 1, in `candidates` and `log_prob`.
+If k exceeds the candidate set's size, the sets of the next best clusters (by v_t . h) are added until there are k
+words. If all clusters together have fewer, all words are candidates. The union is the candidate set of that call, also
+for its `log_normalizer`. The same holds for an empty set, with k = 1, in `candidates` and `log_prob`.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ CONTIGUOUS = (FLOAT.itemsize,)  # strides of a vector
 
 @dataclass(kw_only=True)
 class ClusterScreen(Completable, CandidateSets):
-    """Clusters of contexts, a candidate set each, exact logits inside. A subclass says how clusters are learned.
+    """Clusters of contexts, each with a candidate set that is scored exactly. A subclass learns the clusters.
 
-    clusters: r. budget: B, the mean candidates a context. lambda_: weighs needless candidates (Eq. 6). iterations,
-    sample: of spherical k-means, and the contexts that it sees.
+    clusters: r. budget: B, mean candidates per context. lambda_: weight of unneeded candidates (Eq. 6). iterations,
+    sample: of spherical k-means, its steps and contexts.
     """
 
     clusters: Annotated[int, Field(ge=1)] = 100
@@ -131,7 +132,7 @@ class ClusterScreen(Completable, CandidateSets):
             self.log_prob(probe[0], 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        # the checks of `checked_query` without what they cost: a call is so short that Python's part is half of it
+        # the checks of `checked_query`, but cheaper: Python takes half the time of so short a call
         usual = context.__class__ is ndarray and context.dtype is FLOAT and context.strides == CONTIGUOUS
         if not (usual and context.shape == self._shape and 1 <= k <= self._words):
             context = checked_query(context, k, self._words, self._dimension)
@@ -142,7 +143,7 @@ class ClusterScreen(Completable, CandidateSets):
         return TopK(ids, logits, log_normalizer)
 
     def topk_many(self, contexts: NDArray[np.float32], k: int) -> TopK:
-        """As `topk` for contexts [n, d], with the same answers bit for bit: one compiled loop over contexts."""
+        """`topk` for contexts [n, d] in one compiled loop, with bitwise equal answers."""
         contexts = np.ascontiguousarray(contexts, np.float32)
         if not len(contexts):
             return super().topk_many(contexts, k)
@@ -156,8 +157,8 @@ class ClusterScreen(Completable, CandidateSets):
         return TopK(ids, logits, normalizers)
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        """Natural-log probability of a word: `-inf` outside the candidate set, or with `completion_rank` q the softmax
-        of exact logits inside and rank-q logits outside (paper, appendix A.3)."""
+        """Natural-log probability of a word. Outside the candidate set it is `-inf`, unless there is a completion: then
+        the softmax is over exact logits inside and low-rank logits outside (paper, appendix A.3)."""
         completion = self._completion
         if completion is None:
             return super().log_prob(context, target)
@@ -172,8 +173,8 @@ class ClusterScreen(Completable, CandidateSets):
         return completion.log_prob(context, target, ids, self._logits(context, ids))
 
     def counters(self) -> dict[str, float]:
-        """multiply_adds d (r + Lbar) a call, Lbar over training contexts, and q (d + L) more for a probability when all
-        words have one; extra_bytes beyond the layer, scratch not counted."""
+        """multiply_adds: d (r + Lbar) a call, Lbar over training contexts, plus q (d + L) with a completion of rank q.
+        extra_bytes: memory beyond the layer, without scratch."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
         return {
@@ -211,12 +212,12 @@ def pack(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
     """The first four arguments of `kernels.screened_topk`: clusters, rows, index, scratch.
 
-    rows float32 [m, p]: weights and bias of the m words that are a candidate anywhere, zeros up to a multiple of 16;
-    index int32: r + 1 bounds, then the m word ids, then every cluster's candidates as places in rows; cluster t's are
-    index[index[t] : index[t + 1]].
+    rows float32 [m, p]: weights and bias of the m words that are a candidate of any cluster, padded with zeros to a
+    multiple of 16. index int32: r + 1 bounds, then the m word ids, then every cluster's candidates as row numbers;
+    those of cluster t are index[index[t] : index[t + 1]].
     """
     words, places = np.unique(members, return_inverse=True)
-    if not len(words):  # no cluster has a candidate: every call takes the long way
+    if not len(words):  # no cluster has a candidate: every call takes the slow path
         words = np.zeros(1, members.dtype)
     dimension = layer.weight.shape[1]
     rows = arrays.aligned(len(words), -(-(dimension + 1) // 16) * 16)

@@ -1,14 +1,13 @@
 """SVD-softmax (Shim et al., 2017): preview all logits by the leading singular directions, refine the best exactly.
 
-W = U S V^T, B = U S. Preview of word i: the first w components of its row in B times those of V^T h, plus the bias.
-The N best previews are refined with the full row. Only w rows of V^T are needed: refining with the original rows
-gives the same product as refining with B. The preview matrix is kept as [w, L]: for few directions BLAS
-multiplies it twice as fast that way round.
+W = U S V^T, B = U S. The preview of word i is the dot product of the first w components of its row in B with those of
+V^T h, plus the bias. The N best previews are refined with the full row. Only w rows of V^T are needed, since refining
+with the original rows gives the same product as refining with B. The preview matrix is stored as [w, L]: for small w
+BLAS multiplies it twice as fast in this layout.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     baseline="exact",
     summary="low-rank preview of all logits, exact refinement of the best (Shim et al., 2017)",
 )
-@dataclass(kw_only=True)
 class SvdSoftmax(SoftmaxScreening):
     """Knobs: `width` (w, singular directions of the preview) and `refined` (N, words scored exactly).
 
@@ -72,11 +70,11 @@ class SvdSoftmax(SoftmaxScreening):
         self._at_least, self._score = kernels.at_least, kernels.score_candidates
         self._log_prob = kernels.refined_log_prob
         probe = np.zeros(self._layer.weight.shape[1], np.float32)
-        self.topk(probe, 1)  # compile before anybody times
+        self.topk(probe, 1)  # compile before timing
         self.log_prob(probe, 0)
 
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        """The normaliser is that of the refined words; `log_prob` uses all previews, as the paper's softmax does."""
+        """The normaliser sums only over the refined words; `log_prob` uses all previews, as the paper's softmax."""
         weight, bias = self._layer.weight, self._layer.bias
         context = checked_query(context, k, *weight.shape)
         count = self._refine(context, max(k, self._n))

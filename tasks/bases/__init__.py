@@ -1,1 +1,1 @@
-"""Bases of the tasks: what all tasks of one kind have in common."""
+"""Base classes of the tasks of one kind."""

@@ -1,5 +1,4 @@
-"""Tasks whose model is trained here on pairs of texts, by distillation, and which have these pairs for methods that
-train a drafter."""
+"""Tasks whose model is trained here on pairs of texts, by distillation. Methods can train a drafter on these pairs."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.common.cache import Cache
+from harness.contracts import TrainingPairs
 from harness.contracts.tasks import Context, DecodingSetting
 from tasks.bases.seq2seq import Seq2SeqTask
 from tasks.models.seq2seq.sizes import SIZES, Size
@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     from tasks.data.parallel import ParallelSource
     from tasks.models.seq2seq.distillation import Distillation
 
-Pair = tuple[list[int], list[int]]
-
 
 @dataclass(kw_only=True, eq=False)
 class DistilledTask(Seq2SeqTask):
-    """Parameters: those of `Seq2SeqTask`, and distilled: whether a model trained here learns from what a teacher of its
-    own size writes, which is trained first on the pairs as they are (Ge et al., 2022, section 3.2.2).
+    """Parameters: those of `Seq2SeqTask`, and distilled: whether a model trained here learns from the outputs of a
+    teacher of its own size, which is first trained on the original pairs (Ge et al., 2022, section 3.2.2).
 
-    What methods are given to train on is what the model learned from; for a model that is not trained here, the sources
-    of the pairs and what it writes itself.
+    Methods train on the model's training pairs. For a model that was not trained here, these are the sources with its
+    own outputs.
     """
 
     distilled: bool = True
@@ -43,7 +41,7 @@ class DistilledTask(Seq2SeqTask):
         """The name of the pairs, for rows."""
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of source texts as the model reads them; a task whose sources may be cut does so here."""
+        """Ids of source texts for the model. A task may cut its sources here."""
         return self.generator.encode([self.prompt.replace("{source}", text) for text in texts])
 
     def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
@@ -51,7 +49,7 @@ class DistilledTask(Seq2SeqTask):
         return distillation.student() if self.distilled else distillation.teacher()
 
     def facts(self) -> dict[str, Any]:
-        """What a model that is trained here was trained on."""
+        """The training data of a model that is trained here."""
         if size_to_train(self.model, SIZES) is None:
             return {}
         taught = "what a teacher of the same size writes" if self.distilled else "the pairs as they are"
@@ -61,7 +59,7 @@ class DistilledTask(Seq2SeqTask):
         setting = super().prepare(context, progress)
         cache, size = Cache(context.cache), size_to_train(self.model, SIZES)
 
-        def training() -> Sequence[Pair]:
+        def training() -> TrainingPairs:
             if size is None:
                 from tasks.models.seq2seq.distillation import distilled_by_itself
 

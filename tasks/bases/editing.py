@@ -1,7 +1,7 @@
 """Tasks whose output is an edited source: error correction, simplification.
 
-Sources are tokenised sentences; a model reads and writes them as text with blanks between tokens, so that an output
-becomes tokens again by splitting.
+Sources are tokenised sentences. A model reads and writes text with blanks between tokens, so an output is split at
+blanks to get its tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Tokens = list[str]
 CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"
-_LEAST = 10  # sentences; fewer give no interval
+_LEAST = 10  # fewest sentences for an interval
 MEASURES = (
     Metric("edit_ratio", "median edit ratio"),
     Metric("mean_edit_ratio"),
@@ -44,11 +44,13 @@ MEASURES = (
 
 @dataclass(kw_only=True, eq=False)
 class EditingTask(Seq2SeqTask):
-    """Parameters: those of `Seq2SeqTask`, and source: `folder` takes sentences from data sets, `generated` from a
-    seeded grammar, whose corrections are known. text: clean text, a data set, to train a model on. corrections: the
-    sets of real corrections that its training ends with, `conll13` and `jfleg-dev`; [] for none. edits: only sentences
-    in whose greedy output (by `transformers`) so many places differ from the source: `2`, `3-4`, `5+`. The worked
-    examples are spread over the edit ratios of the outputs.
+    """Parameters: those of `Seq2SeqTask`, and
+
+    source: `folder` takes sentences from data sets, `generated` from a seeded grammar, whose corrections are known.
+    text: a data set of clean text to train a model on. corrections: sets of real corrections for the last steps of
+    training, `conll13` and `jfleg-dev`; [] for none. edits: range of edits (`2`, `3-4`, `5+`); only sentences whose
+    greedy output (by `transformers`) has this number of edits are used. Worked examples are spread over the outputs'
+    edit ratios.
     """
 
     source: Literal["folder", "generated"] = "folder"
@@ -57,7 +59,7 @@ class EditingTask(Seq2SeqTask):
     edits: int | str = "0+"
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
-        # 64 ids are more than any generated sentence has; a model of a minute sometimes repeats itself for ever
+        # 64 ids are more than any generated sentence has; a model trained for a minute sometimes repeats itself forever
         "mini": {"source": "generated", "model": "train:mini", "evaluation": 100, "timed": 8, "limit": 64},
         "small": {"model": "train:small", "corrections": list(TO_LEARN_FROM)},
         "paper": {"model": "train:transformer-big", "corrections": list(TO_LEARN_FROM)},
@@ -67,7 +69,7 @@ class EditingTask(Seq2SeqTask):
         super().__post_init__()
         for parameter, model in (("task.model", self.model), ("task.assistant", self.assistant)):
             if model is not None:
-                size_to_train(model, SIZES, parameter)  # refuses a size that does not exist before anything is loaded
+                size_to_train(model, SIZES, parameter)  # refuses an unknown size before anything is loaded
         self._wanted = Counts.parse(self.edits, "task.edits")
 
     def source_text(self, source: Tokens) -> str:
@@ -79,7 +81,7 @@ class EditingTask(Seq2SeqTask):
     def trained(self, size: Size, context: Context, cache: Cache, progress: Any) -> Path:
         """Folder of the corrector of a size, trained now unless the cache has it.
 
-        Raises `RequestError` for missing text, and where corrections to learn from are of sentences to be tested on.
+        Raises `RequestError` for missing text, and if corrections to learn from are of test sentences.
         """
         from tasks.models.seq2seq.editors import trained_corrector
 
@@ -106,7 +108,7 @@ class EditingTask(Seq2SeqTask):
         )
 
     def _learned_apart(self, learners: Sequence[tuple[Tokens, Tokens]], items: Items) -> None:
-        """Refuse sentences to be tested on that are, letter by letter, among those to learn from."""
+        """Refuse test sentences that are, letter by letter, among those to learn from."""
         learned = {" ".join(source) for source, _ in learners}
         both = learned & {self.source_text(source) for source in items.sources}
         if both:
@@ -117,7 +119,7 @@ class EditingTask(Seq2SeqTask):
             )
 
     def facts(self) -> dict[str, Any]:
-        """What a model that is trained here was trained on."""
+        """The training data of a model that is trained here."""
         size = size_to_train(self.model, SIZES)
         if size is None:
             return {}
@@ -127,7 +129,7 @@ class EditingTask(Seq2SeqTask):
         return {"trained_on": ", then ".join([f"{clean} with synthetic errors", *filter(None, [" and ".join(real)])])}
 
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
-        """Numbers of the sentences with as many edits as asked for, judged by the model's greedy outputs.
+        """Numbers of the sentences whose edits, in the model's greedy outputs, are in the range `edits`.
 
         Raises `CellFailedError` when there is none.
         """
@@ -138,15 +140,15 @@ class EditingTask(Seq2SeqTask):
         outputs = greedy_outputs(self.generator, encoded, self.limit, cache, progress)
         counts = edit_counts(items.sources, [self.parsed(self.generator.decode(ids)) for ids in outputs])
         numbers = np.array([number for number, count in enumerate(counts) if count in self._wanted], np.int64)
-        if not len(numbers):  # it depends on the model: this cell has no result, others have one
+        if not len(numbers):  # depends on the model: only this cell fails
             raise CellFailedError(
-                f"task.edits = {self.edits}: no output of {self.model} for {items.label} has so many "
+                f"task.edits = {self.edits}: no output of {self.model} for {items.label} has that many edits "
                 f"(they have {counts.min()} to {counts.max()}); give another range"
             )
         return numbers
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """The task's score; how far the outputs are from their sources, in tokens: the median `edit_ratio` and its
+        """The task's score and the outputs' distance from their sources, in tokens: the median `edit_ratio` and its
         mean, the mean number of `edits`, and the share of sentences left `unchanged`."""
         outputs = self.outputs(answers)
         ratios = edit_ratios(self.chosen.sources, outputs)
@@ -163,7 +165,7 @@ class EditingTask(Seq2SeqTask):
         }
 
     def series(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, list[float]]:
-        """Edit ratio and edits of every sentence, for plots against its iterations."""
+        """Edit ratio and edits of every sentence, to plot against its iterations."""
         outputs = self.outputs(answers)
         return {
             "edit_ratio": edit_ratios(self.chosen.sources, outputs).tolist(),
@@ -171,8 +173,8 @@ class EditingTask(Seq2SeqTask):
         }
 
     def worth_showing(self, outputs: Sequence[Tokens]) -> list[int]:
-        """Sentences of readable length: the first one that was left as it is, then at equal steps from the least to the
-        most edited."""
+        """Sentences of readable length: the first unchanged one, then at equal steps from the least to the most
+        edited."""
         ratios = edit_ratios(self.chosen.sources, outputs)
         readable = self.readable()
         untouched = [n for n in readable if ratios[n] == 0][:1]

@@ -1,4 +1,4 @@
-"""Options of tasks over a causal language model: which model, from which text, and how it reads."""
+"""Options of tasks over a causal language model: the model, its training text, and its windows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tasks.models.trained import TRAIN, size_to_train
 if TYPE_CHECKING:
     from tasks.models.pretrained.language import CausalLM
 
-_SHARED = 0.1  # of a document's 13-grams, from which on no model is trained on it
+_SHARED = 0.1  # least share of a document's 13-grams in the held-out text at which no model is trained on it
 
 
 @dataclass(kw_only=True, eq=False)
 class LanguageModelOptions:
     """source: of text, `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
     (`tasks.models.lm.sizes`), a hub id or a folder. window: in tokens, null for the model's own. dtype: of its weights.
-    training_text: further data sets that a size is trained on, under HARNESS_DATA, without documents that share a tenth
-    or more with the held-out text. as_wikitext: all further text is written as WikiText writes text, in the words that
-    the task's own text has.
+    training_text: further data sets under HARNESS_DATA that a size is trained on, without documents that share a tenth
+    or more with the held-out text. as_wikitext: convert further text to WikiText's format and to the words of the
+    task's own text.
     """
 
     source: Kind = "embedded"
@@ -40,8 +40,8 @@ class LanguageModelOptions:
     as_wikitext: bool = False
 
     def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
-        """Folder or hub id of the model, and its name in rows. A size is trained on the train split of `training`
-        unless the cache has it. Raises `RequestError` for an unknown size, missing text or too little of it."""
+        """Folder or hub id of the model, and its name in rows. A size is trained on the train split of `training`,
+        unless the cache has it. Raises `RequestError` for an unknown size, and for missing or too little text."""
         size = size_to_train(self.model, SIZES)
         if size is None:
             return self.model, self.model
@@ -63,14 +63,14 @@ class LanguageModelOptions:
     def further_text(self, name: str, own: Source, context: Context, cache: Cache) -> Source:
         """The data set of this name under HARNESS_DATA. own: the task's own text."""
         found = open_source("folder", name, context.data, cache)
-        return AsWikitext(found, own) if self.as_wikitext else found  # unknown words are alike in both then
+        return AsWikitext(found, own) if self.as_wikitext else found  # then both have the same unknown words
 
 
 @dataclass(kw_only=True, eq=False)
 class SlidingWindowOptions(LanguageModelOptions):
-    """Options of `LanguageModelOptions`; dataset: a folder's name, or a hub id with an optional config after a colon;
-    stride: tokens between the beginnings of two windows. The model's own window counts as 1024 tokens at most, and
-    null as a stride is half of the window."""
+    """Options of `LanguageModelOptions`, and dataset: a folder's name, or a hub id with an optional config after a
+    colon. stride: tokens between the beginnings of two windows; null: half of the window. The model's own window counts
+    as at most 1024 tokens."""
 
     dataset: str = ""
     stride: Positive | None = None
@@ -80,7 +80,7 @@ class SlidingWindowOptions(LanguageModelOptions):
             raise RequestError(f"stride={self.stride} exceeds window={self.window}; tokens would be left out")
 
     def load(self, place: str, name: str, context: Context, cache: Cache) -> CausalLM:
-        """The model in a folder or of a hub id. Raises `RequestError` and `MachineError` as `CausalLM.load` does."""
+        """The model, by folder or hub id. Raises `RequestError` and `MachineError` as `CausalLM.load` does."""
         from tasks.models.pretrained.language import CausalLM
 
         return CausalLM.load(

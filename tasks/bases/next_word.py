@@ -1,7 +1,7 @@
-"""Next words by a model's output layer: what all softmax-screening tasks have in common.
+"""Next words by a model's output layer: the base of all softmax-screening tasks.
 
-A prepared setting is a folder of arrays in the cache (`tasks.models.contexts`), which is opened without torch. How it
-is made, and how its model is found again, is up to the task.
+A prepared setting is a folder of arrays in the cache (`tasks.models.contexts`), which is opened without torch. Each
+task decides how the folder is made and how its model is found again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TOGETHER = 256  # contexts of one product
 
 @dataclass(kw_only=True, eq=False)
 class NextWordTask(Task):
-    """Parameters of all such tasks. contexts: at most so many training contexts are learned from. evaluation: test
-    contexts of the quality pass, drawn with `seed`. timed: contexts of one timed pass. k: words asked for."""
+    """Parameters of all such tasks. contexts: most training contexts. evaluation: test contexts of the quality pass,
+    drawn with `seed`. timed: contexts of one timed pass. k: words per answer."""
 
     contexts: Positive = 400_000
     evaluation: Positive = 20_000
@@ -42,7 +42,7 @@ class NextWordTask(Task):
     seed: NotNegative = 0
 
     def common(self, arrays: dict[str, NDArray[Any]], timed: NDArray[np.float32]) -> dict[str, Any]:
-        """Fields of a `SoftmaxSetting` that all tasks fill in the same way. timed: all contexts that may be timed."""
+        """Fields of a `SoftmaxSetting` that are the same for all tasks. timed: all contexts that may be timed."""
         test, targets = arrays["test_contexts"], arrays["test_targets"]
         chosen = np.sort(np.random.default_rng(self.seed).permutation(len(test))[: self.evaluation])
         return {
@@ -57,21 +57,22 @@ class NextWordTask(Task):
         }
 
     def metrics(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, Measure]:
-        """Share of test positions whose true next word is the first of, or among, the words answered."""
+        """Share of test positions whose true next word is the first of the words answered, or any of them."""
         return accuracy(answers, setting.evaluation_targets, setting.k)
 
     def series(self, setting: SoftmaxSetting, answers: Sequence[TopK]) -> dict[str, list[float]]:
-        """Held-out perplexity of the model by epoch of its training, where that is known."""
+        """Held-out perplexity of the model by epoch of its training, if known."""
         curve = validation_curve(setting.facts)
         return {"model_validation_perplexity": curve} if curve else {}
 
 
 @dataclass(kw_only=True, eq=False)
 class LanguageModelTask(NextWordTask):
-    """Next words of a text by a language model. Parameters: those of `NextWordTask`, batch: contexts asked at a time,
-    and perplexity: ask the method for the probability of every true next word as well, and time that instead of the
-    top-k (L2S, Table 5); it goes with a batch of 1 only. Timed contexts are taken from all test contexts, in the
-    order of the text, because contexts of one text follow each other in use too.
+    """Next words of a text by a language model.
+
+    Parameters: those of `NextWordTask`, and batch: contexts per call. perplexity: also ask the method for the
+    probability of every true next word, and time that instead of the top-k (L2S, Table 5); only with a batch of 1.
+    Timed contexts are taken from all test contexts, in the order of the text, as in real use.
     """
 
     measures = (
@@ -93,8 +94,8 @@ class LanguageModelTask(NextWordTask):
     def setting(
         self, folder: Path, data: str, hashes: dict[str, str], between: Callable[[], Callable[[], object]]
     ) -> SoftmaxSetting:
-        """The setting of a prepared folder. data: what a row should call the text; hashes: of the text by content;
-        between: opens the model, as `SoftmaxSetting` has it."""
+        """The setting of a prepared folder. data: the text's name in rows; hashes: of the text's content; between: see
+        `SoftmaxSetting`."""
         arrays, facts = read_contexts(folder)
         common = self.common(arrays, np.asarray(arrays["test_contexts"]))
         return SoftmaxSetting(
@@ -111,8 +112,9 @@ class LanguageModelTask(NextWordTask):
         return {**super().metrics(setting, answers), "model_perplexity": Measure(setting.facts["test_perplexity"])}
 
     def evaluate(self, setting: SoftmaxSetting, method: SoftmaxScreening) -> dict[str, Measure]:
-        """`coverage`, the share of true next words that the method gives a probability, and where that is 1
-        `perplexity` (per word) and `perplexity_ratio`, that to the exact layer's; only with the parameter `perplexity`.
+        """`coverage`, the share of true next words to which the method gives a probability, and, if that is 1,
+        `perplexity` (per word) and `perplexity_ratio`, its ratio to the exact layer's. Only with the parameter
+        `perplexity`.
         """
         if not self.perplexity:
             return {}

@@ -1,7 +1,7 @@
 """Tasks whose output is a text written from a source text: correction, simplification, summarisation, translation.
 
-A task says where the items come from, how its model is trained, and how outputs are scored. What is decoded, timed and
-shown is the same for all of them.
+A task defines its items, the training of its model, and the score of outputs. Decoding, timing and worked examples are
+the same for all tasks.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from tasks.models.pretrained.generation import TextGenerator
 
-_READABLE = range(8, 31)  # words of a source that a worked example may have
+_READABLE = range(8, 31)  # words of a worked example's source
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Sources, each in the task's own form; what the score needs for each of them; and their name in rows."""
+    """Sources in the task's own form, the data that the score needs for each, and their name in rows."""
 
     sources: list[Any]
     gold: list[Any]
@@ -49,13 +49,15 @@ class Items:
 
 @dataclass(kw_only=True, eq=False)
 class Seq2SeqTask(Task):
-    """Parameters of all such tasks. model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a
-    model by folder or hub id. prompt: what it reads, with `{source}` where the source belongs. assistant: a smaller
-    model with the same vocabulary, for methods that let one draft, given as `model` is. dtype: of the weights.
-    source_language, target_language: of a multilingual model, as its tokenizer names them. limit: longest output in
-    ids. evaluation: at most this many items (None: all), drawn with `seed`. timed: items of one timed pass, at least a
-    batch, taken from all that are evaluated. batch: items decoded at a time. shown: worked examples; steps: with the
-    drafts that were rejected. seed: of training, of what is generated, and of what is drawn.
+    """Parameters of all such tasks.
+
+    model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a model by folder or hub id. prompt:
+    the model's input, with `{source}` for the source. assistant: a smaller model with the same vocabulary, for methods
+    that draft with one, given like `model`. dtype: of the weights. source_language, target_language: of a multilingual
+    model, by its tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with
+    `seed`. timed: items of one timed pass, at least a batch, from all that are evaluated. batch: items decoded at a
+    time. shown: number of worked examples. steps: show rejected drafts in them. seed: of training, generated data and
+    drawn items.
     """
 
     model: str = "train:small"
@@ -96,12 +98,12 @@ class Seq2SeqTask(Task):
         """Metrics of the outputs for the items."""
 
     def source_text(self, source: Any) -> str:
-        """A source as the model reads it."""
+        """The text of a source for the model."""
         return str(source)
 
     def encoded(self, items: Items) -> list[list[int]]:
-        """Ids of the sources. Raises `RequestError` for one that the model has no positions for; a task whose sources
-        may be cut does so here."""
+        """Ids of the sources. Raises `RequestError` for a source that is too long for the model's positions. A task may
+        cut its sources here."""
         texts = [self.prompt.replace("{source}", self.source_text(source)) for source in items.sources]
         encoded = self.generator.encode(texts)
         longest = self.generator.longest_source
@@ -114,11 +116,11 @@ class Seq2SeqTask(Task):
         return encoded
 
     def parsed(self, text: str) -> Any:
-        """A text that the model wrote, as the score reads it."""
+        """A text of the model in the score's form."""
         return text
 
     def facts(self) -> dict[str, Any]:
-        """What a row should say beyond its metrics and parameters. Nothing by default."""
+        """Facts for the row besides metrics and parameters. None by default."""
         return {}
 
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
@@ -126,11 +128,11 @@ class Seq2SeqTask(Task):
         return np.arange(len(encoded))
 
     def worth_showing(self, outputs: Sequence[Any]) -> list[int]:
-        """Numbers of the items that are worked examples: by default the first ones of readable length."""
+        """Numbers of the items for worked examples: by default the first ones of readable length."""
         return self.readable()[: self.shown]
 
     def remarks(self, number: int, output: Any) -> dict[str, str]:
-        """What a worked example says between source and output, by label. Nothing by default."""
+        """Further texts of a worked example by label, between source and output. None by default."""
         return {}
 
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
@@ -180,7 +182,7 @@ class Seq2SeqTask(Task):
     def _opened(
         self, model: str, parameter: str, context: Context, cache: Cache, progress: Any
     ) -> tuple[Path, TextGenerator]:
-        """The folder (or hub id) of a model and the model, trained now where it is to be and the cache has it not."""
+        """The folder (or hub id) of a model and the model. A size to train is trained now unless the cache has it."""
         from tasks.models.pretrained.generation import TextGenerator
 
         size = size_to_train(model, SIZES, parameter)
@@ -200,8 +202,8 @@ class Seq2SeqTask(Task):
         return found
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """The task's score, computed once for the same outputs: many cells of a table give those of greedy decoding,
-        and MaxMatch takes a minute for CoNLL-2014."""
+        """The task's score, cached by the outputs: many cells of a table have those of greedy decoding, and MaxMatch
+        takes a minute for CoNLL-2014."""
         outputs = self.outputs(answers)
 
         def make() -> dict[str, Any]:
@@ -212,8 +214,8 @@ class Seq2SeqTask(Task):
         return {name: Measure(**measure) for name, measure in found.items()}
 
     def examples(self, setting: DecodingSetting, method: Any, answers: Sequence[Decoded]) -> list[dict[str, str]]:
-        """Worked examples; tokens accepted together are in brackets, those of an ordinary step are not; where `steps`
-        asks for it, drafted ones that were rejected are shown, and those accepted against the first choice marked."""
+        """Worked examples. Tokens accepted together are in brackets; tokens of an ordinary step are not. With `steps`,
+        rejected drafts are shown, and accepted tokens that were not the model's first choice are marked."""
         outputs = self.outputs(answers)
         return [
             {
@@ -225,19 +227,19 @@ class Seq2SeqTask(Task):
         ]
 
     def outputs(self, answers: Sequence[Decoded]) -> list[Any]:
-        """Answers as the score reads them."""
+        """Answers in the score's form."""
         return [self.parsed(self.generator.decode(answer.ids)) for answer in answers]
 
     def readable(self) -> list[int]:
-        """Numbers of the items whose sources have the length of a sentence that is read at a glance."""
+        """Numbers of the items whose sources have a readable length."""
         return [n for n, source in enumerate(self.chosen.sources) if len(self.source_text(source).split()) in _READABLE]
 
 
 def marked_blocks(generator: TextGenerator, answer: Decoded, drafts: bool = False) -> str:
-    """The output, with brackets around the tokens that were accepted together, and how many iterations it took.
+    """The output, with brackets around the tokens that were accepted together, and its number of iterations.
 
-    drafts: show also what was drafted and rejected, as ✗{...} behind the token that took its place, and ° behind
-    drafted tokens that were accepted though they were not the model's first choice.
+    drafts: also show rejected drafts, as ✗{...} after the token that replaced them, and ° after accepted drafted tokens
+    that were not the model's first choice.
     """
     text, done, parts = "", 0, []
     others = set(answer.trace.others) if drafts else set()

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESERVED = 100  # items of a large set that are never reported
-LARGE = 300  # items of a set that can spare them
+RESERVED = 100  # items of a large set that are reserved for development
+LARGE = 300  # fewest items of a large set
 MEASURES = (
     Metric("generation_s", "generation", "s", "lower", "time"),
     Metric("retrieval_s", "retrieval", "s", "lower", "time"),
@@ -45,8 +45,8 @@ MEASURES = (
 @dataclass(kw_only=True, eq=False)
 class ServingTask(LanguageModelOptions, Task):
     """Parameters of all such tasks: those of `LanguageModelOptions`, and evaluation: prompts drawn by the run's seed,
-    one request each. limit: tokens of the longest output. timed: prompts of one timed pass, taken from those evaluated
-    and, where they are fewer than `tasks.bases.pool.enough`, from the ones drawn after them.
+    one request each. limit: tokens of the longest output. timed: prompts of one timed pass, from the evaluated ones
+    and, if these are fewer than `tasks.bases.pool.enough`, from further drawn ones.
     """
 
     measures = MEASURES
@@ -57,12 +57,12 @@ class ServingTask(LanguageModelOptions, Task):
 
     @property
     def to_draw(self) -> int:
-        """How many prompts are drawn, to evaluate and to time."""
+        """Number of prompts drawn, to evaluate and to time."""
         return max(self.evaluation, enough(self.timed))
 
     def load(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
-        """The model; `training` is what a size is trained on. Raises `RequestError` as `TextGenerator.load` does, and
-        for an encoder-decoder."""
+        """The model. training: the text that a size is trained on. Raises `RequestError` as `TextGenerator.load` does,
+        and for an encoder-decoder."""
         from tasks.models.pretrained.generation import TextGenerator
 
         place, name = self.place(training, context, cache, progress)
@@ -76,12 +76,12 @@ class ServingTask(LanguageModelOptions, Task):
     def continued(
         self, held_out: Source, model: TextGenerator, tokens: int, context: Context, cache: Cache, progress: Progress
     ) -> tuple[list[list[int]], str]:
-        """Prompts of so many tokens from the test split of a text, and the hash of the text that they are drawn from.
+        """Prompts of `tokens` tokens from the test split of a text, and the hash of the text that they are drawn from.
 
         Raises `RequestError` when the text is too short.
         """
-        reader = cast("CausalLM", model.language_model)  # streams begin as the token-scoring tasks have them
-        # all of it, so that the prompts to evaluate are the same however many there are to time
+        reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
+        # all of it, so that the evaluated prompts do not depend on the number of timed ones
         pieces = streams(held_out, "test", reader, Selection(piece=2 * tokens), cache, progress)
         long_enough = [piece for piece in pieces if len(piece) >= tokens]
         prompts = [piece[:tokens].tolist() for piece in drawn(long_enough, self.to_draw, context.seed)]
@@ -90,8 +90,8 @@ class ServingTask(LanguageModelOptions, Task):
         return prompts, pieces.hash
 
     def check_window(self, longest: int, window: int) -> None:
-        """Raises `RequestError` where a prompt of `longest` tokens and an output of `limit` do not fit the model's
-        window: no method could serve it. Asked before an index is built."""
+        """Raises `RequestError` if a prompt of `longest` tokens and an output of `limit` do not fit the model's window,
+        so that no method could serve it. Called before an index is built."""
         if longest + self.limit > window:
             raise RequestError(
                 f"a prompt of {longest} tokens and limit={self.limit} exceed the model's window of {window}; shorten "
@@ -108,8 +108,8 @@ class ServingTask(LanguageModelOptions, Task):
         hashes: dict[str, str],
         facts: Mapping[str, Any],
     ) -> RetrievalSetting:
-        """The setting: of the prompts drawn the first `evaluation` are evaluated, and all may be timed. facts: what a
-        row should say besides the model and the number of prompts."""
+        """The setting. The first `evaluation` prompts are evaluated, and all may be timed. facts: for the row, besides
+        the model and the number of prompts."""
         evaluated = prompts[: self.evaluation]
         number = len(evaluated)
         return RetrievalSetting(
@@ -136,15 +136,19 @@ class ServingTask(LanguageModelOptions, Task):
 
 
 def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
-    """What a request took and how its speculation went; 95% intervals by a bootstrap over requests, from 10 on.
+    """Times of requests and results of their speculation. From 10 requests on there are 95% intervals, by a bootstrap
+    over requests.
 
-    Seconds are of the main thread in the quality pass, each prompt once (the paired timing is another run); the first
-    request warms the process up and is left out of them. Means a request: `generation_s`, `retrieval_s` (with the
-    encoding of queries), `output_tokens`, `searches`, `rollbacks`. Ratios of sums over requests: `retrieval_share` of
-    the seconds, `sequential_share` of steps taken without speculation, `mean_stride` of all decisions (0 for a step
-    without speculation), `speculation_accuracy`: matched of those verified up to the first mismatch.
-    `right_without_retrieval`, where a method counts its `unaided` tokens: the share of output tokens that are the LM's
-    own most probable ones after the prompt and the output before them: how often a guess without retrieval is right.
+    Seconds are the main thread's in the quality pass, with each prompt once (the paired timing is a separate run). They
+    leave out the first request, which warms up the process.
+
+    - Means per request: `generation_s`, `retrieval_s` (including the encoding of queries), `output_tokens`,
+      `searches`, `rollbacks`.
+    - Ratios of sums over requests: `retrieval_share` of the seconds; `sequential_share` of steps without speculation;
+      `mean_stride` over all decisions (0 for a step without speculation); `speculation_accuracy`, matched over verified
+      guesses, up to the first mismatch of a round.
+    - `right_without_retrieval`, if a method counts its `unaided` tokens: the share of output tokens that are the LM's
+      own most probable ones after prompt and earlier output.
     """
     warm = answers[1:] or answers
     generation, retrieval = (_counted(warm, name) for name in ("generation_s", "retrieval_s"))
@@ -172,8 +176,8 @@ def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
 def drawn(items: Sequence[T], number: int, seed: int) -> list[T]:
     """At most `number` items drawn by seed, without replacement.
 
-    Of `LARGE` items or more the first `RESERVED` of the seeded order are left out: they are for tuning and development
-    (earlier versions of the methods were tuned on them), and what a method was tuned on is not reported.
+    Of `LARGE` items or more, the first `RESERVED` in the seeded order are left out. They are for tuning and development
+    (earlier versions of the methods were tuned on them) and are therefore never reported.
     """
     first = RESERVED if len(items) >= LARGE else 0
     order = np.random.default_rng(seed).permutation(len(items))[first : first + number]
@@ -193,7 +197,7 @@ def _mean(values: Column) -> Measure:
 
 
 def _ratio(parts: Column, wholes: Column) -> Measure | None:
-    """sum(parts) / sum(wholes) over requests; None where there is no whole, no interval where a resample has none."""
+    """sum(parts) / sum(wholes) over requests. None if the sum of wholes is 0; no interval if it is 0 in a resample."""
     if not wholes.sum():
         return None
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,1 +1,1 @@
-"""Sources of data that only tasks need, and texts cut into the tokens that models read."""
+"""Sources of data for tasks only, and texts as tokens for models."""

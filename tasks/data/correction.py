@@ -1,9 +1,8 @@
-"""Clean text with synthetic errors made in it, to train grammatical error correctors on (IAD, section 4.1.1).
+"""Clean text with synthetic errors, to train grammatical error correctors on (IAD, section 4.1.1).
 
-Sentences are tokenised as CoNLL-2013/14 and JFLEG are. Nothing keeps test sentences out of the clean text. In the
-sample of Wikipedia that scale `small` trains on there is, letter by letter, no source of CoNLL-2013, CoNLL-2014 or
-JFLEG, and two of the 359 sources of ASSET and TurkCorpus, which were taken from Wikipedia; their simplifications are
-not in it.
+Sentences are tokenised like CoNLL-2013/14 and JFLEG. Test sentences are not filtered from the clean text. Compared
+letter by letter, the sample of Wikipedia for scale `small` has no source of CoNLL-2013, CoNLL-2014 or JFLEG. It has two
+of the 359 sources of ASSET and TurkCorpus, which were taken from Wikipedia, but not their simplifications.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ class CleanText(ABC):
     """Tokenised sentences without errors, per split."""
 
     def content(self, cache: Cache) -> dict[str, Any]:
-        """What determines the sentences and the errors made in them, JSON-able: the text, and the code that cuts and
+        """Everything that determines the sentences and their errors, JSON-able: the text, and the code that splits and
         corrupts it."""
         return {**self.identity(cache), "code": built_by(type(self)), "misspellings": misspellings.identity()}
 
     @abstractmethod
     def identity(self, cache: Cache) -> dict[str, Any]:
-        """What identifies the text, JSON-able."""
+        """The text's identity, JSON-able."""
 
     @abstractmethod
     def sentences(self, split: Split, progress: Progress) -> list[list[str]]:
         """The sentences of a split, in order."""
 
     def errors(self, progress: Progress) -> ErrorModel:
-        """Errors that fit the text: over the vocabulary of its training sentences."""
+        """The error model for the text, over the vocabulary of its training sentences."""
         return ErrorModel(Lexicon.of(self.sentences("train", progress)))
 
 
@@ -60,7 +59,7 @@ class GrammarText(CleanText):
         return list(clean_sentences(SPLITS.index(split), _GENERATED[split]))
 
     def errors(self, progress: Progress) -> ErrorModel:
-        return default_model()  # it knows the grammar's words without sentences
+        return default_model()  # the grammar's words are known without sentences
 
 
 class ArticleText(CleanText):
@@ -84,8 +83,8 @@ class ArticleText(CleanText):
 def corrupted(
     clean: CleanText, split: Split, seed: int, progress: Progress, versions: int = 1
 ) -> Iterator[tuple[Annotated, list[str]]]:  # fmt: skip
-    """Sentences of a split (validation: the first of them) with errors made in them, annotated with the corrections,
-    and as they were. All of them come `versions` times, each time with other errors."""
+    """(sentence with errors, annotated with the corrections; clean sentence) for a split (validation: only the first
+    ones). All sentences come `versions` times, each time with other errors."""
     model = clean.errors(progress)
     chosen = clean.sentences(split, progress)
     if split == "validation":

@@ -1,8 +1,8 @@
-"""Reference text without what it shares with the evaluation text (Liu et al., 2024, appendix A.1).
+"""Reference text without documents that overlap the evaluation text (Liu et al., 2024, appendix A.1).
 
-A document is left out when at least four fifths of its 13-grams of words occur in the evaluation text, one of fewer
-words when a document there has the same words. Words are runs of letters and digits, so that it does not matter how a
-text was tokenised.
+A document is left out if at least four fifths of its 13-grams of words occur in the evaluation text. A document of
+fewer words is left out if a document there has the same words. Words are runs of letters and digits, so the
+tokenisation of a text does not matter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Decontaminated(Source):
-    """A source whose train split lacks what its test and validation splits, or those of `others`, have; other splits
-    are as they are. lower: compare in lower case. share: of a document's 13-grams from which on it is left out.
+    """A source whose train split is without documents that overlap its test and validation splits or those of `others`.
+    Other splits are unchanged. lower: compare in lower case. share: least share of a document's 13-grams at which it is
+    left out.
 
-    kept, dropped: documents of the train split, known once it has been read.
+    kept, dropped: numbers of documents of the train split, set when it is read.
     """
 
     def __init__(self, source: Source, others: Sequence[Source] = (), lower: bool = True, share: float = SHARE) -> None:
@@ -63,13 +64,13 @@ class Decontaminated(Source):
         return (tuple(words[start : start + size]) for start in range(len(words) - size + 1)) if size else ()
 
     def _shared(self, text: str, held_out: set[tuple[str, ...]]) -> float:
-        """Share of a text's n-grams that the held-out text has."""
+        """Share of a text's n-grams that occur in the held-out text."""
         ngrams = list(self._ngrams(text))
         return sum(ngram in held_out for ngram in ngrams) / len(ngrams) if ngrams else 0.0
 
 
 def _held_out(source: Source) -> list[Split]:
-    """The splits of a source that are evaluated on or tuned on."""
+    """The splits of a source for evaluation or tuning."""
     splits: tuple[Split, ...] = ("validation", "test")
     found = []
     for split in splits:
@@ -82,7 +83,7 @@ def _held_out(source: Source) -> list[Split]:
 
 
 class Joined(Source):
-    """The train splits of several sources behind one another; other splits are the first one's."""
+    """The concatenated train splits of several sources; other splits are those of the first."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = list(sources)
@@ -100,7 +101,7 @@ class Joined(Source):
 
 
 class Whole(Source):
-    """All splits of a source as one train split: text that nothing is evaluated on."""
+    """All splits of a source as one train split, for text without evaluation."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.name = source, source.name

@@ -11,9 +11,9 @@ from harness.common.text.roots import find
 
 
 def find_file(name: str, roots: Sequence[Path]) -> Path:
-    """`name` (such as `jfleg/test.src`) under the first root that has it, or itself where it is the path of a file.
+    """`name` (such as `jfleg/test.src`) under the first root that has it, or `name` itself if it is a file's path.
 
-    Raises `RequestError` naming the places tried.
+    Raises `RequestError` with the places tried.
     """
     itself = Path(name).expanduser()
     if itself.is_file():
@@ -22,7 +22,7 @@ def find_file(name: str, roots: Sequence[Path]) -> Path:
 
 
 def aligned_lines(files: Sequence[Path]) -> list[list[str]]:
-    """Lines, without blanks around them, of text files (plain or .gz) that belong together line by line.
+    """Stripped lines of text files (plain or .gz) that are aligned line by line.
 
     Raises `RequestError` when a file cannot be read or their numbers of lines differ.
     """

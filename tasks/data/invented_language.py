@@ -1,10 +1,10 @@
-"""A parallel text that needs no download: English sentences of a small grammar, translated into an invented language.
+"""A parallel text without download: English sentences of a small grammar, translated into an invented language.
 
-The invented language has its own lexicon (syllables drawn with the seed), puts verbs last, adjectives after and
-adpositions behind their nouns, has no articles for the indefinite, marks plural and tense by endings, and lets
-adjectives and articles agree with one of three noun classes. Translating it means looking up, reordering and
-inflecting, which an attention model learns in about a minute. Words are drawn by Zipf's law and compounds are written
-together, so that the vocabulary grows with the text as a real one does.
+The invented language has its own lexicon (syllables drawn with the seed). Verbs come last, adjectives and adpositions
+after their nouns. There is no indefinite article. Endings mark plural and tense. Adjectives and articles agree with one
+of three noun classes. A translator must look up, reorder and inflect words; an attention model learns this in about a
+minute. Words are drawn by Zipf's law and compounds are written as one word, so the vocabulary grows with the text as in
+real text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Real corrections of learners' English, with which the training of a corrector ends.
+"""Real corrections of learners' English, for the last steps of a corrector's training.
 
 `conll13`: the sentences of CoNLL-2013 with the gold edits of the shared task. `jfleg-dev`: the development part of
-JFLEG, four references a sentence. None of their sources is, letter by letter, a source of CoNLL-2014 or of JFLEG's test
-part.
+JFLEG, four references per sentence. None of their sources is, letter by letter, a source of CoNLL-2014 or of JFLEG's
+test part.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Tokens = list[str]
 
 
 def learner_pairs(names: Sequence[str], roots: Sequence[Path]) -> list[tuple[Tokens, Tokens]]:
-    """(source, corrected sentence) of the sets named, one for each annotator or reference; a sentence that is right is
-    its own correction.
+    """(source, corrected sentence) of the named sets, one per annotator or reference. A correct sentence is its own
+    correction.
 
-    Raises `RequestError` for a name that is none of `TO_LEARN_FROM` and for missing files.
+    Raises `RequestError` for a name that is not in `TO_LEARN_FROM` and for missing files.
     """
     pairs: list[tuple[Tokens, Tokens]] = []
     for name in names:
@@ -58,8 +58,8 @@ def _jfleg(roots: Sequence[Path]) -> Iterator[tuple[Tokens, Tokens]]:
 
 
 def applied(source: Sequence[str], edits: Sequence[Gold]) -> Tokens:
-    """The source with the first correction of every edit. Of edits that overlap the one that begins first counts, of
-    those that begin together the longest, of equal ones the first; insertions at one place keep their order."""
+    """The source with the first correction of every edit. Insertions at one position keep their order. Of overlapping
+    edits one is applied: the one that begins first; ties: the longest, then the first."""
     kept: list[Gold] = []
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.start < edit.end, -edit.end)):
         if not kept or edit.start >= kept[-1].end:

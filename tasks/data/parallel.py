@@ -22,7 +22,7 @@ class ParallelSource(ABC):
 
     @abstractmethod
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        """What determines the split's pairs, JSON-able and found without reading them."""
+        """Everything that determines the split's pairs, JSON-able and found without reading them."""
 
     @abstractmethod
     def pairs(self, split: Split) -> list[Pair]:
@@ -30,8 +30,8 @@ class ParallelSource(ABC):
 
 
 def pairs_hash(source: ParallelSource, split: Split, cache: Cache) -> str:
-    """SHA-256 (20 hex digits) of a split's pairs, kept in the cache under its fingerprint and the code that
-    reads or makes them."""
+    """SHA-256 (20 hex digits) of a split's pairs, cached under its fingerprint and the code that reads or makes
+    them."""
     key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
     return str(
         cache.value("pairs-hash", key, lambda: content_hash(side for pair in source.pairs(split) for side in pair))

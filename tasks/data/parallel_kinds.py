@@ -1,12 +1,12 @@
-"""Parallel text from local folders, the Hugging Face hub, or a seeded generator, by the name that a parameter gives.
+"""Parallel text from local folders, the Hugging Face hub, or a seeded generator, chosen by a parameter.
 
 Layout of a folder, under each data root in order (`HARNESS_DATA`; the first that has the data set wins), one sentence
-a line, both sides of equal length:
+per line, both sides of equal length:
 
     <root>/<dataset>/train.<language>      valid | validation | val | dev .<language>      <test>.<language>
 
-each plain or with `.gz`. A data set may have several test sets; `test` names the one meant (`test_2016_flickr`,
-`newstest2015`), and any split may be missing until it is asked for.
+each plain or with `.gz`. A data set may have several test sets; `test` names the one to use (`test_2016_flickr`,
+`newstest2015`). Splits that are not used may be missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def open_parallel(
 
 
 class ParallelFolder(ParallelSource):
-    """A parallel data set found by name under the data roots. Raises `RequestError` naming the paths tried."""
+    """A parallel data set found by name under the data roots. Raises `RequestError` with the paths tried."""
 
     def __init__(self, dataset: str, source: str, target: str, roots: Sequence[Path], test: str = "test") -> None:
         self.name, self.source, self.target = dataset, source, target
@@ -79,7 +79,7 @@ class ParallelFolder(ParallelSource):
 
 
 class ParallelHub(ParallelSource):
-    """A data set by its `HubAddress` whose column `translation` holds a sentence by language, or whose columns are the
+    """A data set by its `HubAddress`. Its column `translation` maps languages to sentences, or its columns are the
     languages. `test` names its test split."""
 
     def __init__(self, dataset: str, source: str, target: str, test: str = "test") -> None:

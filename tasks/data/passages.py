@@ -1,4 +1,4 @@
-"""Documents cut into passages of so many words, kept as spans of one file: overlapping passages cost no space."""
+"""Documents cut into passages of a fixed number of words, stored as spans of one file, so overlaps take no space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\S+")
 
 
 class Passages(ReadSequence[str]):
-    """Passages by id, read from a memory-mapped file when asked for. `hash` is of the text and their places in it."""
+    """Passages by id, read from a memory-mapped file on access. `hash` is of the text and their positions in it."""
 
     def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / "facts.json").read_text())
@@ -48,11 +48,11 @@ def passages(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Passages:
-    """All passages of the sources' splits: every `stride` words (default: without overlap) one of `words` words; a
-    document's last one may be shorter. `distractors` more are made of words drawn by seed from the text, to swell the
-    knowledge base; they are real words without meaning, and a task that uses them states `padded`.
+    """All passages of the sources' splits: one of `words` words every `stride` words (default: without overlap). A
+    document's last passage may be shorter. `distractors` further passages of words drawn by seed from the text enlarge
+    the knowledge base; they are meaningless, and a task that uses them states `padded`.
 
-    Raises `RequestError` when nothing is left, or when the stride would leave words out.
+    Raises `RequestError` when there is no passage, or when the stride would leave words out.
     """
     stride = stride or words
     if stride > words:
@@ -82,7 +82,7 @@ def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
 def _write(
     folder: Path, documents: Iterable[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
 ) -> None:
-    places = array("q")  # begin and end of each passage in turn: a whole Wikipedia has tens of millions
+    places = array("q")  # alternating begin and end of each passage: a whole Wikipedia has tens of millions
     state = hashlib.sha256()
     at = number = 0
     rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def _write(
     with open(folder / "text.bin", "wb") as file:
         for number, document in enumerate(documents, 1):
             encoded = document.encode()
-            # spans are of bytes; where all characters are single bytes they are those of the text
+            # spans are in bytes; for single-byte characters these are the text's positions
             offsets = None if len(encoded) == len(document) else _byte_offsets(document)
             for begin, end in spans(document, words, stride):
                 places.extend((at + begin, at + end) if offsets is None else (at + offsets[begin], at + offsets[end]))

@@ -1,4 +1,4 @@
-"""Open-domain questions in local folders or on the hub: the sets of the retrieval papers, one reader each."""
+"""Open-domain questions of the retrieval papers, in local folders or on the hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = ("question", "qText")
 
 
 def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
-    """The questions of a set, each once, in its order. Raises `RequestError` naming the places tried."""
+    """The questions of a set, without duplicates, in its order. Raises `RequestError` with the places tried."""
     files, identity, split, column = SETS[name]
     if hub:
         return _unique(_from_hub(identity, split, column))
@@ -47,7 +47,7 @@ def _from_hub(dataset: str, split: str, column: str) -> list[str]:
 
 def _text(question: object) -> str:
     if not isinstance(question, str):
-        raise ValueError(f"the question {question!r} is no text")
+        raise ValueError(f"the question {question!r} is not text")
     return question
 
 

@@ -1,8 +1,10 @@
-"""Sentences as words and back, for word-level translators: a stated tokenisation, its inverse, a vocabulary.
+"""Sentences as words and back, for word-level translators: a tokenisation, its inverse, a vocabulary.
 
-Case is kept. A word is a run of letters and digits, with hyphens inside it or after it (`T-shirt`, `Zwei-`); a number
-keeps its inner marks (`1,000`); an apostrophe and what follows it inside a word is a word of its own (`man` `'s`); any
-other mark is one.
+- Case is kept.
+- A word is a run of letters and digits, with hyphens inside or after it (`T-shirt`, `Zwei-`).
+- A number keeps its inner marks (`1,000`).
+- An apostrophe inside a word and the rest of the word are a word of their own (`man` `'s`).
+- Any other mark is a word.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 MARKS = ("</s>", "<unk>")
-END, UNKNOWN = range(len(MARKS))  # ids; the decoder starts from the end mark as well
+END, UNKNOWN = range(len(MARKS))  # ids; the end mark is also the decoder's first input
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:-\w+)*-?|(?<=\w)['’]\w+|[^\w\s]")
 _CLOSING = frozenset(".,;:!?)]}%…”»'’")  # no blank between them and the word before
@@ -20,13 +22,13 @@ _OPENING = frozenset("([{#$€£„«")  # no blank between them and the word af
 
 
 def tokenised(sentence: str) -> list[str]:
-    """Words of a sentence; an empty list for a blank one."""
+    """Words of a sentence; empty for a blank one."""
     return _WORD.findall(sentence)
 
 
 def detokenised(words: Iterable[str]) -> str:
-    """A sentence from words, spaced as text is: no blank before closing marks, after opening ones, or inside quotes
-    (a straight quote opens and closes in turn; `“` closes where `„` stood before it)."""
+    """A sentence from words, spaced like text: no blank before closing marks, after opening marks, or inside quotes. A
+    straight quote opens and closes in turn; `“` closes after `„`."""
     text, close, quoted, low = "", True, False, False
     for word in words:
         opens, closes = word in _OPENING, word in _CLOSING or (len(word) > 1 and word[0] in "'’")
@@ -43,14 +45,14 @@ def detokenised(words: Iterable[str]) -> str:
 
 
 def types_of(sentences: Iterable[str], limit: int | None = None) -> list[str]:
-    """The marks, then the `limit` most frequent types (all without one), ties in alphabetical order."""
+    """The marks, then the `limit` most frequent types (None: all), ties in alphabetical order."""
     counts = Counter(word for sentence in sentences for word in tokenised(sentence))
     kept = sorted(counts, key=lambda word: (-counts[word], word))
     return [*MARKS, *kept[: None if limit is None else max(0, limit - len(MARKS))]]
 
 
 class Vocabulary:
-    """Ids of types; words that are none become `<unk>`."""
+    """Ids of types; other words become `<unk>`."""
 
     def __init__(self, types: Sequence[str]) -> None:
         self.types = list(types)
@@ -60,11 +62,11 @@ class Vocabulary:
         return len(self.types)
 
     def ids(self, sentence: str) -> list[int]:
-        """Ids of a sentence's words, no end mark."""
+        """Ids of a sentence's words, without an end mark."""
         return [self._ids.get(word, UNKNOWN) for word in tokenised(sentence)]
 
     def text(self, ids: Iterable[int]) -> str:
-        """The sentence of ids up to the first end mark; `<unk>` is written as such."""
+        """The sentence of ids up to the first end mark, with `<unk>` as text."""
         words = []
         for number in ids:
             if number == END:

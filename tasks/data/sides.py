@@ -1,4 +1,4 @@
-"""One side of a parallel text as documents: text of another domain than encyclopedias'."""
+"""One side of a parallel text as documents: text of a domain other than encyclopedias."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from harness.common.text import Source, Split
 from tasks.data.parallel import ParallelSource
 
-TOGETHER = 50  # sentences a document has
+TOGETHER = 50  # sentences of a document
 
 
 class OneSide(Source):
-    """The target side of a parallel text, `TOGETHER` sentences a document, one a line."""
+    """The target side of a parallel text, `TOGETHER` sentences per document, one per line."""
 
     def __init__(self, parallel: ParallelSource) -> None:
         self.parallel = parallel

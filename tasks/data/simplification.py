@@ -1,8 +1,8 @@
-"""Sentences made simpler: TurkCorpus and ASSET as tokens, and generated pairs.
+"""Simplified sentences: TurkCorpus and ASSET as tokens, and generated pairs.
 
-TurkCorpus is lower-case and tokenised, ASSET is neither; both become tokens here as `tasks.data.corruption.tokens`
-makes them, each in its own case. Training texts are the tune part of TurkCorpus and the validation part of ASSET, which
-simplify the same 2,000 sentences, without those that are also in a test set.
+TurkCorpus is lower-case and tokenised, ASSET is neither. Both are tokenised by `tasks.data.corruption.tokens`, each in
+its own case. Training texts are the tune part of TurkCorpus and the validation part of ASSET, which simplify the same
+2,000 sentences, without sentences of a test set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
 }
 _BRACKETS = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "``": '"', "''": '"'}
 
-# What the generator of scale `mini` takes for plain English.
+# The simpler words of the generator of scale `mini`.
 _PLAIN = {
     "purchase": "buy", "discover": "find", "receive": "get", "require": "need", "prepare": "make", "ancient": "old",
     "modern": "new", "large": "big", "difficult": "hard", "expensive": "dear", "important": "big", "repair": "mend",
@@ -38,7 +38,7 @@ _DISPENSABLE = frozenset(
 
 
 def read_corpus(corpus: Corpus, part: Literal["train", "test"], roots: Sequence[Path]) -> list[list[Sentence]]:
-    """Per sentence, the source and then its references, as tokens. Raises `RequestError` when files are missing."""
+    """Per sentence, the source, then its references, as tokens. Raises `RequestError` when files are missing."""
     source, reference = _NAMES[corpus, part]
     names = [f"{corpus}/{source}", *(f"{corpus}/{reference}{n}" for n in range(REFERENCES[corpus]))]
     files = [find_file(name, roots) for name in names]
@@ -51,14 +51,14 @@ def training_texts(roots: Sequence[Path]) -> list[list[list[Sentence]]]:
     names: tuple[Corpus, ...] = ("turkcorpus", "asset")
     tests = {letters(text[0]) for corpus in names for text in read_corpus(corpus, "test", roots)}
     texts = [read_corpus(corpus, "train", roots) for corpus in names]
-    if len(texts[0]) == len(texts[1]):  # the same sentences in the same order: what leaves one leaves the other
+    if len(texts[0]) == len(texts[1]):  # the same sentences in the same order: drop a sentence from both
         kept = [n for n, pair in enumerate(zip(*texts, strict=True)) if not tests & {letters(text[0]) for text in pair}]
         return [[text[n] for n in kept] for text in texts]
     return [[text for text in corpus if letters(text[0]) not in tests] for corpus in texts]
 
 
 def letters(sentence: Sentence) -> str:
-    """A sentence reduced to its letters and digits in lower case, equal however it is tokenised."""
+    """A sentence's letters and digits in lower case, independent of its tokenisation."""
     return "".join(character for character in "".join(sentence).lower() if character.isalnum())
 
 
@@ -67,7 +67,7 @@ def _tokenised(line: str) -> Sentence:
 
 
 def simplified(sentence: Sentence) -> Sentence:
-    """The generator's notion of simpler: plain words, no adverbs of manner, no clause after a comma and `but`."""
+    """The generator's simplification: plain words, no adverbs of manner, no clause after a comma and `but`."""
     words = [_PLAIN.get(word, word) for word in sentence if word not in _DISPENSABLE]
     text = re.sub(r" , but .* \.$", " .", " ".join(words))
     return text.split()

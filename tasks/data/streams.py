@@ -1,7 +1,7 @@
-"""Documents to streams of token ids: chosen by seed, cut at word boundaries, counted exactly, cached, memory-mapped.
+"""Documents to streams of token ids: selected by seed, cut at word boundaries, counted exactly, cached, memory-mapped.
 
-A stream is [start token, tokens of a text]; the start token is given and not predicted. Because texts are cut between
-words only, words and tokens of a selection belong to each other and word-level perplexity is exact.
+A stream is [start token, tokens of a text]; the start token is given, not predicted. Texts are cut only between words,
+so words and tokens of a selection match and word-level perplexity is exact.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tasks.data.tokens import token_ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_WORD = re.compile(r"\s*\S+(?:\s+\Z)?")  # a word with the blanks before it; the last one keeps those after it
+_WORD = re.compile(r"\s*\S+(?:\s+\Z)?")  # a word with the blanks before it; the last word also with those after it
 
 
 class Encoder(Protocol):
-    """What tokenizing needs of a model."""
+    """The part of a model that tokenizing needs."""
 
     name: str
     tokenizer_hash: str
@@ -45,9 +45,9 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which part of a split: `tokens` of it (all where None), in pieces of at most `piece` tokens (whole documents
-    where None) drawn without replacement by `seed`. The last piece is cut so that `tokens` is met to within a word;
-    a split that holds fewer gives all."""
+    """A part of a split: `tokens` tokens (None: all) in pieces of at most `piece` tokens (None: whole documents), drawn
+    without replacement by `seed`. The last piece is cut so that `tokens` is met to within a word. A shorter split is
+    used completely."""
 
     tokens: int | None = None
     piece: int | None = None
@@ -55,9 +55,9 @@ class Selection:
 
 
 class Streams(ReadSequence["NDArray[np.int64]"]):
-    """Streams of ids, int64 [T] each, read from one memory-mapped file when asked for.
+    """Streams of ids, int64 [T] each, read from one memory-mapped file on access.
 
-    hash: of the ids and of where streams begin. tokens: predicted ones. words: as WikiText counts.
+    hash: of the ids and the streams' offsets. tokens: predicted tokens. words: counted as for WikiText.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class Streams(ReadSequence["NDArray[np.int64]"]):
 
 
 class JoinedStreams(ReadSequence["NDArray[np.int64]"]):
-    """The streams of several texts, one text after the other."""
+    """The concatenated streams of several texts."""
 
     def __init__(self, parts: Sequence[Streams]) -> None:
         self.parts = list(parts)
@@ -100,7 +100,7 @@ class JoinedStreams(ReadSequence["NDArray[np.int64]"]):
 
 
 def joined(parts: Sequence[Streams]) -> Streams | JoinedStreams:
-    """The streams of all parts, at least one; a part that is alone stays as it is, with its hash."""
+    """The streams of all parts (at least one). A single part is returned as it is, with its hash."""
     return parts[0] if len(parts) == 1 else JoinedStreams(parts)
 
 
@@ -145,7 +145,7 @@ Span = tuple[int, int]  # of characters
 def _choose(
     documents: Sequence[str], tokenizer: Any, selection: Selection, progress: Progress
 ) -> Iterator[tuple[int, Span, list[int]]]:
-    """(document, span, ids) of the selected texts, in the order in which they were drawn."""
+    """(document, span, ids) of the selected texts, in the order of drawing."""
     lengths = _token_counter(tokenizer)
     if selection.piece is None:
         spans = [(number, (0, len(text))) for number, text in enumerate(documents)]
@@ -175,7 +175,7 @@ def _choose(
 def _encoded(
     documents: Sequence[str], spans: Sequence[tuple[int, Span]], tokenizer: Any, batch: int = 16
 ) -> Iterator[tuple[int, Span, list[int]]]:
-    """Ids of each span, tokenized a few at a time (in parallel where the tokenizer can), no further than consumed."""
+    """Ids of each span, tokenized a few at a time (in parallel if the tokenizer can) and only as far as consumed."""
     for place in range(0, len(spans), batch):
         part = spans[place : place + batch]
         texts = [documents[number][begin:end] for number, (begin, end) in part]
@@ -184,7 +184,7 @@ def _encoded(
 
 
 def pieces(text: str, limit: int, lengths: Callable[[Sequence[str]], Sequence[int]]) -> Iterator[Span]:
-    """Cut a text into spans of at most `limit` tokens between words; a longer word is a piece of its own.
+    """Cut a text between words into spans of at most `limit` tokens; a longer word is a piece of its own.
 
     lengths: tokens of each word with the blanks before it. Spans cover the text without gap or overlap.
     """

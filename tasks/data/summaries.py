@@ -1,7 +1,7 @@
-"""Articles with summaries: CNN/DailyMail, and the leads of encyclopedia articles as summaries of what follows.
+"""Articles with summaries: CNN/DailyMail, and encyclopedia articles with their leads as summaries of the rest.
 
-Local files of CNN/DailyMail are JSON lines with `article` and `highlights`, one highlight a line of text. A lead is the
-first paragraph of a document; what it summarises is the rest.
+Local files of CNN/DailyMail are JSON lines with `article` and `highlights`, one highlight per line of text. A lead is
+the first paragraph of a document; it summarises the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LEAST_LEAD, _LEAST_BODY = 8, 40  # words; documents with fewer are left out
 
 
 class Leads(ParallelSource):
-    """Pairs (body, lead) of a source's documents, each cut to so many words; a lead is cut behind a sentence.
+    """Pairs (body, lead) of a source's documents, cut to `body_words` and `lead_words`; a lead is cut after a sentence.
 
-    To learn from, a document of several bodies gives several pairs: behind a body that was cut, the next paragraph is
-    the lead of what follows it. To evaluate, it gives one.
+    For training, a long document gives several pairs: after a body that was cut, the next paragraph is the lead of what
+    follows. For evaluation it gives one pair.
     """
 
     source, target = "body", "lead"
@@ -66,8 +66,8 @@ class Leads(ParallelSource):
 
 
 def first_sentences(paragraph: str, words: int) -> str:
-    """The sentences that a paragraph begins with, as many as fit into so many words; of a first sentence that is
-    longer, so many words."""
+    """The first sentences of a paragraph that fit into `words` words; if the first is longer, its first `words`
+    words."""
     kept: list[str] = []
     for sentence in _SENTENCE.split(paragraph):
         if len(kept) + sentence.count(" ") + 1 > words:
@@ -77,9 +77,9 @@ def first_sentences(paragraph: str, words: int) -> str:
 
 
 def cnn_dailymail(files: Sequence[str], roots: Sequence[Path]) -> list[Pair]:
-    """(article, highlights) of JSON-lines files under the data roots, each article once.
+    """(article, highlights) of JSON-lines files under the data roots, without repeated articles.
 
-    Raises `RequestError` for files that are missing or have other lines.
+    Raises `RequestError` for missing files and for lines of another form.
     """
     found: dict[str, str] = {}
     for name in files:
@@ -90,7 +90,7 @@ def cnn_dailymail(files: Sequence[str], roots: Sequence[Path]) -> list[Pair]:
                 article, highlights = str(row["article"]).strip(), str(row["highlights"]).strip()
             except (ValueError, TypeError, KeyError) as error:
                 raise RequestError(
-                    f"{file}:{number} is no object with article and highlights; fetch it again"
+                    f"{file}:{number} is not an object with article and highlights; fetch it again"
                 ) from error
             found.setdefault(article, highlights)
     return list(found.items())

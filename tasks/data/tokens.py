@@ -1,4 +1,4 @@
-"""Texts cut into the tokens of a model's tokenizer."""
+"""Texts as ids of a model's tokenizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Running text written as WikiText writes it (Merity et al., 2017): tokens between blanks, hyphens and the separators
-of numbers as `@-@`, `@,@` and `@.@`, headings between equals signs, and `<unk>` for words that the data set does not
-know.
+"""Running text in WikiText's format (Merity et al., 2017): tokens between blanks; `@-@`, `@,@` and `@.@` for hyphens
+and the separators of numbers; headings between equals signs; and `<unk>` for words that are not in the data set's
+vocabulary.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def tokens(line: str) -> list[str]:
 
 
 def written(text: str, known: Collection[str]) -> str:
-    """An article whose paragraphs are lines; a line of a few words that ends in a full stop, in front of another one,
-    is a heading."""
+    """An article in WikiText's format; paragraphs are lines. A short line that ends in a full stop is a heading, except
+    the first and the last line. Words that are not in `known` become `<unk>`."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     found = []
     for number, line in enumerate(lines):
@@ -38,7 +38,7 @@ def written(text: str, known: Collection[str]) -> str:
 
 
 class AsWikitext(Source):
-    """The documents of a source as `like` writes its own: its words are those that are known."""
+    """The documents of a source in the format of `like`, with the words of `like` as known words."""
 
     def __init__(self, source: Source, like: Source) -> None:
         self.source, self.like = source, like

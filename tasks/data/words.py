@@ -1,6 +1,6 @@
 """Word-level text: documents as words with an end mark for every line, a vocabulary cut by frequency, and ids.
 
-Penn Treebank (Mikolov's version) comes through unchanged: 10,000 types, `<unk>` and `<eos>` included.
+Penn Treebank (Mikolov's version) stays unchanged: 10,000 types, including `<unk>` and `<eos>`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _RAW = re.compile(r"\w+|[^\w\s]")
 
 
 def words(document: str, tokenised: bool) -> Iterator[str]:
-    """Words of every line that has any, each line closed by `<eos>`. Text that is not `tokenised` yet is lower-cased
-    and cut into runs of letters and digits and single marks."""
+    """Words of every line that is not blank, each line closed by `<eos>`. Text that is not `tokenised` is lower-cased
+    and split into runs of letters and digits, and single marks."""
     for line in document.splitlines():
         found = line.split() if tokenised else _RAW.findall(line.lower())
         if found:
@@ -36,7 +36,7 @@ def words(document: str, tokenised: bool) -> Iterator[str]:
 def vocabulary(source: Source, limit: int, tokenised: bool, cache: Cache) -> list[str]:
     """The `limit` most frequent types of the train split, most frequent first, ties in alphabetical order.
 
-    `<unk>` is always among them; it stands for all types left out.
+    `<unk>` is always among them, for all other types.
     """
 
     def kept() -> list[str]:
@@ -53,14 +53,14 @@ def vocabulary(source: Source, limit: int, tokenised: bool, cache: Cache) -> lis
 
 
 def encode(documents: Sequence[str], types: Sequence[str], tokenised: bool) -> NDArray[np.int32]:
-    """Ids int32 [T] of all documents one after another; words that are no type become `<unk>`."""
+    """Ids int32 [T] of all documents, concatenated; words that are not in `types` become `<unk>`."""
     ids = {word: number for number, word in enumerate(types)}
     unknown = ids[UNKNOWN]
     return np.fromiter((ids.get(w, unknown) for d in documents for w in words(d, tokenised)), np.int32)
 
 
 def encoded_split(source: Source, split: Split, types: Sequence[str], tokenised: bool, cache: Cache) -> NDArray[Any]:
-    """`encode` of a split, cached under the content of the split and of the vocabulary."""
+    """`encode` of a split, cached under the contents of split and vocabulary."""
 
     def build(folder: Path) -> None:
         np.save(folder / "ids.npy", encode(source.documents(split), types, tokenised))

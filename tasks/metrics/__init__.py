@@ -1,1 +1,1 @@
-"""Metrics: computed from stored answers alone, each with its 95% interval."""
+"""Metrics, computed from stored answers alone, each with its 95% interval."""

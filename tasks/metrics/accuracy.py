@@ -1,4 +1,4 @@
-"""How often the true next word is among the words answered."""
+"""Accuracy of next words: the share of true words among the words answered."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MEASURES = (Metric("accuracy_at_*", "accuracy@*", better="higher"),)
 
 
 def accuracy(answers: Sequence[TopK], targets: NDArray[np.int64], k: int) -> dict[str, Measure]:
-    """`accuracy_at_1` and `accuracy_at_k`: share of positions whose target [n] is the first of, or among, the first
-    k ids answered."""
+    """`accuracy_at_1` and `accuracy_at_k`: share of positions whose target [n] is the first id answered, or among the
+    first k."""
     hits = np.stack([answer.ids[:k] for answer in answers]) == targets[:, None]
     measures = {}
     for depth in sorted({1, k}):

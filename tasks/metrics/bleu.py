@@ -1,7 +1,7 @@
 """Corpus BLEU and chrF by sacrebleu, with intervals over sentences.
 
-BLEU is a function of counts summed over sentences, so that its interval, and that of the difference of two systems on
-the same sentences, is a bootstrap over sentences (Koehn, 2004) of those counts.
+BLEU is a function of counts summed over sentences. So its interval, and that of the difference of two systems on the
+same sentences, is a bootstrap of these counts over sentences (Koehn, 2004).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Measure:
     """Corpus BLEU (0-100) of tokens in lower case against several references each, with its interval.
 
-    references[i] holds those of sentence i, equally many for each.
+    references[i] holds the references of sentence i; all sentences have the same number.
     """
     texts = [" ".join(tokens) for tokens in hypotheses]
     wanted = [[" ".join(tokens) for tokens in several] for several in references]
@@ -53,12 +53,12 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
 
 
 def signature() -> str:
-    """What a BLEU score is quoted with so that it can be compared: sacrebleu's signature for one reference."""
+    """sacrebleu's signature for one reference, quoted with a score to make it comparable."""
     return _signature(BLEU(), 1)
 
 
 def signature_of_tokens(references: int) -> str:
-    """The same for `bleu_of_tokens` with so many references."""
+    """The signature of `bleu_of_tokens` for this number of references."""
     return _signature(_of_tokens(), references)
 
 
@@ -67,7 +67,7 @@ def _of_tokens(*, effective_order: bool = False) -> Any:
 
 
 def _signature(metric: Any, references: int) -> str:
-    metric.corpus_score(["a"], [["a"]] * references)  # a metric knows its number of references once it has been used
+    metric.corpus_score(["a"], [["a"]] * references)  # a metric gets its number of references at its first use
     return str(metric.get_signature())
 
 
@@ -91,8 +91,8 @@ def _counts(
 
 
 def _score(sentences: int, means: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """BLEU (0-100) of so many sentences from the means of their `_columns`, smoothed as sacrebleu does it: the j-th
-    order without a match counts as one of 2^j (in a set of a few sentences only)."""
+    """BLEU (0-100) from the number of sentences and the means of their `_columns`, smoothed as in sacrebleu: the j-th
+    order without a match counts as a match of 1 / 2^j (only in sets of a few sentences)."""
     system, reference = sentences * means[0], sentences * means[1]
     matches, totals = (sentences * np.stack(part) for part in (means[2 : 2 + _ORDERS], means[2 + _ORDERS :]))
     none = matches < 0.5

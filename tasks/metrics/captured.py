@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import TokenScores
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from harness.contracts import Streams, TokenScores
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Consecutive tokens of one stream, none of which was searched for. ids: int64. log_p: mean natural log of what the
-    retrieved entries gave them."""
+    """Consecutive tokens of one stream, all without a search. ids: int64. log_p: mean natural log of their probability
+    under the retrieved entries."""
 
     ids: tuple[int, ...]
     log_p: float
 
 
-def likeliest(
-    streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores], length: int
-) -> list[Captured]:  # fmt: skip
-    """Sequences of so many tokens without a search and each with a probability above 0, the likeliest first; of those
-    that overlap and of equal ones the likeliest alone. The answers have the series `searched` and `p_auto`."""
+def likeliest(streams: Streams, answers: Sequence[TokenScores], length: int) -> list[Captured]:
+    """Sequences of `length` tokens without a search, each token with a probability above 0, the likeliest first. Of
+    overlapping or equal sequences only the likeliest is kept. The answers have the series `searched` and `p_auto`."""
     found: list[tuple[float, int, int, tuple[int, ...]]] = []
     for number, (stream, answer) in enumerate(zip(streams, answers, strict=True)):
         with np.errstate(divide="ignore"):
@@ -53,9 +47,8 @@ def likeliest(
     return [Captured(ids, mean) for ids, mean in best.items()]
 
 
-def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]) -> tuple[int, ...]:
-    """The ids of the longest sequence without a search, each with a probability above 0; of equally long ones the
-    first."""
+def longest(streams: Streams, answers: Sequence[TokenScores]) -> tuple[int, ...]:
+    """The ids of the longest sequence without a search, each with a probability above 0; ties: the first."""
     found: tuple[int, ...] = ()
     for stream, answer in zip(streams, answers, strict=True):
         free = ~np.asarray(answer.series["searched"], bool) & (np.asarray(answer.series["p_auto"]) > 0)
@@ -66,14 +59,14 @@ def longest(streams: Sequence[NDArray[np.int64]], answers: Sequence[TokenScores]
     return found
 
 
-def occurs(ids: Sequence[int], streams: Sequence[NDArray[np.int64]]) -> bool:
-    """Whether the ids stand in one of the streams one behind the other."""
+def occurs(ids: Sequence[int], streams: Streams) -> bool:
+    """Whether the ids occur contiguously in one of the streams."""
     wanted = np.asarray(ids, np.int64).tobytes()
     return any(_aligned(np.ascontiguousarray(stream, np.int64).tobytes(), wanted) for stream in streams)
 
 
 def _aligned(text: bytes, wanted: bytes) -> bool:
-    """Whether `wanted` begins in `text` at a multiple of eight bytes."""
+    """Whether `wanted` occurs in `text` at a multiple of eight bytes."""
     place = text.find(wanted)
     while place >= 0 and place % 8:
         place = text.find(wanted, place + 1)

@@ -1,8 +1,8 @@
-"""How much an output differs from its source.
+"""Differences of an output from its source.
 
-Edits: the places where the two differ. Edit ratio: edit distance in tokens over the source's length (Ge et al., 2022,
-Figure 5: "the normalized (by the input length) edit distance between the input and output"). 0 is a copy; above 1 the
-output is longer than the source and shares little with it.
+Edits: the spans in which the two differ. Edit ratio: edit distance in tokens over the source's length (Ge et al., 2022,
+Figure 5: "the normalized (by the input length) edit distance between the input and output"). It is 0 for a copy. Above
+1 the output is longer than the source and shares little with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def edit_ratios(sources: Sequence[Sequence[Hashable]], outputs: Sequence[Sequenc
 
 
 def edit_counts(sources: Sequence[Sequence[Hashable]], outputs: Sequence[Sequence[Hashable]]) -> NDArray[np.int64]:
-    """int64 [n]: the places where each output departs from its source; neighbouring changes are one."""
+    """int64 [n]: number of edits of each output; adjacent changes are one edit."""
     return np.array([len(edits(source, output)) for source, output in zip(sources, outputs, strict=True)], np.int64)
 
 

@@ -1,12 +1,11 @@
 """GLEU of corrected sentences against several references, as in the JFLEG release.
 
 Napoles et al. 2015, "Ground Truth for Grammatical Error Correction Metrics", in the form of Napoles et al. 2016, "GLEU
-Without Tuning": BLEU's precision over n-grams up to 4, less the n-grams of the hypothesis that the source has and the
-reference has not. One reference is drawn for each sentence, 500 times, and the corpus scores are averaged.
+Without Tuning": BLEU's precision over n-grams up to 4, minus the n-grams of the hypothesis that are in the source but
+not in the reference. One reference is drawn for each sentence, 500 times, and the corpus scores are averaged.
 
-The release's script draws with `random.randint`, which gives other references under Python 2 than under Python 3 for
-the same seeds. The scores differ a little (JFLEG's test sources: 40.54 and 40.47); published numbers are mostly of
-Python 2.
+The release's script draws with `random.randint`, which gives different references in Python 2 and Python 3 for the same
+seeds. The scores differ slightly (JFLEG's test sources: 40.54 and 40.47). Published numbers are mostly from Python 2.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ def gleu(
 ) -> Measure:
     """Corpus GLEU from 0 to 100, mean over `DRAWS` draws of references, with a bootstrap interval over sentences.
 
-    All sentences are tokens; references[i] holds those of sentence i, equally many for each. The value draws the
-    references with the release's own seeds by the `randint` of this Python, the interval draws sentences and references
-    with `seed`. Raises `RequestError` when the numbers of sentences or of their references differ.
+    All sentences are tokens. references[i] holds the references of sentence i; all sentences have the same number.
+    randint: the Python whose `randint` draws the references of the value, with the release's seeds. The interval draws
+    sentences and references with `seed`. Raises `RequestError` when the numbers of sentences or references differ.
     """
     table = _statistics(sources, hypotheses, references)
     if not len(table):
@@ -96,7 +95,7 @@ def _statistics(
 
 
 def _score(statistics: NDArray[np.float64]) -> float:
-    """GLEU from 0 to 1 of summed statistics; 0 where any of them is."""
+    """GLEU from 0 to 1 of summed statistics; 0 if any of them is 0."""
     if not statistics.all():
         return 0.0
     length, wanted = statistics[:2]

@@ -1,8 +1,8 @@
 """MaxMatch (M2) scores of corrected sentences: precision, recall and F0.5 against one or several annotators.
 
-Dahlmeier & Ng 2012, "Better Evaluation for Grammatical Error Correction"; equal to the official scorer of the
-CoNLL-2013/14 shared tasks (release 3.2) in its numbers: the annotator who gives the best cumulative F is taken
-sentence by sentence, `noop` stands for a sentence that is right as it is, `||` parts alternative corrections.
+Dahlmeier & Ng 2012, "Better Evaluation for Grammatical Error Correction". The numbers equal those of the official
+scorer of the CoNLL-2013/14 shared tasks (release 3.2). For each sentence the annotator with the best cumulative F is
+chosen. `noop` marks a correct sentence; `||` separates alternative corrections.
 
     python -m tasks.metrics.m2 HYPOTHESES GOLD.m2
 """
@@ -32,14 +32,14 @@ NOTHING = "-NONE-"
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
-    """A tokenised source sentence and each annotator's edits; an annotator without edits left it as it is."""
+    """A tokenised source sentence and each annotator's edits; none if an annotator left it unchanged."""
 
     source: tuple[str, ...]
     annotators: dict[int, list[Gold]] = field(default_factory=lambda: {0: []})
 
 
 class Score(NamedTuple):
-    """Precision, recall and F, from 0 to 1; no proposed edit makes precision 1, no gold edit recall 1."""
+    """Precision, recall and F, from 0 to 1. Precision is 1 without proposed edits, recall 1 without gold edits."""
 
     precision: float
     recall: float
@@ -74,7 +74,7 @@ def parse(lines: Iterable[str], name: str = "M2") -> Iterable[Annotated]:
                     raise ValueError("an A line without an S line above it")
                 annotator, edit = _edit(line)
                 edits = annotators.setdefault(annotator, [])
-                if edit is not None and edit.end <= len(source):  # the official scorer, too, passes over the others
+                if edit is not None and edit.end <= len(source):  # the official scorer also ignores the others
                     edits.append(edit)
             elif not line.startswith("I "):
                 raise ValueError("expected a line that starts with S or A")
@@ -90,11 +90,11 @@ def counts(
     ignore_whitespace_casing: bool = False,
     progress: Progress | None = None,
 ) -> NDArray[np.int64]:
-    """int64 [n, 3]: correct, proposed and gold edits of each sentence, for the annotator who is taken there.
+    """int64 [n, 3]: correct, proposed and gold edits of each sentence, for the annotator chosen there.
 
-    hypotheses: tokens of each corrected sentence. The annotator who makes F-beta of all sentences so far the largest
-    is taken; ties go to more correct edits, then to fewer proposed and (times beta squared) gold edits, then to the
-    first annotator. Raises `RequestError` when the numbers of hypotheses and sources differ.
+    hypotheses: tokens of each corrected sentence. The annotator with the largest F-beta over all sentences so far is
+    chosen. Ties: more correct edits, then fewer proposed and (times beta squared) gold edits, then the first annotator.
+    Raises `RequestError` when the numbers of hypotheses and sources differ.
     """
     if len(hypotheses) != len(gold):
         raise RequestError(
@@ -132,7 +132,7 @@ def score(table: NDArray[np.int64], beta: float = 0.5) -> Score:
 def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
     """`precision`, `recall` and `f0.5` from 0 to 100, F0.5 with its bootstrap interval over sentences.
 
-    The interval holds fixed which annotator is taken for a sentence.
+    In the bootstrap the annotators of the sentences stay fixed.
     """
     columns = [column.astype(np.float64) for column in table.T]
     interval = statistics.block_bootstrap(columns, lambda c, p, g: 100 * 1.25 * c / np.maximum(p + 0.25 * g, 1e-12), 1)
@@ -141,13 +141,13 @@ def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
 
 
 def f_beta(correct: float, proposed: float, gold: float, beta: float) -> float:
-    """(1 + beta^2) c / (beta^2 g + p); 1 when nothing was proposed and nothing wanted."""
+    """(1 + beta^2) c / (beta^2 g + p); 1 if there are neither proposed nor gold edits."""
     below = beta * beta * gold + proposed
     return (1 + beta * beta) * correct / below if below else 1.0
 
 
 def _edit(line: str) -> tuple[int, Gold | None]:
-    """(annotator, edit) of an A line, no edit for a noop. Raises `ValueError` saying what is wrong with it."""
+    """(annotator, edit) of an A line; edit None for a noop. Raises `ValueError` for a broken line."""
     fields = line[2:].rstrip("\r\n").split("|||")
     if len(fields) < 6:
         raise ValueError(f"{len(fields)} fields parted by |||, expected 6")
@@ -157,7 +157,7 @@ def _edit(line: str) -> tuple[int, Gold | None]:
     try:
         start, end, annotator = int(span[0]), int(span[1]), int(fields[5])
     except ValueError:
-        raise ValueError("an offset or the annotator is no whole number") from None
+        raise ValueError("an offset or the annotator is not a whole number") from None
     if fields[1] == "noop" or start < 0:
         return annotator, None
     if start > end:
@@ -167,7 +167,7 @@ def _edit(line: str) -> tuple[int, Gold | None]:
 
 
 def _matches(proposed: Sequence[Edit], gold: Sequence[Gold]) -> int:
-    """How many gold edits are proposed, both sides read in order once (as the official scorer does)."""
+    """Number of gold edits that are proposed; both sides are read once in order, as in the official scorer."""
     found = next_gold = 0
     for edit in proposed:
         for number in range(next_gold, len(gold)):

@@ -1,12 +1,13 @@
 """The edits that turn a source into a hypothesis and match a set of gold edits best (Dahlmeier & Ng 2012, section 3).
 
-Nodes (i, j) of the Levenshtein matrix stand for i source and j hypothesis tokens read; edges are deletions,
-insertions, substitutions and unchanged tokens of all cheapest alignments, once with substitutions at cost 1 and once
-at 2. Edges in a row are merged into phrase edits that hold at most `max_unchanged_words` unchanged tokens. The best
-path is the one with the most gold edits on it, then the fewest elementary edges outside them, then the fewest edits:
-the order that the official scorer's weights (-|E| for a gold edit, 1 for an elementary edge, 0.001 for any other edit)
-amount to, here in whole numbers. An edge of both alignments carries the 0.001 twice, as there. Paths that tie in all
-three differ at most in how edits that match nothing are cut; the official scorer then goes by the order of its edges.
+Node (i, j) of the Levenshtein matrix means that i source and j hypothesis tokens are read. Edges are deletions,
+insertions, substitutions and unchanged tokens of all cheapest alignments, once with substitutions at cost 1 and once at
+2. Consecutive edges are merged into phrase edits with at most `max_unchanged_words` unchanged tokens.
+
+The best path has the most gold edits, then the fewest elementary edges outside them, then the fewest edits. This is the
+order of the official scorer's weights (-|E| for a gold edit, 1 for an elementary edge, 0.001 for any other edit), here
+in whole numbers. As there, an edge of both alignments has the 0.001 twice. Paths that tie in all three differ at most
+in how edits without a match are split; the official scorer then chooses by the order of its edges.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Edit(NamedTuple):
 
 
 class Gold(NamedTuple):
-    """A gold edit of one annotator: any of the corrections (each a tuple of words, perhaps empty) will do."""
+    """A gold edit of one annotator. Any of its corrections (tuples of words, possibly empty) counts as right."""
 
     start: int
     end: int
@@ -39,7 +40,7 @@ class Gold(NamedTuple):
 
 
 class Lattice:
-    """The alignments of one source and one hypothesis; asked once per annotator for the best edits."""
+    """The alignments of one source and one hypothesis, used once per annotator for the best edits."""
 
     def __init__(self, source: Sequence[str], hypothesis: Sequence[str], max_unchanged_words: int = 2) -> None:
         ids: dict[str, int] = {}
@@ -76,7 +77,7 @@ class Lattice:
         return edits
 
     def _gold_weights(self, gold: Sequence[Gold]) -> dict[tuple[int, int], int]:
-        """(from node, to node) -> weight, for the phrase edits whose weight the gold edits decide."""
+        """(from node, to node) -> weight, for the phrase edits whose weight depends on the gold edits."""
         weights: dict[tuple[int, int], int] = {}
         inserted: dict[int, list[Gold]] = {}
         for edit in gold:
@@ -100,15 +101,15 @@ class Lattice:
         return (before, after) if before >= 0 and after >= 0 else None
 
     def _insertion_weights(self, row: int, gold: Sequence[Gold]) -> dict[tuple[int, int], int]:
-        """Weights of all insertions before source token `row`, each gold edit serving one edge at most.
+        """Weights of all insertions before source token `row`. Each gold edit is assigned to at most one edge.
 
-        Gold edits are handed out from both ends of the ordered edges in turn, and after a match only edges that
-        continue the matched one stay candidates: the official scorer's procedure, which decides ties.
+        Gold edits are assigned alternately from both ends of the ordered edges. After a match, only edges that continue
+        the matched one stay candidates. This is the official scorer's procedure, which decides ties.
         """
         if row >= len(self._number):
             return {}
         times = self._times[2][row]
-        edges: list[tuple[int, int]] = []  # (from column, to column), one entry for each time the graph holds it
+        edges: list[tuple[int, int]] = []  # (from column, to column), repeated as often as in the graph
         for begin in range(len(self.hypothesis)):
             for stop in range(begin + 1, len(self.hypothesis) + 1):
                 if not times[stop] or self._number[row, begin] < 0:
@@ -149,7 +150,7 @@ class Lattice:
 
 @njit(nogil=True, cache=True)
 def _alignments(source, hypothesis, substitution):  # type: ignore[no-untyped-def]
-    """int8 [n + 1, m + 1]: by which steps (bits) the cheapest alignments arrive at each node that one passes."""
+    """int8 [n + 1, m + 1]: for each node on a cheapest alignment, the steps (bits) by which these reach it."""
     n, m = len(source), len(hypothesis)
     cost = np.zeros((n + 1, m + 1), np.int64)
     steps = np.zeros((n + 1, m + 1), np.int8)
@@ -184,10 +185,10 @@ def _alignments(source, hypothesis, substitution):  # type: ignore[no-untyped-de
 
 @njit(nogil=True, cache=True)
 def _best_path(rows, columns, number, times, same, gold_from, gold_to, gold_weight, max_unchanged):  # type: ignore[no-untyped-def]
-    """Nodes of the lightest path. From every node in order, phrase edits are grown one elementary edge at a time.
+    """Nodes of the lightest path. From every node in order, phrase edits are extended by one elementary edge at a time.
 
-    Of several ways to reach a node only the shortest (then the first) is kept, with its count of unchanged tokens,
-    which must stay within `max_unchanged`; each improvement counts once more in the edit's weight.
+    Only the shortest way to a node is kept (ties: the first), with its count of unchanged tokens, which must be at most
+    `max_unchanged`. Each improvement counts once more in the edit's weight.
     """
     nodes = len(rows)
     best = np.full(nodes, _NEVER, np.int64)
@@ -210,7 +211,7 @@ def _best_path(rows, columns, number, times, same, gold_from, gold_to, gold_weig
             if seen[node] == start:
                 if node > start:
                     alone = length[node] == 1
-                    kept = unchanged[node] == length[node]  # nothing but unchanged tokens
+                    kept = unchanged[node] == length[node]  # only unchanged tokens
                     if given[node] == start:
                         cost = weight[node]
                     else:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int) -> dict[str, Measure]:
     """Metrics of natural-log probabilities, one array [T] per stream; `words` is the word count of all their text.
 
-    nll: mean over tokens, nats. perplexity: exp(nll), per token, comparable between models of one tokenizer only.
-    word_perplexity: exp(total nll / words), comparable between tokenizers. The intervals come from one seeded block
-    bootstrap over tokens, so they move together; they hold the number of words per token fixed.
+    nll: mean over tokens, nats. perplexity: exp(nll), per token, comparable only between models of one tokenizer.
+    word_perplexity: exp(total nll / words), comparable between tokenizers. All intervals come from one seeded block
+    bootstrap over tokens, with the number of words per token fixed.
     """
     values = np.concatenate([np.asarray(stream, np.float64) for stream in log_probs])
     per_word = len(values) / words
@@ -29,7 +29,7 @@ def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int) -> dict[str
         "nll": lambda mean: -mean,
     }
     result = {}
-    with np.errstate(over="ignore"):  # a token of probability 0 makes perplexity infinite, which is the answer
+    with np.errstate(over="ignore"):  # with a token of probability 0 the perplexity is infinite
         for name, function in statistic.items():
             result[name] = Measure.of(function(values.mean()), statistics.block_bootstrap([values], function))
     return result

@@ -1,4 +1,4 @@
-"""How much of a text repeats itself."""
+"""Repetition within a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.contracts.tasks import Measure
 
 
 def repetition(texts: Sequence[Sequence[int]], n: int) -> Measure:
-    """Mean share of a text's n-grams that came earlier in the same text; texts with fewer than n tokens count 0."""
+    """Mean share of a text's n-grams that occur earlier in the same text; texts with fewer than n tokens count 0."""
     shares = []
     for text in texts:
         ngrams = list(zip(*(text[start:] for start in range(n)), strict=False))

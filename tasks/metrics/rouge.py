@@ -11,15 +11,15 @@ from rouge_score.rouge_scorer import RougeScorer
 from harness.common import statistics
 from harness.contracts.tasks import Measure
 
-_TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # papers' R-L is that of whole summaries
+_TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # R-L in papers is over whole summaries
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def rouge(summaries: Sequence[str], references: Sequence[str]) -> dict[str, Measure]:
     """Mean F-measures (0-100) `rouge1`, `rouge2` and `rougeL` with Porter stemming, against one reference each.
 
-    `rougeL` is the union longest common subsequence over sentences (`rougeLsum`): a line of a text is a sentence, and
-    of a text without line breaks each sentence.
+    `rougeL` is the union longest common subsequence over sentences (`rougeLsum`). Each line of a text counts as a
+    sentence; a text without line breaks is split into sentences.
     """
     scorer = RougeScorer(list(_TYPES.values()), use_stemmer=True)
     found = [

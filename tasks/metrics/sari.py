@@ -1,8 +1,8 @@
-"""SARI of simplified sentences: what was rightly kept, deleted and added, judged by source and references.
+"""SARI of simplified sentences: correctly kept, deleted and added n-grams, by source and references.
 
-Xu et al. 2016, "Optimizing Statistical Machine Translation for Text Simplification", section 4, as in the authors'
-own program: n-grams up to 4, F1 of keeping and of adding, precision of deleting, the mean over sentences. (Other
-programs sum over the corpus first, or weigh the recall of keeping by counts; their numbers differ.)
+Xu et al. 2016, "Optimizing Statistical Machine Translation for Text Simplification", section 4, as in the authors' own
+program: n-grams up to 4, F1 of keeping and of adding, precision of deleting, mean over sentences. Other programs sum
+over the corpus first, or weigh the recall of keeping by counts; their numbers differ.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def sari(
 ) -> dict[str, Measure]:
     """`sari`, `sari_keep`, `sari_delete`, `sari_add`, from 0 to 100, with bootstrap intervals over sentences.
 
-    All sentences are tokens, compared in lower case; references[i] holds those of sentence i. Raises `RequestError`
-    when the numbers of sentences differ or a sentence has no reference.
+    All sentences are tokens, compared in lower case. references[i] holds the references of sentence i. Raises
+    `RequestError` when the numbers of sentences differ or a sentence has no reference.
     """
     if not len(sources) == len(hypotheses) == len(references) or not all(references) or not sources:
         raise RequestError(
@@ -72,7 +72,7 @@ def _order(before: _Grams, after: _Grams, wanted: _Grams, references: int) -> tu
 
 
 def _shares(part: _Grams, whole: _Grams) -> float:
-    """Mean over the n-grams of `whole` of the share that `part` has of each; 0 for none."""
+    """Mean over the n-grams of `whole` of count in `part` / count in `whole`; 0 if `whole` is empty."""
     return sum(part[gram] / whole[gram] for gram in part) / len(whole) if whole else 0.0
 
 

@@ -1,1 +1,1 @@
-"""Models that tasks run: pretrained ones opened, our own trained, and the searches that translate with them."""
+"""Models of tasks: opening pretrained models, training small ones, and the searches for translation."""

@@ -1,12 +1,13 @@
-"""Beam search whose softmax is handed in, so that any top-k method can stand in for the full one.
+"""Beam search with a given softmax, so that any top-k method can replace the full one.
 
-Every step each live hypothesis asks the softmax for its best `beam` words; a word's log-probability is its logit minus
-the log-normaliser of the answer, that is the log-softmax over the method's candidate set, and a word outside of it has
-probability 0 (Chen et al., 2019, section 4). Of all continuations of a sentence the best are kept, as many as the beam
-has places. An end mark among them closes its hypothesis and takes the place away, so that a beam of 1 is greedy
-decoding; the search of a sentence ends when no place is left or at the limit, where open hypotheses count as they
-are. The answer is the hypothesis with the highest log-probability / length ** length_penalty (end mark counted),
-and the first found of equal ones.
+In every step the softmax gives the best `beam` words of each live hypothesis. A word's log-probability is its logit
+minus the answer's log-normaliser, that is, the log-softmax over the method's candidate set. A word outside of the set
+has probability 0 (Chen et al., 2019, section 4).
+
+The best continuations of a sentence are kept, one per place of the beam. A continuation by an end mark closes its
+hypothesis and removes one place, so a beam of 1 is greedy decoding. The search of a sentence ends when no place is left
+or at the limit, where open hypotheses count as they are. The answer is the hypothesis with the highest log-probability
+/ length ** length_penalty (the end mark counts); ties: the first found.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ Softmax = Callable[["NDArray[np.float32]", int], TopK]  # (context [d], k) -> to
 
 
 class Decoder(Protocol):
-    """A model that continues sentences by one word at a time. A state holds one row for every hypothesis; only the
-    decoder looks into it."""
+    """A model that continues sentences one word at a time. A state has one row per hypothesis; its form is private to
+    the decoder."""
 
     def start(self, sources: Sequence[Sequence[int]]) -> Any:
-        """State with one row for each source, no word decoded yet."""
+        """Initial state with one row per source."""
 
     def step(self, state: Any, rows: NDArray[np.int64], words: NDArray[np.int64]) -> tuple[NDArray[np.float32], Any]:
-        """Contexts [n, d] and state of n hypotheses, each continuing a row of `state` by a word."""
+        """Contexts [n, d] and state of n hypotheses. Hypothesis i continues row rows[i] of `state` by words[i]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Words without the end mark, their natural-log probability (that of the end mark included where there is one)."""
+    """Words without the end mark, and their natural-log probability, including that of the end mark if there is
+    one."""
 
     words: tuple[int, ...]
     log_prob: float
@@ -52,7 +54,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How to search: places of the beam (at least 1), most words of an answer, and the exponent of the length in its
+    """Parameters of the search: places of the beam (at least 1), most words of an answer, exponent of the length in the
     score."""
 
     beam: int
@@ -62,7 +64,7 @@ class Search:
 
 @dataclass(slots=True)
 class Clock:
-    """Wall-clock seconds inside the softmax and inside the model, and how many contexts the softmax was asked about."""
+    """Wall-clock seconds of softmax and model, and the number of contexts given to the softmax."""
 
     softmax_s: float = 0.0
     model_s: float = 0.0
@@ -71,19 +73,19 @@ class Clock:
 
 @dataclass(slots=True)
 class _Sentence:
-    """One sentence on its way: live hypotheses with their rows of the decoder's state, and closed ones."""
+    """One sentence during its search: live hypotheses with their rows of the decoder's state, and closed ones."""
 
     live: list[tuple[Hypothesis, int]]
     closed: list[Hypothesis] = field(default_factory=list)
 
     def extend(self, answers: Sequence[TopK], beam: int, end: int) -> list[tuple[Hypothesis, int]]:
-        """Closed and continued hypotheses from one answer for each live one; returns those that go on, each with the
-        place of the one it continues."""
+        """Close and continue hypotheses by one answer per live hypothesis. Returns the continued ones, each with the
+        index of the hypothesis that it continues."""
         found: list[tuple[float, int, int]] = []
         for place, ((hypothesis, _), answer) in enumerate(zip(self.live, answers, strict=True)):
             log_probs = hypothesis.log_prob + (answer.logits.astype(np.float64) - float(answer.log_normalizer))
             found += [(-p, place, int(w)) for p, w in zip(log_probs, answer.ids, strict=True) if p > -np.inf]
-        found.sort(key=lambda continuation: continuation[0])  # stable: equal ones stay in the order found
+        found.sort(key=lambda continuation: continuation[0])  # stable: ties keep their order
         onward: list[tuple[Hypothesis, int]] = []
         for negative, place, word in found[: beam - len(self.closed)]:
             words = self.live[place][0].words
@@ -91,7 +93,7 @@ class _Sentence:
                 self.closed.append(Hypothesis(words, -negative, ended=True))
             else:
                 onward.append((Hypothesis((*words, word), -negative), place))
-        if not found:  # no continuation has a probability: the live hypotheses are the result
+        if not found:  # all continuations have probability 0: the live hypotheses are the result
             self.closed += [hypothesis for hypothesis, _ in self.live]
         return onward
 
@@ -104,7 +106,7 @@ def beam_search(
     end: int,
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each source; all sources are searched together.
+    """The best hypothesis of each source. All sources are searched together.
 
     `end` is both the decoder's first input and the mark that closes a hypothesis.
     """
@@ -133,7 +135,7 @@ def beam_search(
 
 
 def _advance(sentences: Sequence[_Sentence], answers: Sequence[TopK], beam: int, end: int) -> None:
-    """Give every sentence its answers, which come in the order of the live hypotheses."""
+    """Extend every sentence by its answers, which are in the order of the live hypotheses."""
     first = 0
     for sentence in sentences:
         count = len(sentence.live)

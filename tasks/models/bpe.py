@@ -1,4 +1,4 @@
-"""Byte-level BPE vocabularies: any text round-trips, there is no unknown token."""
+"""Byte-level BPE vocabularies: any text round-trips, without an unknown token."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def byte_level_bpe(lines: Iterable[str], vocabulary: int, special: Sequence[str], *, blank_in_front: bool) -> Any:
-    """A `tokenizers.Tokenizer` of at most `vocabulary` entries, learned from lines; special tokens have the first ids.
+    """A `tokenizers.Tokenizer` of at most `vocabulary` entries, learned from lines. Special tokens have the first ids.
 
-    blank_in_front: put a blank before a text, so that a word has the same ids at its beginning and inside it.
+    blank_in_front: put a blank before a text, so that a word has the same ids at the text's beginning and inside it.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

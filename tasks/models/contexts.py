@@ -1,7 +1,7 @@
-"""A folder of arrays: contexts of an output layer, the words that follow them, and the layer. Reading needs no torch.
+"""A folder of arrays: contexts of an output layer, the next words, and the layer. Reading it needs no torch.
 
-contexts.npy float32 [n, d] and targets.npy int64 [n] are of the training text, test_contexts.npy and test_targets.npy
-of the test text; weight.npy float32 [L, d]; bias.npy float32 [L]; facts.json.
+contexts.npy float32 [n, d] and targets.npy int64 [n] are from the training text, test_contexts.npy and test_targets.npy
+from the test text; weight.npy float32 [L, d]; bias.npy float32 [L]; facts.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_contexts(
 
 
 def write_layer(folder: Path, head: Any, **facts: Any) -> None:
-    """Weight and bias (zeros where there is none) of a torch module, and facts, with `words` L and `dimension` d."""
+    """Weight and bias (zeros if there is none) of a torch module, and facts, with `words` L and `dimension` d."""
     weight, bias = head.weight.detach().float().cpu().numpy(), getattr(head, "bias", None)
     np.save(folder / "weight.npy", weight)
     np.save(folder / "bias.npy", np.zeros(len(weight), np.float32) if bias is None else bias.detach().float().cpu())

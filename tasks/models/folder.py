@@ -1,4 +1,4 @@
-"""The folder of a model that is trained here and is none of `transformers`: weights, size, vocabularies, record."""
+"""The folder of a model trained here outside of `transformers`: weights, size, vocabularies, record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def save(
     """model.safetensors, config.json (the size), training.json (the record), and a JSON file for each vocabulary."""
     from safetensors.torch import save_file
 
-    # a tied weight is written twice: the format knows no sharing
+    # a tied weight is written twice: the format has no sharing
     save_file({name: weight.clone() for name, weight in module.state_dict().items()}, folder / "model.safetensors")
     for name, types in vocabularies.items():
         (folder / f"{name}.json").write_text(json.dumps(list(types)))
@@ -31,9 +31,8 @@ def save(
 def load(
     folder: Path, kind: str, vocabularies: Sequence[str], make: Callable[..., M], device: str
 ) -> tuple[M, list[list[str]]]:
-    """The module in eval mode, and its vocabularies by the names given. make(size, *sizes of vocabularies): the module
-    before its weights are read. kind: what the model has to be, for the message. Raises `RequestError` when the folder
-    is no such model."""
+    """The module in eval mode, and the named vocabularies. make(size, *sizes of vocabularies): the module before its
+    weights are read. kind: of the model, for the message. Raises `RequestError` when the folder is not such a model."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -1,4 +1,4 @@
-"""The record of its training that a model's folder keeps (`training.json`): held-out perplexity by epoch."""
+"""The record of a model's training in its folder (`training.json`): held-out perplexity by epoch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def training_record(folder: Path) -> dict[str, Any]:
 
 
 def validation_curve(facts: Mapping[str, Any]) -> list[float]:
-    """Perplexity after each epoch, from a setting's facts; empty where the training is not known."""
+    """Perplexity after each epoch, from a setting's facts; empty if the training is not known."""
     return [float(value) for _, value in facts.get("training", {}).get("validation_perplexity", ())]
 
 
 def as_facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """The curve as a line to be read, for a row's facts; nothing where it is not known."""
+    """The curve as a line of text for a row's facts; empty if it is not known."""
     curve = validation_curve(facts)
     return {"validation_perplexity_by_epoch": " ".join(f"{value:.1f}" for value in curve)} if curve else {}

@@ -1,7 +1,7 @@
-"""What a model does between two calls of its softmax layer in use: it reads a word.
+"""The step of a model between two calls of its softmax layer: it reads a word.
 
-Each function returns a call that makes the next step and returns its contexts, float32 [rows, d] on the CPU, so that
-the device is idle again. Weights and words are real ones; a text that is at its end starts again.
+Each function here returns a function that makes the next step and returns its contexts, float32 [rows, d] on the CPU,
+so that the device is idle again. Weights and words are real. At its end a text starts again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tasks.models.pretrained.language import CausalLM
 
 Step = Callable[[], "NDArray[np.float32]"]
-CONTEXT = 64  # tokens that a transformer has read before its first step
+CONTEXT = 64  # tokens that a transformer reads before its first step
 
 
 def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
-    """Ids [T] as `rows` pieces side by side, read word by word from their beginnings.
+    """Ids [T] as `rows` parallel pieces, read word by word from their beginnings.
 
-    A step is one cell a layer: `nn.LSTM` packs its weights anew in every call on a CPU, which for a single word of a
-    layer of width 1500 takes ten times as long as such a step (100 ms against 10, one thread, two layers).
+    A step runs one cell per layer. On a CPU `nn.LSTM` would pack its weights in every call, which for a single word at
+    width 1500 takes ten times as long as the step (100 ms against 10, one thread, two layers).
     """
     columns = side_by_side(ids, min(rows, len(ids))).to(model.output.weight.device)
 
@@ -52,8 +52,8 @@ def lstm_steps(model: WordLSTM, ids: NDArray[Any], rows: int) -> Step:
 
 
 def translation_steps(model: Translator, pairs: Pairs, rows: int) -> Step:
-    """Sentence after sentence: `rows` hypotheses of a source, all of which produce the target. Encoding a source is
-    part of the step that produces its first word."""
+    """Sentence after sentence, with `rows` hypotheses per source that all produce the target. Encoding a source is part
+    of the step that produces its first word."""
     decoder = LstmDecoder(model)
 
     def read() -> Iterator[NDArray[np.float32]]:
@@ -69,18 +69,18 @@ def translation_steps(model: Translator, pairs: Pairs, rows: int) -> Step:
 
 
 def transformer_steps(model: CausalLM, ids: NDArray[Any], rows: int) -> Step:
-    """Ids [T] as `rows` texts side by side, read token by token with what was read before in the model's cache: at
-    least `CONTEXT` tokens and at most twice as many, less where the window or the text is shorter."""
+    """Ids [T] as `rows` parallel texts, read token by token. The model's cache holds `CONTEXT` to 2 x `CONTEXT` earlier
+    tokens, or fewer if the window or the text is shorter."""
     texts = side_by_side(ids, min(rows, len(ids))).T.to(model.device)
     length = min(2 * CONTEXT, model.window, texts.shape[1])
     base: Any = model.module.base_model
     taken = inspect.signature(base.forward).parameters
-    name = "cache_params" if "cache_params" in taken else "past_key_values"  # of state-space models, of all others
+    name = "cache_params" if "cache_params" in taken else "past_key_values"  # state-space models; all others
 
     def read() -> Iterator[NDArray[np.float32]]:
         while True:
             for start in range(0, texts.shape[1] - length + 1, length):
-                first = length // 2 + 1  # the first step of a piece fills the cache as well
+                first = length // 2 + 1  # the first step of a piece also fills the cache
                 parts = texts[:, start : start + length].split([first, *[1] * (length - first)], dim=1)
                 cache = None
                 for tokens in parts:

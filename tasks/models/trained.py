@@ -1,4 +1,4 @@
-"""The models that a task's parameter `model` asks to be trained here."""
+"""Models to train here, by a task's parameter `model`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRAIN = "train:"
 
 
 def size_to_train(model: str, sizes: Mapping[str, S], parameter: str = "task.model") -> S | None:
-    """The size of the model to train, or None where `model` is a folder or a hub id. parameter: that gives the model.
+    """The size of the model to train, or None if `model` is a folder or a hub id. parameter: name, for the message.
 
     Raises `RequestError` for a size that is not in the table.
     """
@@ -29,8 +29,8 @@ def size_to_train(model: str, sizes: Mapping[str, S], parameter: str = "task.mod
 
 
 def identity(model: str, sizes: Mapping[str, Any], kind: str, seed: int, cache: Cache) -> dict[str, Any]:
-    """What, besides its data, determines a model given by size or folder: how the size is trained, or what is in the
-    folder (another model under the same path is another model). JSON-able. kind: for the message.
+    """Everything besides its data that determines a model given by size or folder, JSON-able: the training of the size,
+    or the content of the folder. kind: for the message.
 
     Raises `RequestError` for what is neither a size nor a model's folder.
     """

@@ -19,6 +19,7 @@ import torch
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.phases import NoPhases
 from harness.common.progress import Progress
+from harness.common.text import content_hash
 from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
 from harness.measure.drawing import passes
@@ -26,7 +27,7 @@ from harness.measure.timing import Side, measure
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import RetrieverOptions
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"
@@ -94,7 +95,7 @@ def retrievers(passages, cache):
     artifacts, opened = CellArtifacts(cache), {}
     for kind in KINDS:
         options = RetrieverOptions(retriever=kind, **OPTIONS)
-        build_retriever(passages, passages_hash(passages), artifacts, options)
+        build_retriever(passages, content_hash(passages), artifacts, options)
         opened[kind] = open_retriever(artifacts, options)
     return opened
 

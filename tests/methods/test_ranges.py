@@ -5,8 +5,7 @@ import re
 import pytest
 
 from harness.common.errors import RequestError
-from harness.plan.parameters import validate
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, construct
 
 INF, NAN = float("inf"), float("nan")
 REFUSED = {
@@ -49,4 +48,4 @@ def test_a_value_out_of_range_is_refused_by_name(name, parameter, value):
     kind = "method" if name in registry.names("method") else "analysis"
     message = rf"parameter '{parameter}' of {kind} {name} should be .* \(given: {re.escape(str(value))}\)"
     with pytest.raises(RequestError, match=message):
-        validate(registry.resolve(kind, name), {parameter: value}, f"{kind} {name}")
+        construct(registry.resolve(kind, name), {parameter: value})

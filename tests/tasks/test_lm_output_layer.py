@@ -14,8 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, SoftmaxSetting
-from harness.plan.parameters import validate
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, construct
 from tasks.lm_output_layer import LmOutputLayer
 from tasks.models.lm.training import trained_tokenizer
 from tasks.models.pretrained import language
@@ -141,6 +140,6 @@ def test_a_method_finds_the_model_s_top_words(where, gpt2, tmp_path):
 def test_impossible_requests_are_refused(where):
     for name in ("contexts", "window", "k"):
         with pytest.raises(RequestError, match=rf"'{name}' .* 1 .*\(given: 0\)"):
-            validate(LmOutputLayer, {name: 0}, "task lm-output-layer")
+            construct(LmOutputLayer, {name: 0})
     with pytest.raises(RequestError, match="no model folder"):
         prepared(where, "/nowhere/at/all")

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import TopK
 from harness.contracts.tasks import Context
-from harness.plan.parameters import validate
+from harness.plan.registry import construct
 from tasks.bases.pool import PASSES
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.sentences import Vocabulary
@@ -271,6 +271,6 @@ def test_impossible_parameters_are_refused(prepare):
         ({"languages": "german"}, "must be SOURCE-TARGET"),
     ):
         with pytest.raises(RequestError, match=message):
-            NmtBeam(**validate(NmtBeam, wrong, "task nmt-beam"))
+            construct(NmtBeam, wrong)
     with pytest.raises(RequestError, match="did you mean 'nmt-500'"):
         prepare(model="nmt-50")

@@ -18,8 +18,7 @@ from harness.contracts import TopK
 from harness.contracts.tasks import Context
 from harness.plan import expansion
 from harness.plan import recipe as recipes
-from harness.plan.parameters import validate
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, construct
 from tasks.bases.next_word import exact_log_probs
 from tasks.models.lstm import model as lstm
 from tasks.models.lstm.sizes import SIZES, Size
@@ -283,6 +282,6 @@ def test_impossible_parameters_are_refused():
     for wrong, least in (({"evaluation": 0}, 1), ({"contexts": 5}, 20), ({"vocabulary": 9}, 10), ({"seed": -1}, 0)):
         [name] = wrong
         with pytest.raises(RequestError, match=f"'{name}' .* {least} "):
-            validate(PtbNextWord, wrong, "task ptb-next-word")
+            construct(PtbNextWord, wrong)
     with pytest.raises(RequestError, match="one probability at a time, given batch=32"):
         PtbNextWord(perplexity=True, batch=32)

@@ -15,7 +15,7 @@ from harness.common.text import SPLITS
 from harness.common.text.folder import Folder
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
-from harness.plan.parameters import validate
+from harness.plan.registry import construct
 from tasks.bases import pool
 from tasks.bases.serving import drawn, serving_metrics
 from tasks.data.passages import passages, spans
@@ -250,7 +250,7 @@ def test_damaged_questions_are_one_line(tmp_path, row):
 )
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):
-        QaLatency(**validate(QaLatency, parameters, "task qa-latency"))
+        construct(QaLatency, parameters)
 
 
 def test_a_stride_that_leaves_words_out_is_refused(root, tmp_path):
@@ -273,7 +273,7 @@ def test_knnlm_prompts_are_held_out_text(root, context):
     )
     for name in ("prompt_tokens", "limit"):
         with pytest.raises(RequestError, match=f"'{name}' .* 1 .*given: 0"):
-            validate(KnnLmServing, {name: 0}, "task knnlm-serving")
+            construct(KnnLmServing, {name: 0})
 
 
 def test_further_data_sets_are_reference_text_too(root, context):

@@ -20,8 +20,7 @@ from harness.common.text.articles import count_words
 from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.tasks import Context, TokenScoringSetting
-from harness.plan.parameters import instantiate
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, construct
 from tasks.bases.pool import PASSES
 from tasks.models.lm.training import trained_tokenizer
 from tasks.wikitext_perplexity import WikitextPerplexity
@@ -56,7 +55,7 @@ def place(tmp_path: Path) -> tuple[Context, str]:
 def prepared(place: tuple[Context, str], **parameters: object) -> tuple[WikitextPerplexity, TokenScoringSetting]:
     context, model = place
     given = {"source": "folder", "dataset": "wiki", "model": model, "stride": 8, **parameters}
-    task = instantiate("task", "wikitext-perplexity", given, Registry())
+    task = construct(Registry().resolve("task", "wikitext-perplexity"), given)
     return task, task.prepare(context, QUIET)
 
 
@@ -132,7 +131,7 @@ def words_of_the_test_split(place: tuple[Context, str]) -> int:
 )
 def test_parameters_out_of_range_are_refused(wrong: dict[str, int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        instantiate("task", "wikitext-perplexity", wrong, Registry())
+        construct(Registry().resolve("task", "wikitext-perplexity"), wrong)
 
 
 def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -> None:
@@ -141,7 +140,7 @@ def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -
     items = list(setting.timed)[: setting.sample]
     cache = Cache(place[0].cache)
     given = {"k": 16, "foss": 0.5, "lambda": 0.3, "temperature": 10.0}
-    method = instantiate("method", "knnlm", given, Registry())
+    method = construct(Registry().resolve("method", "knnlm"), given)
     method.fit(setting.model, setting.reference, setting.validation, CellArtifacts(cache))
     shared = method.score(setting.model, items, NoPhases(), SharedResults(cache))
     for stream, answer, expected in zip(items, method.score(setting.model, items, NoPhases()), shared, strict=True):
@@ -182,7 +181,7 @@ def test_the_paper_scale_runs_on_local_folders_in_hub_layout(
 
 def test_every_scale_names_valid_parameters() -> None:
     for scale, defaults in WikitextPerplexity.scale_defaults.items():
-        assert instantiate("task", "wikitext-perplexity", dict(defaults), Registry()), scale
+        assert construct(Registry().resolve("task", "wikitext-perplexity"), dict(defaults)), scale
 
 
 def test_missing_data_and_wrong_values_are_one_line(place: tuple[Context, str]) -> None:

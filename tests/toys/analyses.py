@@ -20,8 +20,12 @@ class Waiting(TimedAnalysis):
     """`wrong`: every other item's answer of the second side is another one. `remembers`: an item known is not waited
     for."""
 
-    def __init__(self, *, first: float = 0.002, second: float = 0.001, wrong: bool = False, remembers: bool = False):
-        self.first, self.second, self.wrong, self.remembers = first, second, wrong, remembers
+    first: float = 0.002
+    second: float = 0.001
+    wrong: bool = False
+    remembers: bool = False
+
+    def __post_init__(self):
         self.known: set[int] = set()
 
     @property

@@ -56,9 +56,8 @@ class Forgetful(Exact):
 
 @method("toy-certain", contract="token-scoring", baseline="toy-uniform", summary="log-probabilities of +2")
 class Certain(Uniform):
-    def __init__(self, *, value: str = "2.0") -> None:
-        self.value = float(value)
+    value: str = "2.0"
 
     def score(self, model, streams, phases, shared=None):
         scores = super().score(model, streams, phases, shared)
-        return [TokenScores(one.log_probs * 0 + self.value, one.counters) for one in scores]
+        return [TokenScores(one.log_probs * 0 + float(self.value), one.counters) for one in scores]

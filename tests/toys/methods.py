@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from harness.common import parts
 from harness.common.errors import NotInstalledError, RequestError
 from harness.contracts import (
     Decoded,
@@ -39,16 +38,9 @@ class Uniform(TokenScoring):
 class Unigram(TokenScoring):
     """Add-one unigram probabilities; `pause` and `fault` make it slow or broken on purpose."""
 
-    def __init__(
-        self,
-        *,
-        pause: float = 0.0,
-        fault: Literal["none", "error", "crash", "hang", "bug", "absent"] = "none",
-        lambda_: float = 1.0,
-    ) -> None:
-        self.pause = pause
-        self.fault = fault
-        self.weight = lambda_
+    pause: float = 0.0
+    fault: Literal["none", "error", "crash", "hang", "bug", "absent"] = "none"
+    lambda_: float = 1.0
 
     def fit(self, model, reference, validation, artifacts):
         if self.fault == "error":
@@ -64,7 +56,9 @@ class Unigram(TokenScoring):
 
         def build(folder):
             counts = np.ones(model.vocabulary_size)
-            for found, process in parts.each(_counted, [(stream,) for stream in reference], model.vocabulary_size):
+            for found, process in artifacts.parts.each(
+                _counted, [(stream,) for stream in reference], model.vocabulary_size
+            ):
                 counts += found
                 (folder / f"made-by-{process}").touch()
             np.save(folder / "log_probs.npy", np.log(counts / counts.sum()))
@@ -83,7 +77,7 @@ class Unigram(TokenScoring):
     def score(self, model, streams, phases, shared=None):
         with phases("lookup"):
             time.sleep(self.pause)
-            return [TokenScores(self.weight * self.log_probs[s[1:]], {"tokens": len(s) - 1}) for s in streams]
+            return [TokenScores(self.lambda_ * self.log_probs[s[1:]], {"tokens": len(s) - 1}) for s in streams]
 
 
 def _counted(size, stream):

@@ -38,9 +38,8 @@ class ToyModel:
 class ToyText(Task):
     scale_defaults: ClassVar = {"small": {"tokens": 4000}}
 
-    def __init__(self, *, tokens: int = 3000, missing: bool = False) -> None:
-        self.tokens = tokens
-        self.missing = missing
+    tokens: int = 3000
+    missing: bool = False
 
     def prepare(self, context, progress):
         if self.missing:
@@ -89,8 +88,7 @@ class ToyLayer(Task):
 
 @task("toy-successors", contract="sequence-decoding", provides=("causal",), summary="count down to the end token")
 class ToySuccessors(Task):
-    def __init__(self, *, batch: int = 4) -> None:
-        self.batch = batch
+    batch: int = 4
 
     def prepare(self, context, progress):
         return DecodingSetting(

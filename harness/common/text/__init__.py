@@ -1,7 +1,7 @@
-"""Where text comes from: one interface over text that Python carries, local folders and the Hugging Face hub.
+"""Sources of text: one interface for Python's own documentation, local folders and the Hugging Face hub.
 
-A source yields documents per split. What is made of them (token ids, a trained model) is cached under the split's
-content hash, so a process that finds everything cached opens no text at all.
+A source yields documents per split. What is made from them (token ids, a trained model) is cached under the split's
+content hash, so a process that finds everything cached opens no text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Source(ABC):
-    """Documents per split, under a name for messages and rows."""
+    """Documents per split, with a name for messages and rows."""
 
     name: str
 
     @abstractmethod
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
-        """What determines the split's documents, JSON-able and found without reading them (paths, sizes, versions).
+        """Everything that determines the split's documents, JSON-able and found without reading them (paths, sizes,
+        versions).
 
-        Raises `RequestError` when the split cannot be had, saying where it was looked for.
+        Raises `RequestError` with the places searched when the split is not found.
         """
 
     @abstractmethod
@@ -46,12 +47,12 @@ def content_hash(documents: Iterable[str]) -> str:
 
 
 def split_hash(source: Source, split: Split, cache: Cache) -> str:
-    """`content_hash` of a split, kept in the cache under its fingerprint and the code that reads it."""
+    """`content_hash` of a split, cached under its fingerprint and the code that reads it."""
     key = {**source.fingerprint(split), "split": split, "reader": built_by(type(source))}
     return str(cache.value("split-hash", key, lambda: content_hash(source.documents(split))))
 
 
 def split_of(identity: str, seed: int = 0) -> Split:
-    """The split of a document in a collection that comes without: 80% train, 10% validation, 10% test, by hash."""
+    """The split of a document in a collection without splits: 80% train, 10% validation, 10% test, by hash."""
     share = hashlib.sha256(f"{seed}:{identity}".encode()).digest()[0] / 256
     return "train" if share < 0.8 else "validation" if share < 0.9 else "test"

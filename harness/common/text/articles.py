@@ -1,4 +1,4 @@
-"""WikiText's form: articles after one another, each opened by a line ` = Title = ` between blank lines."""
+"""The format of WikiText: a sequence of articles, each opened by a line ` = Title = ` between blank lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import pairwise
 def articles(lines: Iterable[str]) -> list[str]:
     """Split lines (without their line ends) into articles; text without level-1 headings is one document.
 
-    Words are kept as they are. Blanks at line ends are dropped, every line ends in one newline, and blank lines stay,
-    so the usual WikiText word count (words and one end mark a line) is the number of words and newlines.
+    Words are not changed. Blanks at line ends are dropped, every line ends in one newline, and blank lines stay. So the
+    usual WikiText word count (words and one end mark per line) is the number of words and newlines.
     """
     trimmed = [line.rstrip() for line in lines]
     starts = [

@@ -1,7 +1,7 @@
-"""English documentation that every Python installation carries: no download, so it serves scale `mini`.
+"""English documentation in every Python installation. It needs no download, so scale `mini` uses it.
 
 Documents are the language reference topics of `pydoc` and, per module of the standard library, its docstrings in
-source order. Sources are parsed, never imported: importing the whole library would run code and open windows.
+source order. Sources are parsed, not imported: importing the whole library would run code and open windows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORTEST_PARAGRAPH = 40  # shorter ones ("Return True.") may repeat
 
 
 class EmbeddedDocumentation(Source):
-    """About 2 MB of technical English, split by document. Other Python versions carry other text: see its hash."""
+    """About 2 MB of technical English, split by document. Other Python versions have other text, with another hash."""
 
     name = "embedded"
 
@@ -81,7 +81,7 @@ def gather(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def unique(documents: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Drop paragraphs that an earlier document has (none of test is then in train), then short documents."""
+    """Drop paragraphs that occur in an earlier document (so that test and train share none), then short documents."""
     seen: set[str] = set()
     for name, text in documents:
         paragraphs = [part.strip("\n").rstrip() for part in text.expandtabs().split("\n\n")]

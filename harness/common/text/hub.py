@@ -14,12 +14,12 @@ from harness.common.text.articles import articles
 class HubAddress:
     """`id`, `id:config`, either with `@revision`, or a local folder in the hub's layout, with `:config` or without.
 
-    A hub data set is fetched once and taken as fixed under its address afterwards; a folder is known by its files. A
-    revision such as `refs/convert/parquet` is how a data set that still comes as a script is read.
+    A hub data set is fetched once and assumed not to change under its address; a folder is identified by its files.
+    With a revision such as `refs/convert/parquet` a data set that is only published as a script can be read.
     """
 
     def __init__(self, dataset: str) -> None:
-        """Raises `RequestError` for what looks like a folder and is none."""
+        """Raises `RequestError` for what looks like a folder and is not one."""
         self.name = dataset
         self.identity, self.config, self.revision = _parts(dataset)
         self.local = Path(self.identity).expanduser()
@@ -27,7 +27,7 @@ class HubAddress:
             raise RequestError(f"no data folder {self.local}; give an existing folder in the hub's layout, or a hub id")
 
     def fingerprint(self) -> dict[str, Any]:
-        """What determines the data, JSON-able and found without reading them."""
+        """Everything that determines the data, JSON-able and found without reading them."""
         key: dict[str, Any] = {"source": "hub", "dataset": self.identity, "config": self.config}
         if self.revision:
             key["revision"] = self.revision
@@ -38,7 +38,7 @@ class HubAddress:
         return key
 
     def rows(self, split: str) -> Any:
-        """The `datasets.Dataset` of a split. Raises `RequestError` in one line when it cannot be had."""
+        """The `datasets.Dataset` of a split. Raises `RequestError` in one line when it cannot be loaded."""
         import datasets
 
         datasets.disable_progress_bars()
@@ -51,7 +51,7 @@ class HubAddress:
             raise RequestError(f"no {split} split of the data set {self.name}: {reason(cause)}; {hint}") from error
 
     def _arguments(self) -> tuple[str, ...]:
-        """For `load_dataset`; a config that a local folder does not declare is its subfolder."""
+        """Arguments of `load_dataset`. A config that a local folder does not declare is its subfolder."""
         if not self.local.is_dir():
             return (self.identity, self.config) if self.config else (self.identity,)
         declared = (self.local / "README.md").exists()
@@ -63,7 +63,7 @@ class HubAddress:
 class Hub(Source):
     """`datasets.load_dataset` by a `HubAddress`, such as `Salesforce/wikitext:wikitext-103-raw-v1`.
 
-    The column `text` holds a document a row, or, as WikiText does, a line a row; then articles are put together.
+    The column `text` holds a document per row or, as in WikiText, a line per row; lines are joined to articles.
     """
 
     def __init__(self, dataset: str) -> None:
@@ -82,7 +82,7 @@ class Hub(Source):
             raise RequestError(f"the data set {self.name} has no column `text`, only {columns}")
         texts: list[str] = rows["text"][:]
         if not all(isinstance(text, str) for text in texts):
-            raise RequestError(f"the data set {self.name} has rows of the {split} split whose `text` is no text")
+            raise RequestError(f"the data set {self.name} has rows of the {split} split whose `text` is not text")
         lines = [text.removesuffix("\n") for text in texts]
         if not any("\n" in line for line in lines):
             found = articles(lines)
@@ -92,7 +92,7 @@ class Hub(Source):
 
 
 def _parts(dataset: str) -> tuple[str, str, str]:
-    """Id or path, config and revision. The path of a folder that exists may hold `:` and `@` itself."""
+    """Id or path, config and revision. The path of an existing folder may contain `:` and `@`."""
     path, colon, config = dataset.rpartition(":")
     if Path(dataset).expanduser().is_dir():
         return dataset, "", ""

@@ -1,4 +1,4 @@
-"""The kinds of sources, by the name that a task's parameter `source` gives."""
+"""The kinds of sources, by the value of a task's parameter `source`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding files and folders of data under the data roots (`HARNESS_DATA`)."""
+"""Finds files and folders of data under the data roots (`HARNESS_DATA`)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def find(
     folder: str,
     otherwise: str = "",
 ) -> Path:
-    """The first of `names` under the first root that has one of them, as a path that `accepts` is true of.
+    """The first of `names` under the first root in which `accepts` is true of one.
 
-    For the message: what: what is looked for; folder: what a root has to hold; otherwise: what else to do. Raises
-    `RequestError` naming the places tried.
+    For the error message: what: what is searched; folder: what a root must contain; otherwise: an alternative. Raises
+    `RequestError` with the places tried.
     """
     tried = [root / name for root in roots for name in names]
     for path in tried:

@@ -1,1 +1,1 @@
-"""Training of models: one loop with checkpoints, batches of pairs by length, and the precision that is fast."""
+"""Training of models: one loop with checkpoints, batches of pairs by length, and the fast precision of a device."""

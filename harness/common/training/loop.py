@@ -1,7 +1,7 @@
 """One training loop for every model of the project: language models, translators, drafters.
 
-What differs between them comes in from outside (module, loss, batches, optimizer, schedule); what is easily got wrong
-is here once: exact resume after a kill, gradient clipping, mixed precision, evaluation, progress.
+Callers pass what differs (module, loss, batches, optimizer, schedule). The loop has what is easy to get wrong: exact
+resume after a kill, gradient clipping, mixed precision, evaluation, progress.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _REPORT_EVERY = 10  # steps; reading the loss makes a GPU wait
 
 @dataclass(slots=True)
 class History:
-    """What happened: steps done, seconds over all runs, tokens seen, threads of the last run, and losses by step."""
+    """Steps done, seconds over all runs, tokens seen, threads of the last run, and losses by step."""
 
     step: int = 0
     seconds: float = 0.0
     tokens: int = 0
     threads: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)  # (step, mean training loss since the last entry)
-    evaluations: list[tuple[int, float]] = field(default_factory=list)  # (step, what `evaluate` returned)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)  # (step, result of `evaluate`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How to train. `schedule(step)` multiplies the optimizer's learning rates, so it needs no state of its own.
+    """The plan of a training. `schedule(step)` is the factor of the optimizer's learning rates; it has no state.
 
     clip: largest gradient norm, or None. autocast: dtype of mixed precision, or None. seed: of dropout.
-    tokens_per_step is for the speed shown. evaluate_every: steps, or None for the end only.
+    tokens_per_step: only for the displayed speed. evaluate_every: steps; None: only at the end.
     """
 
     steps: int
@@ -67,12 +67,12 @@ def train(
 ) -> History:
     """Take `plan.steps` optimizer steps, or the rest of them when `checkpoint` holds an interrupted run.
 
-    loss(module, batch): scalar. batches(step): the batch of a step, a function of the step alone, so that a resumed
-    run sees what an uninterrupted one would. State that lives across steps (an LSTM's hidden state under truncated
-    BPTT) belongs in a buffer of the module, which the checkpoint holds. evaluate(module): a held-out loss.
-    On a CPU all cores take part, however many threads the process is timed on.
-    checkpoint: a file written every `checkpoint_seconds` and left behind; the caller removes it when the model is
-    safe. Weights after a resume equal those of an uninterrupted run bit for bit (same machine, same threads).
+    loss(module, batch): scalar. batches(step): the batch of a step. It must depend on the step alone, so that a resumed
+    run sees the same batches. State across steps (an LSTM's hidden state under truncated BPTT) belongs in a buffer of
+    the module, which the checkpoint holds. evaluate(module): a held-out loss.
+    On a CPU all cores are used, even if the process is timed on fewer threads.
+    checkpoint: a file written every `checkpoint_seconds`; the caller removes it when the model is saved. Weights after
+    a resume equal those of an uninterrupted run bitwise (same machine, same threads).
 
     Leaves the module in eval mode. Raises `CellFailedError` when the loss is not finite and `MachineError` when a
     checkpoint cannot be written.
@@ -112,7 +112,7 @@ def train(
                 module.eval()
                 history.evaluations.append((history.step, evaluate(module)))
                 module.train()
-            # only where no loss waits to be averaged, so that the history survives as exactly as the weights
+            # only when no loss waits to be averaged, so that the history is as exact as the weights
             if checkpoint is not None and not recent and now - saved >= plan.checkpoint_seconds:
                 _save(checkpoint, module, optimizer, history, device)
                 saved = now
@@ -133,7 +133,7 @@ def warmup_cosine(steps: int, warmup: int, floor: float = 0.1) -> Callable[[int]
 
 
 def record(history: History, device: str, precision: torch.dtype | None) -> dict[str, Any]:
-    """What every model's `training.json` says of its training, with about 200 losses of those reported."""
+    """The record of a training in a model's `training.json`, with about 200 of the reported losses."""
     return {
         "seconds": round(history.seconds, 1),
         "device": device,

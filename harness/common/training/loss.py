@@ -1,4 +1,4 @@
-"""The loss of an output layer without its logits in memory."""
+"""The loss of an output layer without holding all logits in memory."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-_ROWS = 256  # logits of 256 positions over 8,192 entries are 8 MB, which stays in a core's cache
+_ROWS = 256  # logits of 256 positions over 8,192 entries take 8 MB, which stays in a core's cache
 
 
 def output_loss(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy (nats, float32 scalar) of logits `states @ weight.T`, with the gradients of both.
 
     states: [n, d]. weight: [v, d], an output layer without bias. targets: int64 [n].
-    Products take autocast's precision where it is on; softmax and loss are float32. Logits are made, used and dropped
-    for 256 positions at a time, and gradients with them: on a CPU the passes over 134 MB of logits (4,096 positions,
-    8,192 entries) cost a third of the training step of a language model of 10 million weights.
+    Products use autocast's precision if it is on; softmax and loss are float32. Logits and their gradients are computed
+    and dropped for 256 positions at a time. Otherwise, on a CPU, the passes over 134 MB of logits (4,096 positions,
+    8,192 entries) take a third of the training step of a language model of 10 million weights.
     `torch.nn.functional.linear_cross_entropy` does the same from torch 2.13 on; the bench supports 2.9.
     """
     loss: torch.Tensor = _OutputLoss.apply(states, weight, targets)

@@ -12,7 +12,7 @@ Name = Literal["adamw", "muon"]
 
 
 class Together(torch.optim.Optimizer):
-    """Optimizers of different parameters, stepped together. `param_groups` are all of theirs."""
+    """Optimizers of different parameters, stepped together. `param_groups` holds the groups of all."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
         self.parts = list(parts)
@@ -35,9 +35,9 @@ class Together(torch.optim.Optimizer):
 
 
 def muon(module: nn.Module, learning_rate: float, weight_decay: float) -> Together:
-    """Muon (Jordan et al., 2024) for matrices that are no embeddings, with steps as large as AdamW's (Liu et al., 2025,
-    "Muon is scalable", section 2.2), so that one learning rate serves both; AdamW, without decay, for embeddings, the
-    output layer that is tied to them, biases and norms.
+    """Muon (Jordan et al., 2024) for matrices other than embeddings; AdamW without decay for embeddings, the output
+    layer tied to them, biases and norms. Muon's steps are scaled to the size of AdamW's (Liu et al., 2025, "Muon is
+    scalable", section 2.2), so one learning rate serves both.
     """
     embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -69,7 +69,7 @@ def adamw(
 def optimizer(
     name: Name, module: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)
 ) -> torch.optim.Optimizer:
-    """The optimizer of this name; betas are AdamW's where it trains everything."""
+    """The optimizer of this name. betas: of AdamW if it trains everything."""
     if name == "muon":
         return muon(module, learning_rate, weight_decay)
     return adamw(module, learning_rate, weight_decay, betas)

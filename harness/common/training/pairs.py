@@ -1,4 +1,4 @@
-"""Pairs of id sequences on disk, and batches of pairs of about the same length."""
+"""Pairs of id sequences on disk, and batches of pairs of similar length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.common.files import arrays_digest
 from harness.common.sequences import ReadSequence
 
-_POOL = 4096  # pairs that are sorted by length together: enough to batch tightly, few enough to stay shuffled
+_POOL = 4096  # pairs sorted by length together: enough for tight batches, few enough to stay shuffled
 
 Pair = tuple[list[int], list[int]]
 
@@ -35,7 +35,7 @@ class Pairs(ReadSequence[Pair]):
 
     @classmethod
     def open(cls, folder: Path) -> Pairs:
-        """Memory-map what `write` left."""
+        """Memory-map what `write` wrote."""
         names = ("source", "target")
         return cls(
             tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names),
@@ -44,7 +44,7 @@ class Pairs(ReadSequence[Pair]):
 
     @property
     def hash(self) -> str:
-        """SHA-256 (20 hex digits) of all ids and of where pairs begin."""
+        """SHA-256 (20 hex digits) of all ids and the pairs' offsets."""
         return arrays_digest(*self._offsets, *self._sides)
 
     @property
@@ -64,10 +64,10 @@ class Pairs(ReadSequence[Pair]):
 
 
 def length_batches(lengths: NDArray[np.int64], ids: int, longest: int, seed: int) -> Callable[[int], NDArray[np.int64]]:
-    """Pair numbers of a step's batch, a function of the step alone.
+    """A function from a step to the pair numbers of its batch.
 
-    Every epoch shuffles the pairs, sorts pools of them by length, cuts batches of at most `ids` padded ids on the
-    longer side, and shuffles the batches. Pairs with more than `longest` ids on a side are left out.
+    Every epoch shuffles the pairs, sorts pools of them by length, cuts the pools into batches of at most `ids` padded
+    ids on the longer side, and shuffles the batches. Pairs with more than `longest` ids on a side are left out.
     Raises `ValueError` when none is left.
     """
     longer = lengths.max(axis=1)

@@ -1,4 +1,4 @@
-"""The precision in which training is fast on a device."""
+"""The precision of fast training on a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def fast_precision(device: str) -> torch.dtype | None:
-    """bfloat16 where matrix products in it are faster (2.4x on a CPU with AVX-512 BF16), or None for float32."""
+    """bfloat16 if its matrix products are faster (2.4x on a CPU with AVX-512 BF16), else None for float32."""
     if device.startswith("cuda"):
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
     capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()

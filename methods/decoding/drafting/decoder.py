@@ -10,18 +10,18 @@ from harness.common.generate import Constraints
 from harness.contracts import GenerationModel, Phases
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
-from methods.decoding.decoder import Batch, Decoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
-from methods.decoding.session import Session
+from methods.decoding.engine.session import Session
+from methods.decoding.search.decoder import Batch, Decoder
 
 
 class DraftingDecoder(Decoder):
-    """Output = greedy decoding's, whatever the drafter proposes; a good drafter saves iterations.
+    """The output equals that of greedy decoding for any drafter. A good drafter saves iterations.
 
-    In float32 a block and a single step go through different matrix kernels. An output may differ from greedy
-    decoding's only at a near tie, where the two best logits lie within 1e-4 of each other; anything wider is an error.
-    A drafter whose tokens are accepted by another rule overrides `run` (with `accepts`) and `gap`.
+    In float32 a block and a single step use different matrix kernels. So an output may differ from greedy decoding's at
+    a near tie, where the two best logits are within 1e-4 of each other; any other difference is an error. A method with
+    another acceptance rule overrides `run` (with `accepts`) and `gap`.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (
@@ -32,7 +32,7 @@ class DraftingDecoder(Decoder):
 
     @abstractmethod
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:
-        """What drafts for this batch. The time that it takes to make belongs in a phase."""
+        """The drafter of this batch. The time to make it belongs in a phase."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         draft_and_verify(session, batch, self.drafter(batch, phases), phases)
@@ -40,7 +40,7 @@ class DraftingDecoder(Decoder):
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """See `SequenceDecoding.gap`. Costs one forward pass over what the two outputs share."""
+        """See `SequenceDecoding.gap`. Costs one forward pass over the outputs' common prefix."""
         import torch
 
         shared = expected[: common_prefix(output, expected)]
@@ -48,7 +48,7 @@ class DraftingDecoder(Decoder):
             session = self.engine_of(model).start([source], [len(shared) + 1])
             prompt = session.first[0]
             logits = session.logits(session.advance([[*prompt, *shared]], last=True))
-            limit = max(len(output), len(expected))  # one of them may end there, forced by the limit
+            limit = max(len(output), len(expected))  # one of them may end there because of the limit
             Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
             best = logits.topk(2).values[0]
         return float(best[0] - best[1])

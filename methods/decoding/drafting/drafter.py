@@ -1,4 +1,4 @@
-"""What proposes tokens."""
+"""The interface of drafters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 class Drafter(ABC):
-    """Proposes what may follow the outputs of a batch. Outputs are numbered as the sources are."""
+    """Proposes continuations of a batch's outputs. Outputs have the numbers of their sources."""
 
     @abstractmethod
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:
-        """For each output asked for, at most `most` tokens that may follow it; empty for an ordinary step."""
+        """For each of these outputs, a draft of at most `most` tokens; empty for an ordinary step."""
 
     @abstractmethod
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
-        """These tokens were appended to an output, after a draft of `drafted` tokens. Not called once it has ended."""
+        """These tokens were appended to an output after a draft of `drafted` tokens. Not called for ended outputs."""

@@ -1,8 +1,9 @@
-"""The loop that all drafters share.
+"""The loop that all drafters share. Everything that makes drafting lossless is in this module:
 
-Everything that makes drafting lossless is in this module: a draft is verified in one forward pass over the key-value
-cache and accepted up to and including the first token that differs; what was rejected is cropped; decoding stops where
-greedy decoding stops - at an end token, also inside an accepted block, or at the limit.
+- A draft is verified in one forward pass over the key-value cache.
+- It is accepted up to the first token that differs, which is replaced by the model's choice.
+- The cache is cropped after the accepted tokens.
+- Decoding stops where greedy decoding stops: at an end token, also inside an accepted block, or at the limit.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from typing import TYPE_CHECKING
 from harness.common.generate import Constraints
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import NEAR_TIE
-from methods.decoding.best import best_of_rows
-from methods.decoding.decoder import Batch
 from methods.decoding.drafting.drafter import Drafter
-from methods.decoding.session import Session, without
+from methods.decoding.engine.session import Session, without
+from methods.decoding.search.best import best_of_rows
+from methods.decoding.search.decoder import Batch
 
 if TYPE_CHECKING:
     import torch
 
-FIRST_LOOK = 8  # positions whose logits are computed at first: those behind an early difference are never needed
+FIRST_LOOK = 8  # positions whose logits are computed first: those after an early difference are never needed
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What becomes of a draft: the accepted block (never empty in the end), its near-ties, and the places in it of
-    drafted tokens that were not the model's first choice."""
+    """The result of verifying a draft: the accepted block (at least one token), its number of near-ties, and the
+    indices of accepted tokens that were not the model's first choice."""
 
     block: list[int] = field(default_factory=list)
     near_ties: int = 0
@@ -40,7 +41,7 @@ Accepts = Callable[[int, Sequence[int], Sequence[float]], bool]
 
 
 def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
-    """A drafted token is accepted when it is the model's first choice, so that the output is greedy decoding's."""
+    """Accept a drafted token if it is the model's first choice, so that the output is greedy decoding's."""
     return drafted == ids[0]
 
 
@@ -49,10 +50,12 @@ def draft_and_verify(
 ) -> None:
     """Fill the outputs of a batch, one per row of the session.
 
-    accepts(drafted token, ids, logits) says whether a drafted token is accepted, given the `depth` best tokens (ids and
-    logits, best first); otherwise the best one takes its place and ends the block. The trace gets, per iteration, the
-    tokens drafted (none: an ordinary step) and how many tokens were accepted, and the places of those that were not the
-    model's first choice; counter `near_ties`: the accepted tokens whose two top logits are within 1e-4.
+    accepts(drafted token, ids, logits): whether a drafted token is accepted, given the `depth` best tokens (ids and
+    logits, best first). Otherwise the best token replaces it and ends the block.
+
+    The trace gets, per iteration, the drafted tokens (none: an ordinary step), the number of accepted tokens, and the
+    positions of those that were not the model's first choice. Counter `near_ties`: accepted tokens whose two top logits
+    are within 1e-4.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
     for decoded in outputs:
@@ -90,8 +93,8 @@ def draft_and_verify(
 
 
 def _usable(draft: Sequence[int], ends: Set[int], vocabulary: int) -> Sequence[int]:
-    """The draft through its first end token, behind which nothing can be accepted, and short of the first id that the
-    decoder does not know: a source may have a vocabulary of its own."""
+    """The draft up to and including its first end token, after which nothing can be accepted. It also stops before the
+    first id unknown to the decoder, since a source may have its own vocabulary."""
     for place, token in enumerate(draft):
         if not 0 <= token < vocabulary:
             return draft[:place]
@@ -110,10 +113,13 @@ def _verdicts(
     accepts: Accepts,
     depth: int,
 ) -> list[Verdict]:
-    """What becomes of each row's draft. Row r's states are the len(drafts[r]) + 1 that end
-    before spans[r]; written: per row its prompt, its output so far, and its limit. Logits are computed a few positions
-    at a time, so that a long draft that fails early costs little and memory does not grow with it. What the constraints
-    forbid behind a draft is exact: a position counts only when all that is drafted before it was accepted."""
+    """The verdict on each row's draft. The states of row r are the len(drafts[r]) + 1 before spans[r]. written: per row
+    its prompt, its output so far, and its limit.
+
+    Logits are computed a few positions at a time, so a long draft that fails early costs little, and memory does not
+    grow with the draft. The constraints after a draft are exact: a position counts only if all drafted tokens before it
+    were accepted.
+    """
     import torch
 
     ends = set(constraints.ends)
@@ -145,7 +151,7 @@ def _verdicts(
                 values, ids = best_at(place)
                 if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
                     verdict.near_ties += 1
-                    if values[0] == values[1]:  # an exact tie falls as it does for greedy search
+                    if values[0] == values[1]:  # an exact tie is decided as in greedy search
                         first = int(logits[place].argmax())
                         ids = [first, *(token for token in ids if token != first)][: len(ids)]
                 accepted = len(block) < len(draft) and accepts(draft[len(block)], ids, values)

@@ -1,1 +1,1 @@
-"""Timed questions about retrievers and verification that are no method."""
+"""Timed analyses of retrievers and verification."""

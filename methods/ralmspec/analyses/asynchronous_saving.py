@@ -1,10 +1,10 @@
-"""How much of what asynchronous verification could save it saves (Zhang et al., 2024, section 4, asynchronous
-verification): what two threads of a small machine make of the ideal."""
+"""Share of the ideal saving that asynchronous verification reaches with two threads of a small machine (Zhang et al.,
+2024, section 4, asynchronous verification)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -24,17 +24,17 @@ from methods.ralmspec.passages.methods import IterativeOptions, RalmSpec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Call = tuple[Sequence[int], Record]  # output ids and what happened
+Call = tuple[Sequence[int], Record]  # output ids and the request's record
 
 
 @analysis("asynchronous-saving", summary="share of the ideal saving that asynchronous verification reaches")
-@dataclass(kw_only=True)
 class AsynchronousSaving(IterativeOptions, TimedAnalysis):
-    """The same requests at a fixed stride, synchronously on one thread, and asynchronously with one thread for the
-    steps and one for the verifications, in turn. The ideal hides, in every round whose steps were all right, the
-    shorter of a step and a verification, a and b as the request has them synchronously. It is the paper's, which lets
-    one step overlap; here as many do as there is time for, so where b > a the share can exceed 1. `pipelined_s` is what
-    could be saved so: the shorter of all the round's steps and its verification.
+    """The same requests at a fixed stride, alternately synchronous (one thread) and asynchronous (one thread for steps,
+    one for verifications).
+
+    The paper's ideal saves min(a, b) in every round without a mismatch: one step overlaps the verification. a and b are
+    the synchronous request's means. Here as many steps overlap as fit, so the share can exceed 1 if b > a. The saving
+    possible then is min(s a, b) a round, `pipelined_s`.
 
     An item is a prompt that the task offers for timing. stride, prefetch: as in `ralmspec`. The others: see
     `IterativeOptions`.
@@ -51,8 +51,8 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:
-        """Seconds a request: `synchronous_s`, `asynchronous_s`, `ideal_s` and `pipelined_s` (of saving).
-        `asynchronous_share`, `pipelined_share`: what was saved, of the sum of either."""
+        """Seconds per request: `synchronous_s` and `asynchronous_s`; possible savings `ideal_s` and `pipelined_s`.
+        `asynchronous_share`, `pipelined_share`: the actual saving over the sum of `ideal_s` or `pipelined_s`."""
         saved = {"baseline": 1.0, "method": -1.0}
         return {
             "synchronous_s": Ratio({"baseline": 1}, per={"items": 1}),
@@ -67,12 +67,12 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
         self.synchronous.fit(setting.model, setting.knowledge, setting.validation, artifacts)
 
     def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
-        """Open both sides, with one thread each for the rest of this process."""
+        """Open both sides. Searches and generation keep one thread each for the rest of this process."""
         self.setting = setting
-        use_one_thread()  # searches opened afterwards have one, too
+        use_one_thread()  # also for searches opened afterwards
         for side in (self.synchronous, self.asynchronous):
             side.open(setting.model, artifacts)
-        use_one_thread()  # faiss, where opening loaded it
+        use_one_thread()  # for faiss, if opening loaded it
 
     def items(self) -> tuple[int, int]:
         return len(self.setting.timed), self.setting.sample
@@ -94,13 +94,13 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
         return [call[0]]
 
     def sums(self, calls: Sequence[Call]) -> dict[str, float]:
-        """Seconds that the synchronous requests could save, if one step overlaps and if all of a round may."""
+        """Seconds that the synchronous requests could save if one step overlaps, and if all steps of a round do."""
         ideals = [_ideal(record) for _, record in calls]
         return {"ideal": sum(one for one, _ in ideals), "pipelined": sum(every for _, every in ideals)}
 
 
 def _ideal(record: Record) -> tuple[float, float]:
-    """Seconds that a request could save, if one step overlaps and if all of a round may."""
+    """Seconds that a request could save if one step overlaps, and if all steps of a round do."""
     if not record.clean:
         return 0.0, 0.0
     a = (record.step_s[False] + record.guess_s) / record.steps[False]

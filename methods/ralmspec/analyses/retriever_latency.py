@@ -1,9 +1,8 @@
-"""How a retriever's latency per query falls with the batch (Zhang et al., 2024, appendix A.1, Figure 6)."""
+"""A retriever's latency per query against the batch size (Zhang et al., 2024, appendix A.1, Figure 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -11,12 +10,13 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
+from harness.common.text import content_hash
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import RetrievalSetting
 from harness.plan.registry import analysis
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")
-@dataclass(kw_only=True)
 class RetrieverLatency(RetrieverOptions, TimedAnalysis):
-    """Latency of searching `batch` queries at once against the same queries one by one: successive contexts of one
-    text, as a verification has them, four words apart, of `query_words` words each. An item is such a batch.
+    """Latency of searching `batch` queries at once against the same queries one by one. The queries are successive
+    contexts of one text, as in a verification: `query_words` words each, four words apart. An item is such a batch.
 
-    k: passages asked for. batches: of one timed pass. The retriever's parameters: see `RetrieverOptions`.
+    k: passages per query. batches: batches per timed pass. The retriever's parameters: see `RetrieverOptions`.
     """
 
     batch: Annotated[int, Field(ge=1)] = 1
@@ -40,7 +39,7 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
     @property
     def ratios(self) -> Mapping[str, Ratio]:
         """Milliseconds: `latency_ms` of a batch, `latency_per_query_ms`, `sequential_ms` of its queries one by one.
-        `batching_gain`: how many times as long these take."""
+        `batching_gain`: time of the queries one by one over that of the batch."""
         return {
             "latency_ms": Ratio({"method": 1e3}, per={"items": 1}),
             "latency_per_query_ms": Ratio({"method": 1e3}, per={"items": self.batch}),
@@ -55,7 +54,7 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
             raise RequestError(
                 "retriever-latency searches passages of text, which this task does not have; use qa-latency"
             )
-        build_retriever(passages, passages_hash(passages), artifacts, self)
+        build_retriever(passages, content_hash(passages), artifacts, self)
         artifacts.values.update(passages=len(passages))
 
     def open(self, setting: RetrievalSetting, artifacts: Artifacts) -> None:
@@ -63,15 +62,14 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
         self.opened: PassageRetriever = open_retriever(artifacts, self)
 
     def items(self) -> tuple[int, int]:
-        """A batch for each passage, in which its text begins."""
+        """One batch per passage: its text begins with that passage."""
         return len(self.passages), self.batches
 
     def inputs(self, items: NDArray[np.int64]) -> list[list[Any]]:
         return [self._queries(item) for item in items.tolist()]
 
     def _queries(self, item: int) -> list[Any]:
-        """`batch` contexts of a growing text: this passage's, then that of others, drawn with its number as the
-        seed."""
+        """`batch` contexts of one text: this passage, continued by others drawn with `item` as the seed."""
         rng, text = np.random.default_rng(item), self.passages[item].split()
         while len(text) < self.query_words + 4 * self.batch:
             text += self.passages[int(rng.integers(len(self.passages)))].split() or ["nothing"]
@@ -84,5 +82,5 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
         return self.opened.search(given, self.k)
 
     def answers(self, call: list[NDArray[np.int64]]) -> list[Sequence[int]]:
-        """The passages found for each query, in whatever order."""
+        """The passages found for each query, as a sorted list: order does not matter."""
         return [sorted(found.tolist()) for found in call]

@@ -1,4 +1,4 @@
-"""Generation of tokens behind a prompt, by a model that reads on behind its cache and can go back to where it was."""
+"""Token generation after a prompt, with a key-value cache that can be cut back to an earlier position."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from harness.common.errors import RequestError
 from harness.contracts import GenerationModel, Phases
 from methods.ralmspec.core.speculation import Process, Step
 
-T = TypeVar("T")  # what a search finds for one query
+T = TypeVar("T")  # the search result of one query
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place to return to: the cache object of that time and how much of it was read."""
+    """A position to return to: the cache object of that time and its length in tokens."""
 
     cache: Any
     length: int
 
 
 class Reader:
-    """Feeds token ids to the model; all that was fed since `clear` is the context of what comes next."""
+    """Feeds token ids to the model. Everything read since `clear` is the context of the next token."""
 
     def __init__(self, model: GenerationModel) -> None:
         """Raises `RequestError` when the model is not causal or its cache cannot be cut."""
         if model.kind != "causal":
-            raise RequestError(f"{model.name} is no causal language model; retrieval generation needs one")
+            raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
         self.model = model
         self.device = model.device
         accepted = inspect.signature(model.module.forward).parameters
@@ -47,7 +47,7 @@ class Reader:
             raise RequestError(f"{self.model.name}: its key-value cache cannot be cut back, which speculation needs")
         for layer in self.cache.layers:
             if getattr(layer, "is_sliding", False):
-                layer.activate_past_recording()  # else it forgets what a cut would bring back
+                layer.activate_past_recording()  # else it drops states that `crop` restores
 
     @torch.no_grad()
     def read(self, ids: Sequence[int]) -> torch.Tensor:
@@ -59,11 +59,11 @@ class Reader:
         return logits
 
     def mark(self) -> Mark:
-        """The present place."""
+        """The current position."""
         return Mark(self.cache, self.length)
 
     def rewind(self, mark: Mark) -> None:
-        """Return to a place. Marks set later in the same cache are void then."""
+        """Return to a position. Marks set later in the same cache become invalid."""
         self.cache = mark.cache
         surplus = self.cache.get_seq_length() - mark.length
         if surplus:
@@ -73,7 +73,7 @@ class Reader:
 
 @dataclass(slots=True)
 class GenerationStep(Step):
-    """A step and where it began. mark: the reader's place; length: tokens of context."""
+    """A step and where it began. mark: the reader's position; length: tokens of context."""
 
     mark: Mark
     length: int
@@ -83,13 +83,13 @@ S = TypeVar("S", bound=GenerationStep)
 
 
 class Generation(Process[S, T]):
-    """One request, a step of which gives `interval` tokens: `context` is the prompt and the output so far, `reader` the
-    model behind what it has read of it."""
+    """One request. A step generates `interval` tokens. `context` holds the prompt and the output so far; `reader` has
+    read a prefix of it."""
 
     interval = 1
 
     def __init__(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> None:
-        """At most `limit` tokens behind the prompt, or behind the start token where it is empty."""
+        """Generates at most `limit` tokens after the prompt, or after the start token if the prompt is empty."""
         self.model = model
         self.limit = limit
         self.phases = phases
@@ -113,7 +113,7 @@ class Generation(Process[S, T]):
         return -(-(self.limit - len(self.context) + self.prompt_length) // self.interval)
 
     def counters(self) -> dict[str, float]:
-        """What the output itself tells, however it came about."""
+        """Counts that depend on the output alone, not on how it was computed."""
         return {}
 
     def rewind(self, step: S) -> None:

@@ -10,8 +10,8 @@ from harness.contracts import Trace
 
 @dataclass(slots=True)
 class Record:
-    """Seconds are of the main thread unless noted; pairs are (alone, during a verification in the worker). A step's
-    seconds include `begin`, not the guess."""
+    """Seconds are the main thread's unless noted. Pairs are (alone, during a verification in the worker). A step's
+    seconds include `begin` but not the guess."""
 
     sequential: int = 0  # steps taken without speculation
     matched: int = 0
@@ -19,19 +19,19 @@ class Record:
     queries: int = 0
     strides: list[int] = field(default_factory=list)  # of every decision, 0 for a step without speculation
     rounds: int = 0
-    clean: Counter[int] = field(default_factory=Counter)  # rounds of so many steps, all of them right
+    clean: Counter[int] = field(default_factory=Counter)  # steps of a round -> rounds in which all were right
     steps: list[int] = field(default_factory=lambda: [0, 0])  # taken with a guess
     step_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    verification_s: float = 0.0  # of whichever thread verified
+    verification_s: float = 0.0  # of either thread
     guess_s: float = 0.0
     sequential_s: float = 0.0
     redone_s: float = 0.0  # of steps taken again with the truth
     encode_s: float = 0.0  # of queries; contained in the steps' seconds
-    waited_s: float = 0.0  # for searches of either kind
+    waited_s: float = 0.0  # for single and batched searches
 
     @property
     def verified(self) -> int:
-        """Guesses whose truth was looked at, up to the first mismatch of a round."""
+        """Guesses compared with the truth: in each round up to and including the first mismatch."""
         return self.matched + self.rollbacks
 
     def took(self, seconds: float, guess_s: float, overlapped: bool) -> None:
@@ -41,7 +41,7 @@ class Record:
         self.guess_s += guess_s
 
     def retrieved(self, seconds: float, search_s: float) -> None:
-        """A step was taken with the truth of a single search."""
+        """A step was taken with the result of its own search."""
         self.sequential += 1
         self.queries += 1
         self.strides.append(0)
@@ -49,7 +49,7 @@ class Record:
         self.waited_s += search_s
 
     def verified_round(self, s: int, matched: int, seconds: float) -> None:
-        """The queries of s steps were searched together."""
+        """The queries of s steps were searched in one batch."""
         self.strides.append(s)
         self.rounds += 1
         self.queries += s
@@ -60,7 +60,7 @@ class Record:
         self.verification_s += seconds
 
     def trace(self, by_time: bool) -> Trace:
-        """The trace of a request; counts go to `timing_counters` where they depend on timing (`by_time`)."""
+        """The trace of a request. `by_time`: counts depend on timing and go to `timing_counters`."""
         steps = sum(self.steps) + self.sequential + self.rollbacks
         counts = {
             "searches": self.sequential + self.rounds, "queries": self.queries, "speculated": sum(self.steps),

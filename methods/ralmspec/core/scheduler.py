@@ -13,21 +13,22 @@ from dataclasses import dataclass
 
 from methods.ralmspec.core.estimates import Estimates
 
-LONGEST = 64  # strides considered
+LONGEST = 64  # largest stride considered
 ENDLESS = 1 << 30  # steps of an output whose end is not known
-PRIOR = 2.0  # steps that earlier requests count for in a request's gamma
-NEARLY = 0.95  # of the best rate: strides that reach it are as good
-GAIN = 1.1  # speculation that cannot gain so much if all search vanished is not tried: what is left does not vanish
+PRIOR = 2.0  # weight of earlier requests in a request's gamma, in steps
+NEARLY = 0.95  # strides with this share of the best rate count as equally good
+GAIN = 1.1  # least speedup, were all searches free, at which speculation is tried: searches are never free
 
 
 def expected_matches(gamma: float, s: int) -> float:
-    """Retrievals settled by a verification of s steps, sum of gamma^i for i < s: the matched ones and the corrected
-    one (section 4, first display)."""
+    """Expected retrievals settled by a verification of s steps, sum of gamma^i for i < s: the matched ones and the
+    corrected one (section 4, first display)."""
     return float(s) if gamma >= 1 else (1 - gamma**s) / (1 - gamma)
 
 
 def latency(a: float, b: float, gamma: float, s: int, asynchronous: bool) -> float:
-    """Expected seconds of s steps and their verification; asynchronously the last step hides in it, if all match."""
+    """Expected seconds of s steps and their verification. Asynchronously, if all match, the last step and the
+    verification run in parallel."""
     if not asynchronous:
         return s * a + b
     hit = gamma**s
@@ -35,10 +36,12 @@ def latency(a: float, b: float, gamma: float, s: int, asynchronous: bool) -> flo
 
 
 def pipelined(a: float, b: float, gamma: float, s: int) -> float:
-    """Expected seconds of s steps and their verification in the worker as `speculation` does it: after a round that
-    was all right, the steps of the next one have been taken meanwhile, as many as there was time for. The paper lets
-    one overlap. A mismatch is noticed once the step under way is taken, on average half a step late; and a step is
-    lost: the wrong one, where generation follows the guess, or the one under way."""
+    """Expected seconds of s steps and their verification in the worker, as `speculation` runs it.
+
+    - All match: the next round's steps ran during the verification, as many as fit (in the paper, one).
+    - A mismatch: it is noticed after the step under way, on average half a step late, and one step is lost: the wrong
+      one if generation follows the guess, else the one under way.
+    """
     hit = gamma**s
     return hit * max(s * a, b) + (1 - hit) * (s * a + max(a, b + a / 2))
 
@@ -53,9 +56,11 @@ def best_stride(
     longest: int = LONGEST,
     among: Collection[int] | None = None,
 ) -> int:
-    """The s in least..longest, or `among` a few, with the most settled retrievals per second; a verification takes
-    b + slope s seconds (slope 0 in the paper); the smallest of equal ones. What else a mismatch costs does not change
-    it: it adds the same to the seconds of every settled retrieval."""
+    """The s in least..longest, or in `among`, with the most settled retrievals per second; ties: the smallest.
+
+    A verification takes b + slope s seconds (slope 0 in the paper). Any further cost of a mismatch does not change the
+    result: it adds the same seconds to every settled retrieval.
+    """
 
     def rate(s: int) -> float:
         return expected_matches(gamma, s) / latency(a, b + slope * s, gamma, s, asynchronous)
@@ -65,39 +70,39 @@ def best_stride(
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Steps to speculate before the next verification, 0: retrieve for this step instead of speculating; and whether
-    that verification runs in the worker thread."""
+    """s: steps to speculate before the next verification; 0: search for this step, without speculation.
+    asynchronous: the verification runs in the worker thread."""
 
     s: int
     asynchronous: bool = False
 
 
 class Strides(ABC):
-    """Decides the stride of every round and hears what came of it. Seconds are wall-clock."""
+    """Decides the stride of every round and is told its outcome. Seconds are wall-clock."""
 
     @abstractmethod
     def next(self, left: int = ENDLESS) -> Decision:
-        """The next round, when at most `left` steps are to be verified or taken before the output ends."""
+        """The next round. `left`: steps still to be verified or taken before the output ends, at most."""
 
     def asks(self) -> bool:
-        """Whether a step without speculation should tell if the guess would have been right."""
+        """Whether to make a guess in this step without speculation, only to see if it is right."""
         return False
 
     def stepped(self, seconds: float, overlapped: bool) -> None:  # noqa: B027 - a fixed stride hears nothing
-        """A step took so long to generate, `overlapped` with a verification in the worker thread or alone."""
+        """A step was generated, alone or `overlapped` with a verification in the worker thread."""
 
     def guessed(self, seconds: float) -> None:  # noqa: B027
-        """A guess took so long."""
+        """A guess was made."""
 
     def verified(self, s: int, matched: int, seconds: float, asynchronous: bool) -> None:  # noqa: B027
-        """A verification of s steps took so long (b); the first `matched` steps had the true retrieval."""
+        """A verification of s steps took `seconds` (b); the first `matched` guesses were right."""
 
     def searched(self, seconds: float, hit: bool | None, undisturbed: bool = True) -> None:  # noqa: B027
-        """A single search without speculation took so long; `hit`: whether speculation would have been right;
+        """A single search without speculation took `seconds`. `hit`: whether the guess was right, None without one.
         `undisturbed`: see `Estimates.searched`."""
 
     def settled(self, spent: float, steps: float, retrievals: int, overlapped: int = 0) -> None:  # noqa: B027
-        """What came of a round: see `Estimates.settled`."""
+        """A round has ended: see `Estimates.settled`."""
 
 
 class Fixed(Strides):
@@ -114,21 +119,21 @@ class OS3(Strides):
     """Maximises the paper's objective with a, b and gamma estimated from the last rounds; starts at s = 1.
 
     gamma is the windowed maximum-likelihood estimate: matches over matches and mismatches of the last w verifications,
-    of earlier requests, too, at most gamma_max, which bounds s. What the paper leaves open is when to give speculation
-    up (s = 0) and what to do where a worker thread is slower than all cores:
+    those of earlier requests included. It is at most gamma_max, which bounds s. The paper leaves open when to give up
+    speculation (s = 0) and what to do if a worker thread is slower than all cores:
 
-    - Synchronous rounds share out evenly the steps that are left: a short round at the end would cost a search as well.
+    - Synchronous rounds split the remaining steps evenly: a short last round would cost a whole search.
     - Synchronous and, if allowed, asynchronous rounds are compared at their own a and b; the faster is taken.
-      Asynchronous ones are tried again after 8, 16, 32, ... rounds, or steps without speculation, without them.
-    - Asynchronous rounds overlap more than the one step that the paper's formula lets overlap. Their s is the best by
-      what they do (`pipelined`), at the gamma of the last steps, which gamma_max does not cut: it bounds synchronous
-      rounds, whose steps all wait for the verification.
-    - Speculation pays where its expected rate exceeds 1 / (a + b of a single search), at a gamma that is not cut off
-      but smoothed over the last steps, and at least s = 2: a synchronous round of one step never gains.
-    - What speculation loses against sequential retrieval is charged to a small budget (`Estimates.credit`) that its
-      gains and the steps that pass refill. Without credit there is no speculation, with a full one it is tried even
-      against the estimates. a, b and the credit are the machine's and outlast a request; the smoothed gamma is the
-      request's.
+      Asynchronous ones are tried again after 8, 16, 32, ... rounds or steps without them.
+    - Asynchronous rounds overlap more than the one step of the paper's formula. Their s maximises the rate by
+      `pipelined`, at the gamma of the last steps. gamma_max does not apply: it bounds synchronous rounds, in which
+      every step waits for the verification.
+    - Speculation pays if its expected rate exceeds 1 / (a + b of a single search). That rate uses the gamma of the
+      last steps, smoothed and not bounded. A synchronous round has s >= 2: a round of one step never gains.
+    - Losses against sequential retrieval are charged to a small budget (`Estimates.credit`), which gains and steps
+      without speculation refill. Without credit there is no speculation; with full credit it is tried even if the
+      estimates advise against it.
+    - a, b and the credit belong to the machine and outlast a request; the smoothed gamma belongs to the request.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class OS3(Strides):
 
     @property
     def gamma(self) -> float:
-        """The paper's estimate, gamma_max before there is any."""
+        """The paper's estimate; gamma_max before the first verification."""
         matched = sum(m for m, _ in self.estimates.rounds)
         missed = sum(miss for _, miss in self.estimates.rounds)
         return min(matched / (matched + missed), self.gamma_max) if matched + missed else self.gamma_max
@@ -162,7 +167,7 @@ class OS3(Strides):
         expected, s, asynchronous = plan = self._planned(False, left)
         if self.asynchronous:
             other = self._planned(True, left)
-            if not known.batches[True]:  # nothing is known but of all cores: a trial is no longer than their round
+            if not known.batches[True]:  # only all cores are measured: a trial is no longer than their round
                 other = (other[0], min(other[1], max(s, 1)), True)
             expected, s, asynchronous = max(plan, other)
         pays = expected > 1 / known.sequential
@@ -171,20 +176,23 @@ class OS3(Strides):
         return Decision(0) if self._to_measure(expected) else Decision(s, asynchronous)
 
     def _to_measure(self, expected: float) -> bool:
-        """Whether it is time to take a few steps without speculation, which alone tell what a search costs then. Two
-        are needed, and cost no more than `Estimates.refill` of the time."""
+        """Whether to take a few steps without speculation, which alone measure a single search. It takes two, at a cost
+        of at most `Estimates.refill` of the time."""
         known = self.estimates
         gain = expected * known.sequential - 1
         return known.unsure or (gain > 0 and known.unmeasured * known.refill > 2 * gain)
 
     def _can_gain(self) -> bool:
-        """At best all search vanishes and the guesses stay."""
+        """Whether speculation could reach `GAIN` if searches were free and only guesses cost time."""
         return self.estimates.sequential >= GAIN * (self.estimates.step(False) + self.estimates.guess)
 
     def _planned(self, asynchronous: bool, left: int) -> tuple[float, int, bool]:
-        """(rate, s, asynchronous) of the best round whose loss, all guesses being wrong, the credit can bear. However
-        large that is, one round does not risk more than a full one: asynchronous rounds of seven steps over a graph,
-        chosen on a noisy line, lost nine in one go and left speculation off for requests on end."""
+        """(rate, s, asynchronous) of the best round; (0, 0, asynchronous) if the credit allows none.
+
+        The credit must cover the loss if all guesses are wrong. One round risks at most `full`, even with more credit:
+        asynchronous rounds of seven steps over a graph, chosen from noisy measurements, lost nine steps at once and
+        turned speculation off for many requests.
+        """
         known = self.estimates
         a, (b, slope) = known.step(asynchronous) + known.guess, known.verification(asynchronous)
         least = 1 if asynchronous else 2
@@ -195,13 +203,13 @@ class OS3(Strides):
         gamma, again = self.likely, self.redo * known.step(False)
 
         def rate(s: int) -> float:
-            """Settled retrievals per second as far as the last steps tell."""
+            """Settled retrievals per second at the gamma of the last steps."""
             if asynchronous:
                 return expected_matches(gamma, s) / pipelined(a, b + slope * s, gamma, s)
             return expected_matches(gamma, s) / (latency(a, b + slope * s, gamma, s, False) + (1 - gamma**s) * again)
 
         if asynchronous:
-            # the smallest of nearly equal ones: fewer steps overlap nothing when a request begins and ends
+            # the smallest of nearly equal strides: at a request's beginning and end fewer steps run without overlap
             rates = {s: rate(s) for s in range(least, longest + 1)}
             best = max(rates.values())
             s = min(s for s in rates if rates[s] >= NEARLY * best)
@@ -209,13 +217,17 @@ class OS3(Strides):
             s = best_stride(a, b, self.gamma, False, slope, least, longest)
             even = {-(-left // rounds) for rounds in (left // s, -(-left // s)) if rounds}  # no short round at the end
             s = best_stride(a, b, self.gamma, False, slope, among=[n for n in even if least <= n <= longest] or [s])
-            if rate(s) <= 1 / known.sequential:  # too long, as far as the last steps tell
+            if rate(s) <= 1 / known.sequential:  # too long at the gamma of the last steps
                 s = max(range(least, longest + 1), key=rate)
         return rate(s), s, asynchronous
 
     def asks(self) -> bool:
-        """Rarely enough that asking costs no more than `Estimates.refill` of the time, and that at least every other
-        search tells what one costs; at any cost, when the last guess is long ago."""
+        """Whether to make a guess in this step without speculation.
+
+        - Never twice in a row: a search after a guess does not measure `single`.
+        - Always if the last guess is `IDLE` steps ago.
+        - Else only if speculation can gain, and so rarely that it costs at most `Estimates.refill` of the time.
+        """
         known = self.estimates
         known.unasked += 1
         if known.unsure or known.unmeasured:

@@ -1,11 +1,11 @@
-"""The two ways through a request, as methods inherit them: step by step, or by speculation."""
+"""The two ways of serving a request, as base classes of methods: sequentially, or by speculation."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -35,11 +35,11 @@ class Sequential(RetrievalGeneration):
 
     @abstractmethod
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
-        """What decides about the token after prompt and output, log-probabilities or logits [V], by a fresh pass."""
+        """Scores [V] of the token after prompt and output, log-probabilities or logits, by a fresh forward pass."""
 
     @property
     def depends_on_timing(self) -> bool:
-        """Whether the counts of a request depend on how long things took."""
+        """Whether a request's counts depend on measured times."""
         return False
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
@@ -56,15 +56,15 @@ class Sequential(RetrievalGeneration):
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """Of the two best tokens' scores. Steps during a verification run on fewer cores and a context that is read in
-        other portions goes through other kernels, so that float32 may differ at near ties."""
+        """The gap between the two best tokens' scores at the first difference. float32 may differ at near ties: steps
+        during a verification run on fewer cores, and a context read in other chunks uses other kernels."""
         best = self.scores(model, prompt, expected[: common_prefix(output, expected)]).topk(2).values
         return float(best[0] - best[1])
 
 
 @dataclass(kw_only=True)
 class Speculative(Sequential):
-    """Serves the same requests by speculation; what OS3 has learnt of the machine outlasts a request.
+    """Serves the same requests by speculation. The measurements of OS3 outlast a request.
 
     scheduler: `fixed` with `stride`, or `os3` (S) with `window` and `gamma_max`. asynchronous: A.
     """
@@ -74,24 +74,27 @@ class Speculative(Sequential):
     window: Annotated[int, Field(ge=1)] = 5
     gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.6
     asynchronous: bool = False
-    estimates: Estimates = field(init=False, default_factory=Estimates)
-    record: Record = field(init=False, default_factory=Record)  # of the last request
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.estimates = Estimates()
+        self.record = Record()  # of the last request
 
     @property
     def depends_on_timing(self) -> bool:
-        """Strides of OS3 do, and what overlaps."""
+        """True with OS3, whose strides follow measured times, and with asynchronous verification."""
         return self.asynchronous or self.scheduler == "os3"
 
     def begin_anew(self, search: Callable[[], object]) -> None:
-        """Forget what was learnt. Where verification is asynchronous, also run `search` once in a worker and drop what
-        it finds: the first call sets up what searching in a thread of its own needs."""
+        """Forget all measurements. With asynchronous verification, also run `search` once in a worker and drop the
+        result: the first search in another thread has a set-up cost."""
         self.estimates = Estimates()
         if self.asynchronous:
             with Worker() as worker:
                 worker.start(search).result()
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
-        """One request, to its end. The worker thread, where there is one, ends with it."""
+        """One request, to its end. A worker thread ends with it."""
         if self.asynchronous:
             with Worker() as worker:
                 self.record = speculate(process, self._strides(process), phases, worker)

@@ -1,11 +1,13 @@
-"""Speculative retrieval with batched verification (Zhang et al., 2024, Algorithm 1), whatever is retrieved.
+"""Speculative retrieval with batched verification (Zhang et al., 2024, Algorithm 1), for any kind of retrieval.
 
-A process alternates queries and generation. Its sequential form searches the knowledge base for every query. Here a
-step guesses what the search would find, goes on, and the queries of s steps are searched in one batch; at the first
-wrong guess the process returns to that step and takes it again with the truth. The output is the sequential one.
+A process alternates queries and generation. Sequentially, it searches the knowledge base for every query. With
+speculation, a step guesses the search result and goes on. The queries of s steps are then searched in one batch. At the
+first wrong guess the process returns to that step and repeats it with the true result. The output is the sequential
+one.
 
-Asynchronously, a worker thread begins to verify as soon as the s-th query is known, while its step and the ones of the
-next round are taken. The paper lets one step overlap; with a search longer than a step the others would wait.
+Asynchronously, a worker thread starts to verify as soon as the s-th query exists. The step of that query and those of
+the next round run during the verification. In the paper one step overlaps; if a search takes longer than a step, the
+others would wait.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from methods.ralmspec.core.scheduler import Decision, Strides
 from methods.ralmspec.core.worker import Pending, Worker
 
 S = TypeVar("S", bound="Step")
-T = TypeVar("T")  # what a search finds for one query
+T = TypeVar("T")  # the search result of one query
 
 
 @dataclass(slots=True)
 class Step:
-    """One step of a process: its query, and whatever else the process must know to come back to it.
+    """One step of a process: its query, and what the process needs to return to it.
 
-    encode_s: seconds of making the query where that belongs to retrieval. begin_s, took_s: seconds of `begin`, and of
-    `begin` and `take`. overlapped: a verification ran meanwhile.
+    encode_s: seconds of encoding the query, if that counts as retrieval. begin_s: seconds of `begin`. took_s: seconds
+    of `begin` and `take`. overlapped: a verification ran during the step.
     """
 
     query: Any
@@ -41,9 +43,9 @@ class Step:
 
 
 class Process(ABC, Generic[S, T]):
-    """What is served: a generation that needs a retrieval before every step."""
+    """A generation that needs a retrieval before every step."""
 
-    redo: bool  # whether taking a step again with the truth costs a generation
+    redo: bool  # whether repeating a step with the true result costs a generation
 
     @property
     @abstractmethod
@@ -53,40 +55,40 @@ class Process(ABC, Generic[S, T]):
     @property
     @abstractmethod
     def left(self) -> int:
-        """Steps that may still be taken, at most."""
+        """Most steps that may still be taken."""
 
     @abstractmethod
     def begin(self) -> S:
-        """The next step with its query; no output yet."""
+        """The next step with its query, without output."""
 
     @abstractmethod
     def guess(self, step: S) -> None:
-        """Speculate what the search would find; no output yet."""
+        """Guess the search result, without output."""
 
     @abstractmethod
     def take(self, step: S) -> None:
-        """Take the step with what was guessed."""
+        """Take the step with its guess."""
 
     @abstractmethod
     def resolve(self, step: S, truth: T) -> None:
-        """Take the step with the true retrieval; the state is the one that `begin` left."""
+        """Take the step with the true search result. The state must be as `begin` left it."""
 
     @abstractmethod
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[T]:
-        """What the search finds for each query; unless `prefetch` is off, with whatever else later guesses may need.
-        `single_thread`: use one core, as in a worker thread."""
+        """The search result of each query. `prefetch`: include what later guesses may need. `single_thread`: use one
+        core, as in a worker thread."""
 
     @abstractmethod
     def agrees(self, step: S, truth: T) -> bool:
-        """Whether the guess was as good as the truth."""
+        """Whether the guess is as good as the true result."""
 
     @abstractmethod
     def learn(self, truths: Sequence[T]) -> None:
-        """Remember what was found for later guesses."""
+        """Remember search results for later guesses."""
 
     @abstractmethod
     def rewind(self, step: S) -> None:
-        """Return to the state in which `begin` left this step."""
+        """Return to the state that `begin` of this step left."""
 
 
 def follow(process: Process[S, T], phases: Phases) -> Record:
@@ -99,7 +101,7 @@ def follow(process: Process[S, T], phases: Phases) -> Record:
 
 
 def speculate(process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None = None) -> Record:
-    """The same output by speculation; with a worker, verification is asynchronous where `strides` says so."""
+    """The same output by speculation. With a worker, verification is asynchronous if `strides` decides so."""
     return _Speculation(process, strides, phases, worker).run()
 
 
@@ -110,16 +112,16 @@ class _Speculation(Generic[S, T]):
         self.phases = phases
         self.worker = worker
         self.record = Record()
-        self.ahead: list[S] = []  # taken and not yet given to a verification
-        self.checking: list[S] = []  # in the worker's hands
+        self.ahead: list[S] = []  # steps taken whose verification has not started
+        self.checking: list[S] = []  # steps that the worker verifies
         self.pending: Pending[list[T]] | None = None
-        self.since = perf_counter()  # the last round ended then
-        self.undisturbed = False  # since the last search there was sequential retrieval alone
-        self.switched = False  # a step has paid for the change of threads since the last search in this one
+        self.since = perf_counter()  # end of the last round
+        self.undisturbed = False  # only sequential retrieval since the last search
+        self.switched = False  # a step has paid for the change of thread count since the last search in this thread
 
     def run(self) -> Record:
         process = self.process
-        if not process.finished:  # fills the cache (Algorithm 1, line 4); it reads the prompt: its time tells nothing
+        if not process.finished:  # fills the cache (Algorithm 1, line 4); not timed: it reads the prompt
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
             self.strides.searched(seconds, None, undisturbed=False)
@@ -156,7 +158,7 @@ class _Speculation(Generic[S, T]):
         return decision.asynchronous and self.worker is not None
 
     def _speculate(self, decision: Decision) -> None:
-        """One speculation step; its query may be the last that a verification waits for."""
+        """One speculation step. Its query may be the last of a round and start the verification."""
         process, record = self.process, self.record
         self.undisturbed = False
         step = _begun(process, record)
@@ -184,7 +186,7 @@ class _Speculation(Generic[S, T]):
         self.checking, self.ahead = self.ahead, []
 
     def _finish(self, pending: Pending[list[T]]) -> None:
-        """Wait for the worker and act on what it found; a mismatch discards what was guessed meanwhile."""
+        """Wait for the worker and settle its round. A mismatch discards the steps taken during the verification."""
         started = perf_counter()
         with self.phases("retrieve"):
             truths = pending.result()
@@ -195,7 +197,7 @@ class _Speculation(Generic[S, T]):
             self.ahead = []
 
     def _verify(self) -> None:
-        """The batched search of all steps ahead in this thread; also with a worker, when no step is left to overlap."""
+        """Verify all steps ahead in this thread; also with a worker, if no step is left to overlap."""
         steps, self.ahead = self.ahead, []
         self.switched = False
         started = perf_counter()
@@ -206,7 +208,7 @@ class _Speculation(Generic[S, T]):
         self._settle(steps, truths, seconds, asynchronous=False)
 
     def _settle(self, steps: list[S], truths: list[T], seconds: float, asynchronous: bool) -> bool:
-        """Compare, learn, and correct the first wrong step. True when all were right."""
+        """Compare, learn, and correct the first wrong step. True if all were right."""
         process = self.process
         wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
         matched = len(steps) if wrong is None else wrong
@@ -228,8 +230,8 @@ class _Speculation(Generic[S, T]):
         return wrong is None
 
     def _sequential(self) -> None:
-        """One step without speculation. It searches as the baseline does, for that is what speculation competes with,
-        unless the scheduler asks whether a guess would have been right."""
+        """One step without speculation. It searches as the baseline does, since that is the time to compare with. If
+        the scheduler asks, it also guesses and tells whether the guess was right."""
         process = self.process
         self.switched = False
         step = _begun(process, self.record)
@@ -261,7 +263,7 @@ def _begun(process: Process[S, T], record: Record) -> S:
 def _retrieve(
     process: Process[S, T], step: S, phases: Phases, record: Record, prefetch: bool = True
 ) -> tuple[T, float]:
-    """Search and take the step with the truth; returns it and the seconds of the search."""
+    """Search and take the step with the result. Returns the result and the seconds of the search."""
     started = perf_counter()
     with phases("retrieve"):
         (truth,) = process.search([step.query], single_thread=False, prefetch=prefetch)

@@ -21,7 +21,7 @@ class Pending(Generic[R]):
     def __init__(self, future: Future[tuple[R, float]], ended: Callable[[], None]) -> None:
         self._future = future
         self._ended = ended
-        self.seconds = 0.0  # the call took, once there is a result
+        self.seconds = 0.0  # of the call, set by `result`
 
     def done(self) -> bool:
         """Whether `result` will not wait."""
@@ -37,9 +37,9 @@ class Pending(Generic[R]):
 
 
 class Worker:
-    """A context manager with a thread that starts with the first call and ends before the context is left, also by an
-    error. While a call is under way the worker has one core and torch in the caller has the others. On CUDA both
-    would use the same stream; the searches here run on the CPU."""
+    """A context manager with one worker thread. The thread starts with the first call and ends with the context, also
+    after an error. During a call the worker has one core and torch in the caller has the others. On CUDA both would
+    use the same stream; the searches here run on the CPU."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -63,6 +63,6 @@ class Worker:
 
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "verification", initializer=use_one_thread)
-            self._pool.submit(int).result()  # the initializer sets torch's default for threads to come, too
+            self._pool.submit(int).result()  # the initializer also sets torch's default for new threads
         torch.set_num_threads(max(1, self._threads - 1))
         return Pending(self._pool.submit(timed), lambda: torch.set_num_threads(self._threads))

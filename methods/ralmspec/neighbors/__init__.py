@@ -1,4 +1,4 @@
 """kNN-LM serving: a search of the datastore before every token.
 
-Reading order: `sources` (entries that guesses are taken from) -> `generation` (the process) -> `methods`.
+Reading order: `sources` (candidate entries of guesses) -> `generation` (the process) -> `methods`.
 """

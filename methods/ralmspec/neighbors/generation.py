@@ -1,7 +1,7 @@
 """kNN-LM serving as a process: a search before every token (section 5.3 of Zhang et al., 2024).
 
-A guess counts as right when its token is the one that the true neighbours give; other neighbours may lead there.
-A wrong one costs no generation: the model's answer for the step is kept, and the true neighbours are mixed into it.
+A guess counts as right if it gives the same token as the true neighbours, even from other neighbours. A wrong guess
+costs no generation: the step's model output is kept, and the true neighbours are mixed into it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Neighbors:
-    """What was found for one query: squared L2 distances float32 [k] ascending, ids int64 [k], -1 for none."""
+    """The search result of one query: squared L2 distances float32 [k] ascending, ids int64 [k], -1 for none."""
 
     distances: NDArray[np.float32]
     ids: NDArray[np.int64]
@@ -49,8 +49,8 @@ class Mixture:
     temperature: float
 
     def best(self, log_lm: NDArray[np.floating], alone: int, found: Neighbors) -> int:
-        """argmax of lambda p_kNN + (1 - lambda) p_LM, the lowest of equal ones. Only the neighbours' tokens and
-        `alone`, the LM's own best one, can be it."""
+        """argmax of lambda p_kNN + (1 - lambda) p_LM; ties: the lowest token. Only the neighbours' tokens and `alone`,
+        the LM's own best token, can be the maximum."""
         near, weights = self._weighed(found)
         if not len(near):
             return alone
@@ -63,7 +63,7 @@ class Mixture:
         return int(tokens[mixed == mixed.max()].min())
 
     def log_probs(self, log_lm: NDArray[np.floating], found: Neighbors) -> NDArray[np.float64]:
-        """log of the whole mixture [V]; the LM's alone where `best` goes by it alone."""
+        """log of the whole mixture [V]; that of the LM if there are no neighbours or lambda is 0."""
         near, weights = self._weighed(found)
         if not len(near):
             return log_lm.astype(np.float64)
@@ -75,15 +75,15 @@ class Mixture:
         return mixed
 
     def _weighed(self, found: Neighbors) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Tokens [n] of the neighbours and their weights [n]; none where they do not count."""
+        """Tokens [n] of the neighbours and their weights [n]; n = 0 if lambda is 0."""
         near = (found.ids >= 0) & (self.lambda_ > 0)
         return self.values[found.ids[near]], np.exp(log_weights(found.distances[near][None], self.temperature))[0]
 
 
 @dataclass(slots=True)
 class TokenStep(GenerationStep):
-    """A step of one token. source: the source's state where it began. log_lm float [V]: the model's log-probabilities.
-    alone: the token that it would choose without retrieval. token, found: the guess and the neighbours behind it."""
+    """A step of one token. source: the source's state before it. log_lm float [V]: the model's log-probabilities.
+    alone: the token that the model would choose without retrieval. token: the guess. found: its neighbours."""
 
     source: Any
     log_lm: NDArray[np.floating]
@@ -109,8 +109,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         phases: Phases,
         keys: list[torch.Tensor],
     ) -> None:
-        """k: neighbours that are mixed, of those that a search finds; the source learns all. source: None for the
-        baseline."""
+        """k: neighbours that are mixed. A search may find more; the source learns all. source: None in the baseline."""
         super().__init__(model, prompt, limit, phases)
         self.datastore = datastore
         self.worker_search = datastore.single_threaded()
@@ -118,7 +117,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         self.mixture = mixture
         self.source = source
         self.keys = keys
-        self.alone: list[int] = []  # for each token of the output, what the LM alone would have generated in its place
+        self.alone: list[int] = []  # per output token, what the LM alone would have generated there
 
     def begin(self) -> TokenStep:
         with self.phases("generate"):
@@ -154,7 +153,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
                 self.source.searched(truth.ids)
 
     def counters(self) -> dict[str, float]:
-        """`unaided`: tokens of the output that the LM alone would have generated, too, behind the same context."""
+        """`unaided`: output tokens that the LM alone would also have generated after the same context."""
         return {"unaided": float(sum(a == b for a, b in zip(self.alone, self.output, strict=True)))}
 
     def rewind(self, step: TokenStep) -> None:
@@ -173,7 +172,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
             self.source.followed(found.ids, token)
 
     def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
-        """The k nearest of the source's entries."""
+        """The k of the source's entries nearest to the query."""
         if self.source is None:
             raise RuntimeError("a process without a source cannot guess")
         ids = self.source.entries()

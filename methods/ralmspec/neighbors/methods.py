@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases
+from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases, Streams
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.search import DatastoreSearch
@@ -22,11 +21,8 @@ from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
 from methods.ralmspec.neighbors.sources import LocalityCache, Pointers, SpeculationSource
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-SEARCHES = 20  # that open the index, for keys of the datastore
-WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walking the graph, costs the same for one
+SEARCHES = 20  # searches for keys of the datastore that warm up the index
+WIDTH = 64  # least neighbours of a search; it reads the same keys, or visits the same nodes, for one
 
 
 @method(
@@ -35,22 +31,21 @@ WIDTH = 64  # neighbours that a search finds at least; reading the keys, or walk
     needs=("causal", "reference-text"),
     summary="kNN-LM generation: a search before every token",
 )
-@dataclass(kw_only=True)
 class KnnSequential(DatastoreMethod, Sequential):
     """kNN-LM (Khandelwal et al., 2020) continuing a prompt greedily. Parameters: see `DatastoreOptions`.
 
-    A search finds at least 64 neighbours, of which the k nearest are mixed: with the baseline as with speculation, so
-    that both rank what a graph search reached in the same way.
+    A search finds at least 64 neighbours, and the k nearest are mixed. This holds for the baseline and for speculation,
+    so that both rank the results of a graph search in the same way.
     """
 
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:
-        """Build datastore and index of `knowledge`, streams of token ids, and tune on `validation`, streams too."""
+        """Build datastore and index of `knowledge` and tune on `validation`, both streams of token ids."""
         if not len(knowledge):
             raise RequestError("the knowledge base is empty; kNN-LM needs at least one stream of token ids")
         streams = [stream for stream in knowledge if not isinstance(stream, str)]
@@ -60,7 +55,7 @@ class KnnSequential(DatastoreMethod, Sequential):
         self.open(model, artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        """Everything that a search reads or compiles is at hand then."""
+        """Opens and warms up: afterwards a search need not read from disk or compile."""
         self.open_datastore(_language_model(subject), artifacts)
         datastore, _ = self._ready()
         if needs_build(self):  # faiss maps what it searches
@@ -71,7 +66,7 @@ class KnnSequential(DatastoreMethod, Sequential):
             datastore.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
 
     def source(self) -> SpeculationSource | None:
-        """Where the guesses of one request come from; None in the baseline."""
+        """The source of one request's guesses; None in the baseline."""
         return None
 
     @contextmanager
@@ -96,7 +91,7 @@ class KnnSequential(DatastoreMethod, Sequential):
             return torch.from_numpy(process.mixture.log_probs(step.log_lm, found.first(self.k)))
 
     def _ready(self) -> tuple[DatastoreSearch, tuple[float, float]]:
-        """What requests search, and lambda and temperature."""
+        """The datastore's search, and (lambda, temperature)."""
         datastore, weights = self.ready()
         return DatastoreSearch(datastore.store, datastore.index, self, max(self.k, WIDTH)), weights
 
@@ -108,15 +103,13 @@ class KnnSequential(DatastoreMethod, Sequential):
     baseline="knnlm-sequential",
     summary="kNN-LM generation with speculated neighbours and batched verification, the same output",
 )
-@dataclass(kw_only=True)
 class KnnSpeculative(Speculative, KnnSequential):
-    """RaLMSpec for kNN-LM (section 5.3), its verification asynchronous too if wanted.
+    """RaLMSpec for kNN-LM (section 5.3), optionally with asynchronous verification.
 
     guesses: from the spatial-locality `cache` of RaLMSpec, or by RetoMaton's `pointers` (`neighbors.sources`).
-    following, nearest, searches: of the cache, whose `nearest` neighbours of a search are of the 64 or k that it finds:
-    with k = 1, prefetching in the sense of P, which the paper does not combine with kNN-LM; nearest = 1 is its cache.
-    scheduler to asynchronous: see `Speculative`. The other parameters are those of `knnlm-sequential`, which must be
-    given the same.
+    following, nearest, searches: of the cache. `nearest`: neighbours of each search that it keeps, at most max(k, 64).
+    nearest = 1 is the paper's cache; with k = 1 a larger one is prefetching (P), which the paper does not combine with
+    kNN-LM. scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `knnlm-sequential`.
     """
 
     guesses: Literal["cache", "pointers"] = "cache"

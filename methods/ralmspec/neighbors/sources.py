@@ -1,7 +1,7 @@
-"""Where speculated neighbours of kNN-LM come from: entries that are at hand without a search of the datastore.
+"""Sources of speculated kNN-LM neighbours: entries available without a search of the datastore.
 
-A source names entries; how near they are to a query is computed from the stored keys by the caller, as for entries
-that a search found. Guesses may be taken back, so a source that follows the output can return to an earlier state.
+A source names entries. The caller computes their distances to a query from the stored keys, as for entries that a
+search found. Guesses may be rolled back, so a source that follows the output can return to an earlier state.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ class SpeculationSource(ABC):
 
     @abstractmethod
     def entries(self) -> NDArray[np.int64]:
-        """Ids [m], ascending and each once; none where nothing is known."""
+        """Ids [m], ascending and unique; m = 0 if there are none."""
 
     @abstractmethod
     def searched(self, ids: NDArray[np.int64]) -> None:
-        """Neighbours [k] that a search of the datastore found, nearest first, -1 where it found fewer."""
+        """A search of the datastore found these neighbours [k], nearest first, -1 for none."""
 
     def followed(self, ids: NDArray[np.int64], token: int) -> None:  # noqa: B027 - a cache does not follow the output
-        """The output went on with `token`. ids: what a search found for its step [k'], or the neighbours [k] that were
-        used instead; -1 for none."""
+        """`token` was appended to the output. ids: the neighbours of its step, those of a search [k'] or the guessed
+        ones [k]; -1 for none."""
 
     def state(self) -> Any:
-        """What `restore` needs to undo every `followed` from here on."""
+        """What `restore` needs to undo later calls of `followed`."""
         return None
 
     def restore(self, state: Any) -> None:  # noqa: B027
-        """Return to a state; what was learnt from searches stays."""
+        """Return to a state. What was learnt from searches stays."""
 
 
 class LocalityCache(SpeculationSource):
-    """Entries found by earlier searches of this request and the `following` ones after each in the text (section 5.3,
-    kNN-LM serving: n = 10): if a passage is being repeated, its next words are there.
+    """Entries found by earlier searches of this request, and the `following` entries after each in the text (section
+    5.3, kNN-LM serving: n = 10). If the output repeats a passage, its next words are among them.
 
-    nearest: so many of a search's neighbours are remembered; searches: so many of the last searches are. Without the
-    two bounds a request with k = 1024 would soon rank more cached entries than a search looks at. Of 16 prompts of
-    WikiText-2 (2.7 million entries, k = 1, verified every 8 steps) guesses were right: with the nearest neighbour
-    alone 94.8%, with 32 of 64 searches 98.0% (4,100 entries ranked on average), with 64 of 32 98.2% (6,000), with 128
-    of 16 98.2% (7,900).
+    nearest: neighbours kept of each search. searches: searches kept. Without these bounds a request with k = 1024 would
+    soon rank more cached entries than a search looks at. Share of right guesses for 16 prompts of WikiText-2 (2.7
+    million entries, k = 1, verified every 8 steps):
+
+    - the nearest neighbour alone: 94.8%
+    - 32 neighbours of 64 searches: 98.0% (4,100 entries ranked on average)
+    - 64 neighbours of 32 searches: 98.2% (6,000)
+    - 128 neighbours of 16 searches: 98.2% (7,900)
     """
 
     def __init__(self, store: Datastore, following: int = 10, nearest: int = 64, searches: int = 32) -> None:
@@ -60,7 +63,7 @@ class LocalityCache(SpeculationSource):
         self._entries: NDArray[np.int64] | None = np.empty(0, np.int64)
 
     def entries(self) -> NDArray[np.int64]:
-        if self._entries is None:  # made when it is asked for: without speculation it never is
+        if self._entries is None:  # computed on demand: without speculation never
             start = np.concatenate(self.found)
             start = np.unique(start[start >= 0])
             offsets = self.store.offsets
@@ -75,9 +78,9 @@ class LocalityCache(SpeculationSource):
 
 
 class Pointers(SpeculationSource):
-    """The automaton without clusters (Alon et al., 2022, section 3.3): of the neighbours that were used, and of the
-    entries pointed to before, those whose value the output went on with point to the entries behind them in the text.
-    Where no entry agreed there is none, and the language model guesses alone."""
+    """The automaton without clusters (Alon et al., 2022, section 3.3). The used neighbours and the entries pointed to
+    before are filtered by the output's token: those with this value point to the next entries in the text. If none has
+    it, there are no entries and the language model guesses alone."""
 
     def __init__(self, store: Datastore) -> None:
         self.store = store
@@ -87,7 +90,7 @@ class Pointers(SpeculationSource):
         return self._pointed
 
     def searched(self, ids: NDArray[np.int64]) -> None:
-        """What a search found counts once the output is known: see `followed`."""
+        """Nothing: search results count once the output's token is known, in `followed`."""
 
     def followed(self, ids: NDArray[np.int64], token: int) -> None:
         known = np.union1d(self._pointed, ids[ids >= 0])

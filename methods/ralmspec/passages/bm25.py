@@ -1,7 +1,7 @@
 """BM25 (Robertson and Zaragoza, 2009) over an index made by bm25s: batched, exact, ties by lowest id.
 
-bm25s tokenises, counts and weighs; the search is compiled here. Its own selects over all passages, breaks ties by
-chance and has no batch: consecutive contexts share most of their words, and a batch reads a word's postings once.
+bm25s tokenises, counts and weighs; the search is compiled here. The search of bm25s selects over all passages, breaks
+ties at random and has no batches. A batch reads each word's postings once, and consecutive contexts share most words.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptio
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LEAST = 8192  # passages that are worth a thread
-SUMS = 1 << 16  # sums kept at once: they stay in a core's cache until the best are picked from them
+LEAST = 8192  # least passages per thread
+SUMS = 1 << 16  # sums kept at once: they stay in a core's cache until the best are selected
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Known terms int64 [t] ascending and how often each occurs, float32 [t]."""
+    """Known terms int64 [t] ascending and their counts float32 [t]."""
 
     terms: NDArray[np.int64]
     counts: NDArray[np.float32]
 
 
 def version() -> str:
-    """The installed bm25s. Raises `RequestError` when there is none."""
+    """Version of the installed bm25s. Raises `RequestError` when there is none."""
     return str(_bm25s().__version__)
 
 
 def build_bm25(folder: Path, passages: Sequence[str], options: RetrieverOptions) -> None:
-    """Index the passages: weights of every (term, passage), by term and ascending passage."""
+    """Index the passages: a weight for every (term, passage), sorted by term, then passage. Raises `RequestError` when
+    no passage has a term."""
     bm25s = _bm25s()
     tokens = bm25s.tokenize(
         list(passages), stopwords="en" if options.stopwords else None, token_pattern=TERM, show_progress=False
@@ -76,10 +77,10 @@ class Bm25Retriever(PassageRetriever):
         self.offsets, self.words, self.word_weights = _by_passage(
             self.starts, self.postings, self.weights, self.passages
         )
-        self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query that is scored, zeros between
+        self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query being scored; zeros between calls
         self._split = re.compile(TERM).findall
         word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))
-        for batch in _KERNELS:  # compiled here: a verification that waits for the compiler looks like a slow machine
+        for batch in _KERNELS:  # compile now: waiting for the compiler would distort the times of verifications
             self.search([word] * batch, 1)
         self.score(word, np.zeros(1, np.int64))
 
@@ -92,7 +93,7 @@ class Bm25Retriever(PassageRetriever):
         k = min(k, self.passages)
         terms = np.unique(np.concatenate([query.terms for query in queries]))
         width = next((n for n in _KERNELS if n >= len(queries)), -8 * (-len(queries) // 8))
-        counts = np.zeros((len(terms), width), np.float32)  # of queries that fill up: no passage matches them
+        counts = np.zeros((len(terms), width), np.float32)  # unused columns stay zero: no passage matches
         for column, query in enumerate(queries):
             counts[np.searchsorted(terms, query.terms), column] = query.counts
         threads = 1 if single_thread else max(1, min(self.workers.count, self.passages // LEAST))
@@ -120,7 +121,7 @@ class Bm25Retriever(PassageRetriever):
 
 @njit(nogil=True, cache=True)
 def _insert(values, passage, worst, held, scores, ids):  # type: ignore[no-untyped-def]
-    """Put a passage in its place among the best of every query where it exceeds the worst of them."""
+    """Insert a passage into the sorted best of every query whose worst it exceeds."""
     k = scores.shape[1]
     for j in range(values.size):
         if values[j] > worst[j]:
@@ -137,24 +138,24 @@ def _insert(values, passage, worst, held, scores, ids):  # type: ignore[no-untyp
 
 
 def _kernel(width: int) -> Any:
-    """The search of `width` queries, known when it is compiled, or of any number where it is 0."""
+    """The search of `width` queries, a compile-time constant; width 0: of any number of queries."""
 
     @njit(nogil=True, cache=True)
     def search(starts, postings, weights, terms, counts, low, high, block, scores, ids):  # type: ignore[no-untyped-def]
-        """Write the best passages of low .. high - 1 to scores, ids [s, k], best first, -1 where there are fewer.
+        """Write the best passages of low .. high - 1 to scores, ids [s, k], best first, -1 if there are fewer.
 
-        A passage's sum runs over the terms in ascending order, the same in any batch and any range, and as in `_score`:
-        a term that a query lacks adds exactly zero. block: sums kept at once.
+        A passage's sum runs over the terms in ascending order, as in `_score`, so it is the same in any batch and
+        range: a term that a query lacks adds exactly zero. block: sums kept at once.
         """
         batch = width or scores.shape[0]
         size = max(block // batch, 1)
         sums = np.empty((min(size, high - low), batch), np.float32)
-        place = np.empty(terms.size, np.int64)  # of each term's next posting
+        place = np.empty(terms.size, np.int64)  # index of each term's next posting
         for t in range(terms.size):
             begin, end = starts[terms[t]], starts[terms[t] + 1]
             place[t] = begin + np.searchsorted(postings[begin:end], low)
         held = np.zeros(batch, np.int64)
-        worst = np.zeros(batch, np.float32)  # a passage without any of the words is never found
+        worst = np.zeros(batch, np.float32)  # zero: a passage with none of the terms is never found
         for first in range(low, high, size):
             last = min(first + size, high)
             sums[: last - first] = 0
@@ -180,23 +181,23 @@ def _kernel(width: int) -> Any:
             for row in range(last - first):
                 better = 0
                 for j in range(batch):
-                    better += sums[row, j] > worst[j]  # an equal one came with a lower id
+                    better += sums[row, j] > worst[j]  # strict: of equal scores the lower id came first
                 if better:
                     _insert(sums[row], first + row, worst, held, scores, ids)
 
     return search
 
 
-# A loop over two or four queries is unrolled where their number is known beforehand; eight fill a vector. One thread,
-# 1.1 million passages: 5.7 ms for a query, 6.9 for two (11.3 by the loop), 11.1 for four (16.0), 15.3 for eight, six
-# filled up to eight 15.3 (21.7).
+# A loop over two or four queries is unrolled if their number is a compile-time constant; eight fill a vector. One
+# thread, 1.1 million passages: 5.7 ms for one query, 6.9 for two (11.3 by the general loop), 11.1 for four (16.0), 15.3
+# for eight, 15.3 for six padded to eight (21.7).
 _ANY = _kernel(0)
 _KERNELS = {1: _ANY, 2: _kernel(2), 4: _kernel(4), 8: _ANY}
 
 
 @njit(nogil=True, cache=True)
 def _by_passage(starts, postings, weights, passages):  # type: ignore[no-untyped-def]
-    """The index turned round: offsets int64 [N + 1], and each passage's terms int32, ascending, with their weights."""
+    """The index by passage: offsets int64 [N + 1], and each passage's terms int32, ascending, with their weights."""
     offsets = np.zeros(passages + 1, np.int64)
     for p in range(postings.size):
         offsets[postings[p] + 1] += 1

@@ -1,4 +1,4 @@
-"""The passages that requests have met: what a guess is taken from."""
+"""The cache of retrieved passages from which guesses are made."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class PassageCache:
-    """The passages that requests have met, ranked as the retriever ranks (section 3, Figure 2)."""
+    """Passages that earlier searches found, ranked by the retriever's scores (section 3, Figure 2)."""
 
     def __init__(self, retriever: PassageRetriever) -> None:
         self.retriever = retriever
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
-        self._new: list[NDArray[np.int64]] = []  # merged when `ids` is read: without speculation it never is
+        self._new: list[NDArray[np.int64]] = []  # merged when `ids` is read: without speculation never
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """All ids, ascending: the first of equal scores has the lowest."""
+        """All ids, ascending, so that the first of equal scores has the lowest id."""
         if self._new:
             self._ids = np.unique(np.concatenate([self._ids, *self._new]))
             self._new = []
         return self._ids
 
     def insert(self, found: Sequence[NDArray[np.int64]]) -> None:
-        """Remember what searches found."""
+        """Add search results."""
         self._new += found
 
     def best(self, query: Any) -> int:
-        """The best cached passage, -1 where none matches."""
+        """The best cached passage; -1 if none matches."""
         ids = self.ids
         if not len(ids):
             return -1

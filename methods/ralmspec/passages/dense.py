@@ -1,8 +1,8 @@
 """Retrieval by passage vectors: exact search and search of a graph.
 
-A batched product may round differently from a single one, so what a search found is ranked again by a score that
-depends on query and passage alone; equal scores rank by id. Vectors are ranked by distance, which orders them as their
-inner products do: all passages have the same length by one more column (`encode_passages`).
+A batched product may round differently from a single one. So search results are ranked again by a score that depends on
+query and passage alone; ties: by id. Passages are ranked by distance, which gives the order of inner products: an extra
+column makes all passage vectors equally long (`encode_passages`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from methods.ralmspec.passages.retriever import PassageRetriever
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEW, MANY = 8, 64  # candidates of a graph search, at least and at most, to be ranked again
+FEW, MANY = 8, 64  # least and most results of a graph search that are ranked again
 
 
 class DenseRetriever(PassageRetriever):
-    """`exact` and `hnsw` over passage vectors; of the `ef` nodes that a graph search keeps, `beam` are ranked again."""
+    """`exact` and `hnsw` over passage vectors. A graph search keeps `ef` nodes; the best `beam` are ranked again."""
 
     def __init__(self, vectors: Vectors, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
         self.vectors = vectors
@@ -44,8 +44,8 @@ class DenseRetriever(PassageRetriever):
         return self._walk(index, np.stack(queries), k)
 
     def _walk(self, index: NeighborIndex, queries: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:
-        """A graph search visits more nodes for a larger k, so that it could find another best passage for it. All
-        searches ask for `beam` passages; where k exceeds it, a second search only adds behind them."""
+        """The best passage must not depend on k, but a graph search visits more nodes for a larger k. So every search
+        asks for `beam` passages; if k exceeds it, a second search only appends to them."""
         reached = index.search(queries, self.beam)[1]
         found = [ids[ids >= 0][:k] for ids in ranked(unrounded_distances(self.vectors, queries, reached), reached)[1]]
         if k <= self.beam:

@@ -1,7 +1,7 @@
 """Text to vectors for the dense retrievers: latent semantic analysis fitted on the passages, or a trained encoder.
 
-`lsa` (Deerwester et al., 1990) needs nothing but the passages: TF-IDF with sublinear term frequencies, reduced by a
-truncated SVD. It is used where no checkpoint is available; the paper's encoder is DPR, by id or folder.
+`lsa` (Deerwester et al., 1990) needs only the passages: TF-IDF with sublinear term frequencies, reduced by a truncated
+SVD. It is for machines without a checkpoint. The paper's encoder is DPR, given by hub id or folder.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LONGEST = 256  # tokens that a trained encoder reads
 
 
 class Encoder(ABC):
-    """Turns text into vectors float32 that are compared by inner product."""
+    """Turns text into float32 vectors that are compared by inner product."""
 
     @abstractmethod
     def query(self, text: str) -> NDArray[np.float32]:
-        """Vector [d] of a query; zeros where nothing in it is known."""
+        """Vector [d] of a query; zeros if it has no known word."""
 
     @abstractmethod
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -42,8 +42,8 @@ class Encoder(ABC):
 
 
 class LatentSemantic(Encoder):
-    """An opened `lsa` encoder. Profile: a query of 32 words costs 30 microseconds, against a millisecond through
-    scikit-learn's transformers, so the weights are multiplied here."""
+    """An opened `lsa` encoder. The weights are multiplied here: a query of 32 words takes 30 microseconds, against a
+    millisecond through scikit-learn's transformers."""
 
     def __init__(self, folder: Path) -> None:
         terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
@@ -65,8 +65,8 @@ class LatentSemantic(Encoder):
 
 
 class Pretrained(Encoder):
-    """A transformers encoder by hub id or folder, on the CPU: DPR's pooled output, else the mean of the last hidden
-    states."""
+    """A transformers encoder by hub id or folder, on the CPU. Vectors are DPR's pooled output, else the mean of the
+    last hidden states."""
 
     def __init__(self, place: str) -> None:
         """Raises `RequestError` when there is no such model."""
@@ -101,7 +101,7 @@ class Pretrained(Encoder):
 
 
 def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, sample: int, seed: int) -> None:
-    """Fit on at most `sample` passages drawn by seed; writes what `LatentSemantic` opens.
+    """Fit on at most `sample` passages drawn by seed and write the folder that `LatentSemantic` opens.
 
     Raises `RequestError` when the passages hold no term.
     """
@@ -137,17 +137,21 @@ def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, samp
 
 
 def encode_passages(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float16]:
-    """Vectors float16 [N, d + 1] of all passages, all of one length: the last column fills each up to the longest,
-    where a query has 0. The nearest is then the one with the largest inner product (Bachrach et al., 2014, section 3).
-    lsa's vectors need it, too: their lengths are 1 but for rounding, and 0 where a passage has no known word. Raises
-    `RequestError` for a vector that float16 cannot hold."""
+    """Vectors float16 [N, d + 1] of all passages, all of the same length.
+
+    The last column, 0 in a query, extends each to the length of the longest. The nearest vector is then the one with
+    the largest inner product (Bachrach et al., 2014, section 3). lsa's vectors need the column too: their lengths are
+    1 only up to rounding, and 0 for a passage without a known word.
+
+    Raises `RequestError` for a vector that float16 cannot hold.
+    """
     progress = Progress()
     parts = []
     for start in range(0, len(texts), CHUNK):
         parts.append(encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
         progress.update("passage vectors", min(start + CHUNK, len(texts)), len(texts), "passages")
     squares = [np.square(part, dtype=np.float64).sum(1) for part in parts]
-    # a length that float16 holds: what fills up a vector of zeros, the largest fill there is, is then not rounded
+    # a length that float16 holds exactly, so that the largest fill, that of a vector of zeros, is not rounded
     length = np.nextafter(np.float16(max(float(square.max()) for square in squares) ** 0.5), np.float16(np.inf))
     if not np.isfinite(length):
         raise RequestError("a passage's vector exceeds float16 or holds NaN; choose another encoder")
@@ -156,9 +160,9 @@ def encode_passages(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float1
 
 
 def identity(place: str) -> str:
-    """What a trained encoder is by content: hex SHA-256 (20 characters) of a folder's files, a hub id's commit.
+    """A trained encoder's content: hex SHA-256 (20 characters) of a folder's files, or the commit of a hub id.
 
-    Raises `RequestError` when there is none.
+    Raises `RequestError` when the encoder cannot be loaded.
     """
     folder = Path(place)
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Iterative RaLM as a process: every k tokens the best passage for the latest context is put before the prompt
+"""Iterative RaLM as a process: every k tokens the best passage for the current context is prepended to the prompt
 (Ram et al., 2023; section 5.3 of Zhang et al., 2024, naive iterative RaLM serving)."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-UNREAD = -2  # as a passage: no passage is in the key-value cache yet
+UNREAD = -2  # passage number while the key-value cache is empty
 
 
 @dataclass(slots=True)
 class PassageStep(GenerationStep):
-    """A step of k tokens. passage, read: where it began, the passage that the reader had and how many tokens of the
-    context. guess: the speculated passage, -1 for none."""
+    """A step of k tokens. passage, read: the passage and the number of context tokens in the reader before the step.
+    guess: the speculated passage, -1 for none."""
 
     passage: int
     read: int
@@ -32,9 +32,9 @@ class PassageStep(GenerationStep):
 
 
 class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
-    """One request. `interval` tokens are generated behind the best of `prefetch` passages found for the query, the
-    last `query_tokens` of the context as text. The passage's first `passage_tokens` are put before the context; a new
-    passage means that the prompt is encoded again."""
+    """One request. The query is the text of the context's last `query_tokens` tokens. A search finds `prefetch`
+    passages; the first `passage_tokens` tokens of the best are prepended to the context, and `interval` tokens are
+    generated. With a new passage the whole context is encoded again."""
 
     redo = True
 
@@ -62,8 +62,8 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self.query_tokens = query_tokens
         self.passage_tokens = passage_tokens
         self.cache = cache if cache is not None else PassageCache(retriever)
-        self.passage = UNREAD  # what the reader has before the context
-        self.read = 0  # tokens of the context that the reader has
+        self.passage = UNREAD  # the passage in the reader
+        self.read = 0  # tokens of the context in the reader
 
     def begin(self) -> PassageStep:
         started = perf_counter()
@@ -98,7 +98,7 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self.passage, self.read = step.passage, step.read
 
     def _generate(self, passage: int) -> None:
-        """At most `interval` tokens, fewer at the end of the text or at the limit."""
+        """Generate `interval` tokens, or fewer if the output ends."""
         with self.phases("generate"):
             unread = self.context[self.read :]
             if passage != self.passage:

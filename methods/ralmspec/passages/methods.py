@@ -5,36 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, GenerationModel, Phases
+from harness.common.text import content_hash
+from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.generation import IterativeRaLM
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-LEAST = 16  # tokens of a passage that are worth reading
+LEAST = 16  # fewest tokens of a passage that are prepended
 
 
 @dataclass(kw_only=True)
 class IterativeOptions(RetrieverOptions):
-    """Parameters of iterative RaLM; those of the retriever from `RetrieverOptions`.
+    """Parameters of iterative RaLM; those of the retriever are inherited from `RetrieverOptions`.
 
-    interval: tokens between retrievals. query_tokens: the end of the context that is searched by; Algorithm 1 encodes
-    all of it, Ram et al. (2023) the last 32 tokens. passage_tokens: a passage is cut to so many, and to what prompt and
-    output leave of the model's window.
+    interval: tokens between retrievals. query_tokens: last tokens of the context that make the query (Algorithm 1: all;
+    Ram et al., 2023: 32). passage_tokens: most tokens of a passage; it is also cut to the space that prompt and output
+    leave in the model's window.
     """
 
     interval: Annotated[int, Field(ge=1)] = 4
@@ -48,7 +45,6 @@ class IterativeOptions(RetrieverOptions):
     needs=("causal", "passages"),
     summary="iterative RaLM: a search before every few tokens, the passage found before the prompt",
 )
-@dataclass(kw_only=True)
 class RalmSeq(IterativeOptions, Sequential):
     """Sequential iterative RaLM (section 5.3), greedy. Parameters: see `IterativeOptions`."""
 
@@ -58,17 +54,17 @@ class RalmSeq(IterativeOptions, Sequential):
         super().__post_init__()
         self.opened: PassageRetriever | None = None
         self.passages: Passages | None = None
-        self.cache: PassageCache | None = None  # that requests share; else each has its own
+        self.cache: PassageCache | None = None  # shared by requests; None: each has its own
 
     @property
     def random_fit(self) -> bool:
-        """Several threads build a graph, in an order of their own."""
+        """True for `hnsw`: several threads build the graph, in an order that varies."""
         return self.retriever == "hnsw"
 
     def fit(
         self,
         model: GenerationModel,
-        knowledge: Sequence[str] | Sequence[NDArray[np.int64]],
+        knowledge: Sequence[str] | Streams,
         validation: Sequence[Any],
         artifacts: Artifacts,
     ) -> None:
@@ -78,7 +74,7 @@ class RalmSeq(IterativeOptions, Sequential):
         if not isinstance(knowledge[0], str):
             raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
         texts = cast("Sequence[str]", knowledge)
-        text_hash = passages_hash(texts)
+        text_hash = content_hash(texts)
         build_retriever(texts, text_hash, artifacts, self)
         build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
         self.open(model, artifacts)
@@ -90,7 +86,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
-        """Raises `RequestError` when the prompt does not fit together with passage and output."""
+        """Raises `RequestError` when prompt, passage and output do not fit the window."""
         retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
             model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=self.prefetch,
@@ -112,7 +108,7 @@ class RalmSeq(IterativeOptions, Sequential):
         return {"passages": float(len(self.passages))} if self.passages is not None else {}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit together with prompt and output."""
+        """Tokens of a passage that fit the window next to prompt and output. Raises `RequestError` for too few."""
         most = min(model.window - limit - len(prompt), self.passage_tokens)
         if most < min(LEAST, self.passage_tokens):
             raise RequestError(
@@ -134,17 +130,16 @@ class RalmSeq(IterativeOptions, Sequential):
     baseline="ralmseq",
     summary="iterative RaLM with speculative retrieval and batched verification, the same output",
 )
-@dataclass(kw_only=True)
 class RalmSpec(Speculative, RalmSeq):
     """RaLMSpec (Algorithm 1) with any of P, S and A.
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P. A step
-    without speculation searches as `ralmseq` does and adds one, but for a request's first; guesses after many of them
-    are right less often.
-    shared: later requests speculate from what earlier ones since `open` found, too. The cache is never emptied: a
-    prompt that comes again finds all its passages there. A timing that repeats its prompts, as the bench's does, is
-    then one of repeated prompts and says nothing of new ones. scheduler to asynchronous: see
-    `Speculative`. The other parameters are those of `ralmseq`, which must be given the same.
+    without speculation searches as `ralmseq` does and adds one; a request's first step adds `prefetch`. After many
+    steps without speculation guesses are right less often.
+    shared: requests also speculate from the passages of earlier requests since `open`. The cache is never emptied, so a
+    repeated prompt finds all its passages in it. The bench times every pass on fresh prompts; only the last pair's are
+    timed again.
+    scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `ralmseq`.
     """
 
     prefetch: Annotated[int, Field(ge=1)] = 1

@@ -1,8 +1,7 @@
-"""Building and opening the retriever that `RetrieverOptions` name."""
+"""Building and opening the retriever that `RetrieverOptions` describes."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,20 +28,10 @@ from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptio
 VECTORS = "vectors.npy"
 
 
-def passages_hash(passages: Sequence[str]) -> str:
-    """Hex SHA-256 (20 characters) of the passages' texts and their order."""
-    state = hashlib.sha256()
-    for text in passages:
-        encoded = text.encode()
-        state.update(len(encoded).to_bytes(8, "little"))
-        state.update(encoded)
-    return state.hexdigest()[:20]
-
-
 def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
-    """Make what the retriever needs over passages whose hash is `text`.
+    """Build the retriever's artifacts over `passages`; `text` is their hash.
 
-    Raises `RequestError` when there is no word in them.
+    Raises `RequestError` when they hold no word.
     """
     if options.retriever == "bm25":
         from methods.ralmspec.passages.bm25 import build_bm25, version
@@ -74,7 +63,7 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
 
 
 def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
-    """Open what `build_retriever` made, and search once: what a search reads or compiles is at hand then."""
+    """Open what `build_retriever` made and search once, so that later searches need not read from disk or compile."""
     opened = _open(artifacts, options)
     query = opened.encode("the")
     opened.search([query], 1)

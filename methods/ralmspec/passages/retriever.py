@@ -1,10 +1,9 @@
-"""What a passage retriever is, and which one parameters name. The cache of a request ranks with the same scores
-(section 3).
+"""The interface of passage retrievers, and their parameters. A request's cache ranks by the same scores (section 3).
 
 | retriever | paper | ranks by |
 | --- | --- | --- |
-| `exact` | EDR | inner product of passage vectors, every passage looked at (`passages.dense`) |
-| `hnsw` | ADR | the same, of the passages that a graph search reaches |
+| `exact` | EDR | inner product of passage vectors, over all passages (`passages.dense`) |
+| `hnsw` | ADR | the same, over the passages that a graph search reaches |
 | `bm25` | SR | BM25 (`passages.bm25`) |
 """
 
@@ -32,28 +31,27 @@ class PassageRetriever(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> Any:
-        """A query as this retriever takes it."""
+        """The query in this retriever's form."""
 
     @abstractmethod
     def search(self, queries: Sequence[Any], k: int, single_thread: bool = False) -> list[NDArray[np.int64]]:
-        """Ids of the best passages of each query, best first, at most k; none where no passage matches.
+        """Ids of the best passages of each query, best first, at most k; empty if no passage matches.
 
-        A query's answer does not depend on the others. `single_thread`: use the calling thread alone.
+        A query's result does not depend on the others. `single_thread`: use only the calling thread.
         """
 
     @abstractmethod
     def score(self, query: Any, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Scores [m] by which `search` ranks, of passages ids [m]; -inf for one that would never be found."""
+        """The scores [m] by which `search` ranks passages ids [m]; -inf for a passage that it never finds."""
 
 
 @dataclass(kw_only=True)
 class RetrieverOptions:
-    """Which retriever, and how it is built: the parameters that methods and analyses which search passages inherit.
+    """The retriever and its parameters, inherited by methods and analyses that search passages.
 
-    encoder: `lsa`, or a hub id or folder of a trained one; query_encoder: where it differs, as with DPR.
-    dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25. memory_gb: bound of the vectors that
-    exact search holds in memory. seed: of lsa's sample and its SVD. Raises `RequestError` for two encoders that do not
-    belong together.
+    encoder: `lsa`, or the hub id or folder of a trained one. query_encoder: a different one for queries, as with DPR.
+    dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25. memory_gb: most memory for the vectors of
+    exact search. seed: of lsa's sample and its SVD. Raises `RequestError` when only one of two encoders is lsa.
     """
 
     retriever: Kind = "exact"

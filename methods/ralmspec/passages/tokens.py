@@ -1,4 +1,4 @@
-"""Passages as token ids, cut to what is prepended to a prompt."""
+"""Passages as token ids, truncated to what is prepended to a prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK = 1024  # passages tokenised at once
 
 
 class Passages:
-    """Token ids of each passage, its first `longest` ones."""
+    """The first `longest` token ids of each passage."""
 
     def __init__(self, folder: Path) -> None:
         self.ids = np.load(folder / "ids.npy", mmap_mode="r")
@@ -28,7 +28,7 @@ class Passages:
         return len(self.offsets) - 1
 
     def tokens(self, passage: int, most: int | None = None) -> list[int]:
-        """Of one passage, its first `most`; none for -1 (no passage)."""
+        """The first `most` ids of one passage; empty for -1 (no passage)."""
         if passage < 0:
             return []
         ids: list[int] = self.ids[self.offsets[passage] : self.offsets[passage + 1]][:most].tolist()
@@ -38,7 +38,7 @@ class Passages:
 def build_passages(
     model: GenerationModel, texts: Sequence[str], text_hash: str, longest: int, artifacts: Artifacts
 ) -> None:
-    """Make the artifact `passage-tokens` of texts with this hash."""
+    """Build the artifact `passage-tokens`."""
 
     def build(folder: Path) -> None:
         progress = Progress()

@@ -1,4 +1,4 @@
-"""Synthetic errors for training grammatical error correction, and the clean text they are made in.
+"""Synthetic errors for training grammatical error correction, and their clean text.
 
 from tasks.data.corruption import ErrorModel, Lexicon, annotate, sentences
 

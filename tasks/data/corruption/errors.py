@@ -1,8 +1,8 @@
-"""Clean, tokenised English made into the English of a learner, with the corrections that would undo it.
+"""Learner errors in clean, tokenised English, with the corrections that undo them.
 
-The paper's route to training pairs for grammatical error correction (Ge et al., Lossless Acceleration for Seq2seq
-Generation with Aggressive Decoding, section 4.1.1, after Grundkiewicz et al. 2019): words inserted, deleted, replaced
-and swapped, here by the rules of `tasks.data.corruption.rules`.
+These are training pairs for grammatical error correction as in the paper (Ge et al., Lossless Acceleration for Seq2seq
+Generation with Aggressive Decoding, section 4.1.1, after Grundkiewicz et al. 2019): words are inserted, deleted,
+replaced and swapped, here by the rules of `tasks.data.corruption.rules`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tasks.data.corruption.rules import START, ErrorModel, Rule
 if TYPE_CHECKING:
     import numpy as np
 
-_LISTED = 0.5  # share of misspellings that are taken from a list where it has the word
-SHAPE = 3.0  # of the gamma distribution of writers: some sentences have none, some have many errors
+_LISTED = 0.5  # share of misspellings that are taken from the list, if it has the word
+SHAPE = 3.0  # of the gamma distribution of error rates: some sentences have no errors, some many
 _KEYS = dict(zip("qwertyuiopasdfghjklzxcvbnm", "wertyuioqsdfghjklaxcvbnmzn", strict=True))
 _SOUNDS = ("ie", "ei"), ("ei", "ie"), ("c", "s"), ("s", "c"), ("ph", "f"), ("tion", "sion"), ("ance", "ence"), (
     "ence", "ance"), ("able", "ible"), ("ible", "able"), ("a", "e"), ("e", "a"), ("i", "e"), ("o", "u")  # fmt: skip
 
 
 class Correction(NamedTuple):
-    """`words` put in place of the wrong tokens [start, end) give the clean text back; `kind` as in CoNLL-2013."""
+    """Replacing the wrong tokens [start, end) by `words` restores the clean text. `kind`: as in CoNLL-2013."""
 
     start: int
     end: int
@@ -36,11 +36,11 @@ class Correction(NamedTuple):
 def annotate(
     tokens: list[str], rng: np.random.Generator, model: ErrorModel | None = None, rate: float = 1.0
 ) -> tuple[list[str], list[Correction]]:
-    """The tokens with errors in them (a new list), and the corrections in order of position. At `rate` 1 about one
-    token in ten is wrong, and a fifth of long sentences stay clean.
+    """A new list of the tokens with errors, and the corrections in order of position. At `rate` 1 about one token in
+    ten is wrong, and a fifth of long sentences stay clean.
 
-    `model` holds the rules and the lexicon of the text (`ErrorModel(Lexicon.of(sentences))`), by default those of the
-    closed word lists. The same generator state gives the same errors.
+    model: rules over the text's lexicon (`ErrorModel(Lexicon.of(sentences))`), by default over the closed word lists.
+    The same generator state gives the same errors.
     """
     model = default_model() if model is None else model
     draws = rng.random(len(tokens)).tolist()
@@ -81,14 +81,14 @@ def annotate(
 
 @cache
 def default_model() -> ErrorModel:
-    """Rules over the words of `tasks.data.corruption.grammar`, for text without a vocabulary of its own."""
+    """Rules over the words of `tasks.data.corruption.grammar`, for text without its own vocabulary."""
     from tasks.data.corruption.grammar import inflected
 
     return ErrorModel(Lexicon.from_counts(dict.fromkeys(inflected(), 10)))
 
 
 def _apply(rule: Rule, word: str, following: str, previous: str, rng: np.random.Generator) -> tuple[list[str], int]:
-    """The tokens that a rule makes, and how many clean tokens they replace (0: the rule does not fit here)."""
+    """The tokens of a rule, and the number of clean tokens that they replace (0: the rule does not fit here)."""
     if rule.after is not None and previous not in rule.after:
         return [], 0
     if not rule.words or not rule.words[0].startswith("*"):
@@ -100,9 +100,9 @@ def _apply(rule: Rule, word: str, following: str, previous: str, rng: np.random.
 
 
 def misspelt(word: str, rng: np.random.Generator) -> str:
-    """The word as people misspell it, every second time that a list knows how; else with one slip of the pen: a sound
-    misspelt, or a letter doubled, undoubled, dropped, swapped with the next or mistaken for its neighbour on the
-    keyboard. A word of one or two letters stays as it is."""
+    """A misspelling of the word: from the list of real misspellings, if that has the word, half of the time; else one
+    slip: a sound misspelt, or a letter doubled, undoubled, dropped, swapped with the next or replaced by its neighbour
+    on the keyboard. Words of one or two letters stay unchanged."""
     if len(word) < 3:
         return word
     known = misspellings().get(word, ())
@@ -129,7 +129,7 @@ def misspelt(word: str, rng: np.random.Generator) -> str:
 def _capitalised(
     tokens: list[str], wrong: list[str], corrections: list[Correction]
 ) -> tuple[list[str], list[Correction]]:
-    """Give the sentence its capital back, and make the corrections lead to the clean text's."""
+    """Restore the sentence's capital, and adapt the corrections to it."""
     if not tokens[0][0].isupper():
         return wrong, corrections
     result = list(wrong)
@@ -139,7 +139,7 @@ def _capitalised(
         return result, corrections
     end = leading[-1].end
     clean = [word for correction in leading for word in correction.words]
-    if end == 0:  # only deletions: the word that moved to the front was given the capital
+    if end == 0:  # only deletions: the word that moved to the front has the capital
         end, clean = 1, [*clean, wrong[0]]
     restored = (tokens[0], *clean[1:])
     rest = corrections[len(leading) :]

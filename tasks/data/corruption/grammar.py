@@ -1,8 +1,8 @@
-"""A seeded grammar of English sentences: clean text for scale `mini`, nothing downloaded.
+"""A seeded grammar of English sentences: clean text for scale `mini`, without download.
 
-What an error breaks can be told from the rest of the sentence, as in real text: the time expression fixes the tense,
-the subject the verb's number, each verb and adjective its preposition, the following sound `a` or `an`, and mass nouns
-take no article and no plural. A tiny model can therefore learn to put such errors right.
+As in real text, the rest of a sentence determines the right form: the time expression the tense, the subject the verb's
+number, each verb and adjective its preposition, the following sound `a` or `an`; mass nouns have no article and no
+plural. So a tiny model can learn to correct errors.
 """
 
 # ruff: noqa: SIM905 (word lists read better as running text)
@@ -59,7 +59,7 @@ CLAUSES = "because when although while after before if".split()
 
 @cache
 def inflected() -> frozenset[str]:
-    """Every lower-case word form that the grammar can write."""
+    """Every lower-case word form of the grammar."""
     verbs = [*TRANSITIVE, *INTRANSITIVE, *(entry.split(":")[0] for entry in WITH_PREPOSITION)]
     forms: set[str] = {*MASS, *ADVERBS, *PLACES, *map(str.lower, ADJECTIVES), *FUNCTION, *CLAUSES}
     for noun in (*PEOPLE, *THINGS, *PLACES):
@@ -73,7 +73,7 @@ def inflected() -> frozenset[str]:
 
 
 def clean_sentences(seed: int, count: int) -> Iterator[list[str]]:
-    """`count` tokenised sentences, 5 to about 30 tokens each; the same seed gives the same sentences."""
+    """`count` tokenised sentences of 5 to about 30 tokens. The same seed gives the same sentences."""
     import numpy as np
 
     grammar = Grammar(np.random.default_rng(seed))
@@ -82,7 +82,7 @@ def clean_sentences(seed: int, count: int) -> Iterator[list[str]]:
 
 
 class Grammar:
-    """Writes sentences; every choice comes from the generator it was given."""
+    """Writes sentences. All random choices come from `rng`."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -189,7 +189,7 @@ class Grammar:
         return [self._pick(("this", "that", "every", "another", "my", "her", "their")), *named]
 
     def _draw(self) -> float:
-        if not self._draws:  # one call for many: a draw of its own costs as much as writing a word
+        if not self._draws:  # draw many at once: a single draw takes as long as writing a word
             self._draws = self._rng.random(1024).tolist()
         return self._draws.pop()
 

@@ -1,7 +1,7 @@
-"""What a vocabulary says about its words: number pairs of nouns, forms of verbs, derived families, look-alikes.
+"""Word relations derived from a vocabulary: number pairs of nouns, forms of verbs, derived families, look-alikes.
 
-No tagger: a word is taken for a noun when its plural occurs, for a verb when its past and -ing forms do, and for both
-in the proportion in which the text uses these forms.
+There is no tagger. A word counts as a noun if its plural occurs, as a verb if its past and -ing forms occur, and as
+both in proportion to the frequencies of these forms.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tasks.data.corruption.word_lists import FUNCTION, IRREGULAR_VERBS, UNCOUNTA
 
 @dataclass(slots=True)
 class Lexicon:
-    """Confusable forms of lower-case words, derived from how often words occur in clean text.
+    """Confusable forms of lower-case words, derived from word frequencies in clean text.
 
-    `nouns`: form -> the other number. `verbs`: form -> its slots (`base`, `third`, `past`, `participle`, `gerund`)
-    by form name. `verbal`: share of a form's uses taken to be verbal, in [0, 1]. `families`: word -> derived words.
+    `nouns`: form -> form of the other number. `verbs`: form -> slot name (`base`, `third`, `past`, `participle`,
+    `gerund`) -> form. `verbal`: assumed share of verbal uses of a form, in [0, 1]. `families`: word -> derived words.
     `lookalikes`: word -> words one letter away. `common`: words usually written in lower case.
     """
 
@@ -33,19 +33,19 @@ class Lexicon:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], limit: int = 30_000, least: int = 3) -> Lexicon:
-        """From tokenised clean sentences: the `limit` most frequent words that occur `least` times or more."""
+        """From tokenised clean sentences: the `limit` most frequent words with at least `least` occurrences."""
         return cls.from_counts(Counter(word for sentence in sentences for word in sentence), limit, least)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], limit: int = 30_000, least: int = 1) -> Lexicon:
-        """From the number of occurrences of each word as written (cased)."""
+        """From the number of occurrences of each cased word."""
         lower: Counter[str] = Counter()
         for word, count in counts.items():
             if word.isascii() and word.isalpha() and word.islower():
                 lower[word] += count
         ranked = sorted(lower, key=lambda word: (-lower[word], word))[:limit]
         kept = {word: lower[word] for word in ranked if lower[word] >= least}
-        # A name that is now and then written small ("Paris") is no common word.
+        # A name that is sometimes written in lower case ("Paris") is not a common word.
         kept = {word: count for word, count in kept.items() if count >= counts.get(word.capitalize(), 0) / 4}
         lexicon = cls(common=set(kept) | FUNCTION)
         open_class = [word for word in kept if word not in FUNCTION and len(word) > 2]
@@ -97,7 +97,7 @@ class Lexicon:
             self.families[word] = known if form in known else (*known, form)
 
     def _add_lookalikes(self, words: Sequence[str], counts: Mapping[str, int]) -> None:
-        """Pairs that become equal when one letter is dropped from one or both at the same place (`form`, `from`)."""
+        """Pairs that become equal if one letter is dropped from one or both (`form`, `from`)."""
         buckets: defaultdict[str, list[str]] = defaultdict(list)
         for word in words:
             if len(word) >= 4 and counts[word] >= 10:
@@ -115,5 +115,5 @@ class Lexicon:
 
 
 def _near(one: int, other: int) -> bool:
-    """Whether two counts lie within a factor of 300: `moth` is not of the family of `mother`."""
+    """Whether two counts are within a factor of 300: `moth` is not in the family of `mother`."""
     return 300 * min(one, other) >= max(one, other)

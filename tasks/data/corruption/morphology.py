@@ -1,4 +1,4 @@
-"""Regular English inflection and derivation, spelling rules only; what exists is for the vocabulary to say."""
+"""Regular English inflection and derivation by spelling rules. Whether a form exists is decided by the vocabulary."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def gerund(verb: str) -> str:
 
 
 def over_regular(verb: str) -> str:
-    """The form a learner makes of an irregular verb: `think` -> `thinked`."""
+    """The regular form that a learner makes of an irregular verb: `think` -> `thinked`."""
     return _regular_past(verb)
 
 
 def derivations(word: str) -> Iterator[str]:
-    """Spellings that may be of the word's family (`safe` -> `safety`, `safely`), most of them no words at all."""
+    """Spellings that may belong to the word's family (`safe` -> `safety`, `safely`); most are not words."""
     for ending, others in _ENDINGS.items():
         if ending and (not word.endswith(ending) or len(word) - len(ending) < 3):
             continue
@@ -92,6 +92,6 @@ def _regular_past(verb: str) -> str:
 
 
 def _doubled(verb: str) -> str:
-    """Short verbs of consonant, vowel, consonant double the last: `stop` -> `stopp`."""
+    """Short verbs that end in consonant, vowel, consonant double the last: `stop` -> `stopp`."""
     short = len(verb) in (3, 4) and verb[-1] not in _VOWELS + "wxyhr" and verb[-2] in _VOWELS
     return verb + verb[-1] if short and verb[-3] not in _VOWELS else verb

@@ -1,8 +1,8 @@
-"""Which errors a word invites and how often: rates per occurrence, set after CoNLL-2013's error types.
+"""The errors of each word and their rates per occurrence, by CoNLL-2013's error types.
 
 The rates were fitted by hand to the development set CoNLL-2013 (`revised`, 117 edits in 1,000 tokens): 1,000 clean
-tokens of an encyclopaedia receive about as many errors of each of its common types, 102 in all. Misspellings are set
-between that set's share (4) and JFLEG's development set's (37). No test set played a part.
+tokens of an encyclopaedia get about the same number of errors of each common type, 102 in all. The rate of misspellings
+is between that of this set (4) and that of JFLEG's development set (37). No test set was used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _STRAY = ("about", "of", "to", "for", "in", "on", "with")
 
 
 class Rule(NamedTuple):
-    """One way to corrupt a word. `words` take its place (empty: the word is dropped); `*spelling` misspells it, `*swap`
-    exchanges it with the next. `after`: words one of which must come before it."""
+    """One way to corrupt a word. `words` replace it (empty: the word is dropped); `*spelling` misspells it, `*swap`
+    swaps it with the next. `after`: one of these words must come before it."""
 
     kind: str
     rate: float
@@ -31,19 +31,19 @@ class Rule(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The rules of one word with their cumulative rates, for one draw to decide whether and how it is corrupted."""
+    """The rules of one word with their cumulative rates. One draw decides whether and how it is corrupted."""
 
     total: float
     cumulative: list[float]
     rules: list[Rule]
 
     def pick(self, draw: float) -> Rule:
-        """The rule that `draw` in [0, total) falls to."""
+        """The rule that `draw` in [0, total) selects."""
         return self.rules[bisect(self.cumulative, draw)]
 
 
 class ErrorModel(dict[str, Rules]):
-    """word -> its rules, worked out on first use."""
+    """word -> its rules, computed on first use."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ErrorModel(dict[str, Rules]):
         if word not in self.lexicon.common:
             if word.istitle() and len(word) > 2:
                 yield Rule("Mec", 0.008, (word.lower(),))
-            return  # else names and rare words: nothing a model could put right
+            return  # else names and rare words, which a model could not correct
         if word in lists.ARTICLES:
             yield from _articles(word)
         yield from _function_word(word, self._verb_forms)

@@ -1,8 +1,8 @@
-"""Running text to sentences and tokens in the style of the Penn Treebank, as CoNLL-2013/14 and JFLEG are tokenised.
+"""Running text to sentences and tokens in the style of the Penn Treebank, as in CoNLL-2013/14 and JFLEG.
 
-Each mark is a token, contractions are cut before the apostrophe (`do n't`, `it 's`, `dogs '`), hyphenated words
-and numbers such as `1,000.5` stay whole, quotes are the straight `"`. A full stop is a token of its own at the end of
-a sentence only (`U.S.` and `Mr.` keep theirs).
+Each mark is a token. Contractions are split before the apostrophe (`do n't`, `it 's`, `dogs '`). Hyphenated words and
+numbers such as `1,000.5` stay whole. Quotes are the straight `"`. A full stop is a separate token only at the end of a
+sentence (`U.S.` and `Mr.` keep theirs).
 """
 
 # ruff: noqa: SIM905 (word lists read better as running text)
@@ -53,7 +53,7 @@ def tokens(sentence: str) -> list[str]:
 
 
 def split(paragraph: str) -> Iterator[str]:
-    """Sentences of one paragraph: cut after `.`, `!` or `?` before a capital or a digit, not after abbreviations."""
+    """Sentences of one paragraph: split after `.`, `!` or `?` before a capital or a digit, not after abbreviations."""
     start = 0
     for match in _BOUNDARY.finditer(paragraph):
         before = paragraph[start : match.start()].rstrip("\"')]")
@@ -70,11 +70,12 @@ def split(paragraph: str) -> Iterator[str]:
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """Tokenised sentences of an article that are fit to learn from, in order.
+    """Tokenised sentences of an article that are suitable for training, in order. A line is a paragraph. Left out are:
 
-    One paragraph a line. Left out: headings (short lines of one sentence), sentences of fewer than 4 or more than
-    `LONGEST` tokens or without a final mark, and those a markup stripper has damaged (empty or open brackets, doubled
-    commas) or that are mostly not English letters.
+    - headings (short lines of one sentence)
+    - sentences of fewer than 4 or more than `LONGEST` tokens, or without a final mark
+    - sentences damaged by markup removal (empty or open brackets, doubled commas)
+    - sentences that are mostly not English letters
     """
     for paragraph in text.splitlines():
         found = [tokens(sentence) for sentence in split(paragraph)]

@@ -1,4 +1,4 @@
-"""Closed lists behind the synthetic errors: function words, confusions of learners, irregular forms, common words."""
+"""Closed word lists of the synthetic errors: function words, confusions of learners, irregular forms, common words."""
 
 # ruff: noqa: SIM905 (word lists read better as running text)
 from __future__ import annotations
@@ -21,7 +21,7 @@ FUNCTION = frozenset(
      "other then now just even still up down out off again once mr mrs one two three first second".split())
 )  # fmt: skip
 
-# What a learner writes instead, most typical first: written from the commonest prepositions after verbs and nouns.
+# What a learner writes instead, most typical first, based on the most common prepositions after verbs and nouns.
 PREPOSITION_CONFUSIONS: dict[str, str] = {
     "of": "in for on about from", "in": "on at of to into during", "to": "for in of with at", "for": "to of in on",
     "with": "by to of for from", "on": "in at of about for", "at": "in on to", "by": "with from through of",
@@ -32,7 +32,7 @@ PREPOSITION_CONFUSIONS: dict[str, str] = {
     "upon": "on in", "along": "on by",
 }  # fmt: skip
 
-# Groups whose members are taken for each other: collocations, homophones, near-synonyms.
+# Groups whose members are confused with each other: collocations, homophones, near-synonyms.
 CONFUSIONS: tuple[str, ...] = (
     "affect effect", "then than", "their there they", "its it's", "to too", "lose loose", "accept except",
     "advice advise", "quite quiet", "whether weather", "who which", "who whom", "make do", "made did", "say tell",

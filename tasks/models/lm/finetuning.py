@@ -1,4 +1,4 @@
-"""Language models trained further on the text of another domain, with their own tokenizer."""
+"""Language models fine-tuned on the text of another domain, with their own tokenizer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuning:
-    """How a model is trained further: AdamW, linear warm-up over a twentieth of the steps, then half a cosine."""
+    """Parameters of fine-tuning: AdamW, linear warm-up over a twentieth of the steps, then half a cosine."""
 
     steps: int = 600
-    batch: int = 8  # windows a step
+    batch: int = 8  # windows per step
     learning_rate: float = 5e-4
 
 
@@ -39,7 +39,7 @@ def fine_tuned(
     start: Path, source: Source, how: FineTuning, cache: Cache, *, device: str = "cpu", seed: int = 0,
     progress: Progress | None = None,
 ) -> Path:  # fmt: skip
-    """Folder of the causal model in `start` trained further on the source's train split, unless the cache has it.
+    """Folder of the causal model in `start`, fine-tuned on the source's train split unless the cache has it.
 
     Raises `RequestError` for too little text.
     """
@@ -97,6 +97,6 @@ def _train(
 
 
 def _flat(documents: Sequence[str], tokenizer: Any) -> NDArray[np.int64]:
-    """One array of all documents, each opened by the start token."""
+    """One array of all documents, each after a start token."""
     encoded = tokenizer(list(documents), add_special_tokens=False)["input_ids"]
     return np.concatenate([np.asarray([tokenizer.bos_token_id, *ids], np.int64) for ids in encoded])

@@ -1,5 +1,5 @@
-"""Sizes of language models and how each is trained. No training module imports this table, so that a new size does not
-invalidate models that were trained."""
+"""Sizes of language models and their training. No training module imports this table, so a new size does not invalidate
+trained models."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model and its training. Widths of heads are 64; the feed-forward part is four times as wide as the model.
+    """A model and its training. Heads have width 64; the feed-forward part is four times as wide as the model.
     optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`)."""
 
     vocabulary: int
     layers: int
     width: int
     window: int
-    batch: int  # windows a step
+    batch: int  # windows per step
     steps: int
     learning_rate: float
     dropout: float = 0.05

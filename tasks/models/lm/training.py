@@ -1,7 +1,7 @@
 """Language models trained here: a byte-level BPE tokenizer and a GPT-2-like Transformer, for machines without the hub.
 
 The result is a model folder in the hub's layout (`save_pretrained`, safetensors) in the cache, keyed by the content of
-the text and everything below that shapes the weights. `training.json` next to the weights tells how it was made.
+the text and everything below that affects the weights. `training.json` next to the weights records the training.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ def trained_model(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Path:
-    """Folder of the model of the size of this name, trained on the source's train split unless the cache has it.
+    """Folder of the model of the size `name`, trained on the source's train split unless the cache has it.
 
-    An interrupted training resumes from its last checkpoint. Raises `RequestError` for missing data or too little of
-    it.
+    Interrupted training resumes from its last checkpoint. Raises `RequestError` for missing or too little data.
     """
     tokenizer_folder = trained_tokenizer(size.vocabulary, source, cache)
     key = {
@@ -67,7 +66,7 @@ def trained_model(
 
 
 def trained_tokenizer(vocabulary: int, source: Source, cache: Cache) -> Path:
-    """Folder of a byte-level BPE tokenizer of the train split: any text round-trips, there is no unknown token."""
+    """Folder of a byte-level BPE tokenizer of the train split: any text round-trips, without an unknown token."""
     key = {"train": split_hash(source, "train", cache), "vocabulary": vocabulary}
 
     def build(folder: Path) -> None:
@@ -80,7 +79,7 @@ def trained_tokenizer(vocabulary: int, source: Source, cache: Cache) -> Path:
 
 
 def training_windows(tokens: NDArray[Any], window: int, batch: int, seed: int) -> Callable[[int], NDArray[np.int64]]:
-    """Batches by step: int64 [batch, window + 1]. Each epoch cuts the text at another offset and shuffles the cuts."""
+    """Batches by step: int64 [batch, window + 1]. Each epoch cuts the text at another offset and shuffles the parts."""
     per_epoch = (len(tokens) - window - 1) // window // batch
     if per_epoch < 1:
         raise ValueError(f"{len(tokens)} tokens are too few for batches of {batch} windows of {window}")
@@ -151,7 +150,7 @@ def _train(size: Size, name: str, source: Source, folder: Path, device: str, see
 
 
 def _flat(documents: Sequence[str], tokenizer: Any, end: int, progress: Progress) -> NDArray[Any]:
-    """One array of all documents, each opened by the end token."""
+    """One array of all documents, each after an end token."""
     parts: list[NDArray[Any]] = []
     for start in range(0, len(documents), 64):
         ids = token_ids(tokenizer, documents[start : start + 64])

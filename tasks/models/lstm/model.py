@@ -1,7 +1,7 @@
 """Word-level LSTM language models (Zaremba et al., 2014), trained here: the models of L2S's next-word experiments.
 
-A model folder holds `config.json`, `vocabulary.json`, `model.safetensors` and `training.json` (how it was made, with
-the curve). Weights of the output layer and hidden states are all that a softmax task keeps of it.
+A model folder holds `config.json`, `vocabulary.json`, `model.safetensors` and `training.json` (the record, with the
+curve). A softmax task uses only the output layer's weights and the hidden states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 _STREAMS = 20  # streams read in parallel when hidden states are written
 _CHUNK = 200  # words of each stream at a time
 _WARMUP = 100  # steps of Adam
-_SHAPE = ("width", "layers", "dropout", "tied")  # what of a size shapes the module
+_SHAPE = ("width", "layers", "dropout", "tied")  # fields of a size that shape the module
 
 
 class WordLSTM(nn.Module):
@@ -52,9 +52,9 @@ class WordLSTM(nn.Module):
     def forward(
         self, words: torch.Tensor, state: State | None = None, precision: torch.dtype | None = None
     ) -> tuple[torch.Tensor, State]:
-        """Top hidden states [t, b, d] after each of words int64 [t, b], and the state to go on from.
+        """Top hidden states [t, b, d] after each of words int64 [t, b], and the next state.
 
-        precision: of products and hidden states where it is not that of the weights; it needs a state to start from.
+        precision: of products and hidden states, if not that of the weights; it requires `state`.
         """
         inputs = self.dropout(self.embedding(words))
         if precision is None or state is None:
@@ -69,7 +69,7 @@ class WordLSTM(nn.Module):
 
 
 class TruncatedBackpropagation(nn.Module):
-    """A model in training with the state its streams have reached: a buffer, so that a checkpoint holds it."""
+    """A model in training with the current state of its streams, a buffer, so that a checkpoint holds it."""
 
     state: torch.Tensor
 
@@ -91,9 +91,9 @@ def trained_lstm(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Path:
-    """Folder of the model of the size of this name, trained on ids [T] of words `types` unless the cache has it.
+    """Folder of the model of the size `name`, trained on ids [T] of words `types` unless the cache has it.
 
-    An interrupted training resumes. Raises `RequestError` for too little text.
+    Interrupted training is resumed. Raises `RequestError` for too little text.
     """
     if len(training) < size.batch * (size.bptt + 1) or len(validation) < 2 * _STREAMS:
         raise RequestError(
@@ -111,7 +111,7 @@ def trained_lstm(
 
 
 def load_lstm(folder: Path, device: str = "cpu") -> tuple[WordLSTM, list[str]]:
-    """The model in eval mode and its vocabulary. Raises `RequestError` when the folder is no such model."""
+    """The model in eval mode and its vocabulary. Raises `RequestError` when the folder is not such a model."""
 
     def shaped(size: Any, words: int) -> WordLSTM:
         return WordLSTM(words, **{name: size.get(name) for name in _SHAPE})
@@ -133,8 +133,8 @@ def hidden_states(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]]:
     """Top hidden states of ids [T] read as `streams` pieces of n + 1 = T // streams words.
 
-    Yields (rows int64 [streams, t], states float32 [streams, t, d], the words int64 [streams, t] that follow); the rows
-    number all streams * n states piece after piece.
+    Yields (rows int64 [streams, t], states float32 [streams, t, d], next words int64 [streams, t]). rows: numbers of
+    the states among all streams * n, piece after piece.
     """
     columns = side_by_side(ids, streams).to(model.output.weight.device)
     n = len(columns) - 1
@@ -149,7 +149,7 @@ def hidden_states(
 
 @torch.no_grad()
 def mean_loss(model: WordLSTM, ids: NDArray[Any], streams: int) -> float:
-    """Mean negative log-likelihood (nats a word) of ids [T], read as `streams` pieces with one state each."""
+    """Mean negative log-likelihood (nats per word) of ids [T], read as `streams` pieces with one state each."""
     columns = side_by_side(ids, streams).to(model.output.weight.device)
     total, state = 0.0, None
     for start in range(0, len(columns) - 1, _CHUNK):
@@ -178,16 +178,16 @@ def _train(
     def batches(step: int) -> tuple[torch.Tensor, torch.Tensor]:
         start = step % per_epoch * size.bptt
         targets = columns[start + 1 : start + size.bptt + 1]
-        if start == 0:  # an epoch begins where no word has been read
+        if start == 0:  # an epoch begins with an empty state
             module.state.zero_()
         return columns[start : start + len(targets)], targets
 
     def loss(_: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         inputs, targets = batch
-        begin = module.state.clone()  # the graph keeps its input; the buffer moves on
+        begin = module.state.clone()  # the graph keeps its input; the buffer is overwritten
         hidden, state = model(inputs, (begin[0], begin[1]), recurrence)
         module.state.copy_(torch.stack(state).detach())
-        # under SGD the recurrence stays in float32; the output layer is most of the work
+        # with SGD the recurrence stays in float32; most of the work is the output layer
         with torch.autocast(columns.device.type, precision, enabled=precision is not None):
             logits = model.output(hidden)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
@@ -218,13 +218,13 @@ def _train(
 def _optimiser(
     model: WordLSTM, size: Size, per_epoch: int
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float], float]:
-    """Optimiser, multiple of its rate by step, and largest norm of the gradient of the mean loss over words."""
+    """Optimiser, factor of its rate by step, and largest norm of the gradient of the mean loss over words."""
     if size.peak:
         adam = torch.optim.Adam(model.parameters(), lr=size.peak, fused=True)
         return adam, warmup_cosine(size.epochs * per_epoch, _WARMUP, floor=0.02), size.clip
     if size.steady is None or size.decay is None:
         raise RequestError("a size of LSTM needs either `peak` or both `steady` and `decay`")
     steady, decay = size.steady, size.decay
-    # the paper's loss is a sum over `bptt` words, ours a mean: rate and clip move by `bptt`
+    # the paper's loss is a sum over `bptt` words, ours a mean: rate and clip change by a factor `bptt`
     sgd = torch.optim.SGD(model.parameters(), lr=float(size.bptt))
     return sgd, lambda step: decay ** -max(0, step // per_epoch - steady + 1), size.clip / size.bptt

@@ -1,4 +1,4 @@
-"""Sizes of word LSTMs and how each is trained. No torch here: a task reads the size for the keys of its cache."""
+"""Sizes of word LSTMs and their training. Without torch: a task reads the size for its cache keys."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model and its training, by one of two plans; what is None is not part of a size.
+    """A model and its training by one of two plans. Fields that are None are not part of a size.
 
-    SGD: the rate is 1 for `steady` epochs and then divided by `decay` every epoch. Adam, for few epochs: `peak` is the
-    rate after a short warm-up, from which half a cosine falls; the recurrence runs in bfloat16 where that is fast.
+    SGD: the rate is 1 for `steady` epochs, then divided by `decay` every epoch. Adam, for few epochs: a short warm-up
+    to the rate `peak`, then half a cosine; the recurrence runs in bfloat16 if that is fast.
 
     width: of embedding and hidden states. initial: weights start uniformly in +-initial. clip: of the gradient of the
-    loss, which for SGD is summed over `bptt` words and averaged over `batch` streams, as in the paper, for which the
-    rate of 1 is meant, and for Adam is a mean over words. tied: embedding and output layer share their weight, which
-    learns more from few epochs (Press and Wolf, 2017).
+    loss. For SGD the loss is summed over `bptt` words and averaged over `batch` streams, as in the paper, whose rate is
+    1; for Adam it is a mean over words. tied: embedding and output layer share their weight, which learns more in few
+    epochs (Press and Wolf, 2017).
     """
 
     width: int
@@ -34,7 +34,7 @@ class Size:
     tied: bool | None = None
 
     def stated(self) -> dict[str, Any]:
-        """The fields that are part of this size, as JSON: what names it in keys and in a model's folder."""
+        """The fields that are part of this size, JSON-able, for keys and a model's folder."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

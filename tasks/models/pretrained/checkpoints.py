@@ -1,6 +1,6 @@
-"""Where a model's files are (a folder, or a hub id that is downloaded once), and hashes of their content.
+"""Locations of a model's files (a folder, or a hub id that is downloaded once), and hashes of their content.
 
-Nothing here imports torch: a worker process that opens a known model reads two small files.
+Without torch: a worker process that opens a known model only reads two small files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SMALL_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja"]
 def locate(path_or_id: str) -> Path:
     """Folder that holds config, weights and tokenizer of a model given by local path or hub id.
 
-    A hub model is downloaded on first use (safetensors where there are any) and never asked for again.
-    Raises `RequestError` when the folder is no model or the hub does not give it.
+    A hub model is downloaded at its first use (as safetensors if there are any) and never requested again.
+    Raises `RequestError` when the folder is not a model or the hub does not have it.
     """
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
@@ -40,7 +40,7 @@ def locate(path_or_id: str) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight files that `from_pretrained` reads, all of them or none (an interrupted download counts as none)."""
+    """The weight files that `from_pretrained` reads; empty unless complete (for an interrupted download)."""
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
         index = folder / f"{stem}.{suffix}.index.json"
         if index.exists():
@@ -55,8 +55,8 @@ def weight_files(folder: Path) -> list[Path]:
 def weights_hash(folder: Path, cache: Cache | None = None) -> str:
     """SHA-256 (20 hex digits) over the content of the weight files.
 
-    Reading gigabytes in each of a dozen processes would cost minutes, so the hash is kept in the cache under the
-    files' path, size and time of change.
+    Reading gigabytes in each of a dozen processes would take minutes, so the hash is cached under the files' paths,
+    sizes and modification times.
     """
     files = weight_files(folder)
     stamps = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
@@ -64,7 +64,7 @@ def weights_hash(folder: Path, cache: Cache | None = None) -> str:
 
 
 def check_weights(folder: Path, expected: str, contexts: Path, cache: Cache) -> None:
-    """Raise `RequestError` where a model's weights no longer have the hash that they had when contexts were made."""
+    """Raise `RequestError` if a model's weights have changed since the contexts were made."""
     if weights_hash(folder, cache) != expected:
         raise RequestError(
             f"the model in {folder} is not the one whose contexts are in {contexts}; delete the latter to have them "
@@ -73,18 +73,18 @@ def check_weights(folder: Path, expected: str, contexts: Path, cache: Cache) -> 
 
 
 def content(folder: Path, cache: Cache) -> dict[str, str]:
-    """What identifies a model trained here: hashes of its weights and of the JSON files next to them (size, vocabulary,
+    """The identity of a model trained here: hashes of its weights and of the JSON files next to them (size, vocabulary,
     training)."""
     return {"weights": weights_hash(folder, cache), "files": _content_hash(sorted(folder.glob("*.json")))}
 
 
 def tokenizer_hash(folder: Path) -> str:
     """SHA-256 (20 hex digits) over the tokenizer's vocabulary, merges, options and special tokens (which begin every
-    stream); empty when the folder has no tokenizer."""
+    stream); empty if the folder has no tokenizer."""
     files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
     if not files:
         return ""
-    # tokenizer.json alone has vocabulary and merges; the older files next to it may or may not have been downloaded
+    # tokenizer.json contains vocabulary and merges; the older files next to it may or may not have been downloaded
     files = files[:1] if files[0].name == "tokenizer.json" else files
     return _content_hash([*files, *(folder / name for name in _SPECIAL_TOKEN_FILES if (folder / name).exists())])
 

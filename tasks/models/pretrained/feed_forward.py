@@ -1,4 +1,4 @@
-"""Find the last feed-forward block of any causal Transformer, by structure and not by class name.
+"""Finds the last feed-forward block of any causal Transformer, by structure, not by class name.
 
 The keys of a kNN-LM datastore are activations at that block (Khandelwal et al. 2020, section 2 and table 5).
 """
@@ -21,10 +21,10 @@ _USUAL_NAMES = ("mlp", "ffn", "feed_forward", "feedforward", "ff", "moe")
 def last_feed_forward(model: nn.Module, model_type: str) -> tuple[nn.Module, nn.Module]:
     """Modules (first, last) of the last block's feed-forward part: its input enters one, its output leaves the other.
 
-    Most models keep the part in one submodule, which is then both; OPT-like blocks hold two bare linear layers. For a
-    mixture of experts the part is the router with its experts: the input is what the router and the experts read, the
-    output the weighted sum of the experts' answers.
-    Raises `RequestError` naming the model type where the last block has no such part.
+    Most models have one submodule for the part, which is then both; OPT-like blocks have two bare linear layers. In a
+    mixture of experts the part is the router with its experts: its input is that of router and experts, its output the
+    weighted sum of the experts' outputs.
+    Raises `RequestError` with the model type if the last block has no such part.
     """
     block = _last_block(model)
     if block is not None:
@@ -33,7 +33,7 @@ def last_feed_forward(model: nn.Module, model_type: str) -> tuple[nn.Module, nn.
         attends = len(rest) < len(children)
         parts = [(name, child) for name, child in rest if _holds_feed_forward(child)]
         usual = [(name, child) for name, child in parts if name in _USUAL_NAMES]
-        if not attends:  # the mixer of a state-space model only looks like a feed-forward part: the name must say it
+        if not attends:  # the mixer of a state-space model looks like a feed-forward part: require the name
             parts = usual
         elif len(parts) > 1:
             parts = usual or parts[-1:]
@@ -53,7 +53,7 @@ def last_feed_forward(model: nn.Module, model_type: str) -> tuple[nn.Module, nn.
 
 @contextmanager
 def captured(parts: tuple[nn.Module, nn.Module], key: KeyKind) -> Iterator[list[torch.Tensor]]:
-    """Collect the input or output of the feed-forward part during forward passes; hooks are gone afterwards."""
+    """Collect the input or output of the feed-forward part during forward passes. Hooks are removed afterwards."""
     seen: list[torch.Tensor] = []
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ def captured(parts: tuple[nn.Module, nn.Module], key: KeyKind) -> Iterator[list[
 
 
 def _last_block(model: nn.Module) -> nn.Module | None:
-    """The last element of the longest module list that is not itself inside another (experts are)."""
+    """The last element of the longest module list that is not inside another one, as experts are."""
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     outer = [module for name, module in lists if not any(name.startswith(f"{other}.") for other, _ in lists)]
     longest = max(outer, key=len, default=None)
@@ -91,13 +91,13 @@ def _holds_feed_forward(module: nn.Module) -> bool:
 
 def _holds_experts(module: nn.Module) -> bool:
     """Whether the weights of all experts are stacked in parameters of the module itself, [experts, inputs, outputs] or
-    [experts, outputs, inputs] per projection, as transformers 5 keeps them. A convolution has one such parameter."""
+    [experts, outputs, inputs] per projection, as in transformers 5. A convolution has only one such parameter."""
     stacked = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim == 3]
     return len(stacked) > 1 and len({len(parameter) for parameter in stacked}) == 1
 
 
 def _widths(module: nn.Module) -> tuple[int, int] | None:
-    """(inputs, outputs) of a linear layer, or None; transformers' Conv1D is one with its weight transposed."""
+    """(inputs, outputs) of a linear layer, or None. transformers' Conv1D is one with transposed weight."""
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features
     if type(module).__name__ == "Conv1D" and isinstance(getattr(module, "weight", None), torch.Tensor):

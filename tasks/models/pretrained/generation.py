@@ -1,4 +1,4 @@
-"""Transformers that write text, by hub id or local folder: see `harness.contracts.GenerationModel`."""
+"""Transformers that generate text, by hub id or local folder: see `harness.contracts.GenerationModel`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
 from tasks.models.pretrained.opening import open_module, open_tokenizer
 
-_LONGEST_WINDOW = 1024  # of models that state none
+_LONGEST_WINDOW = 1024  # of models without a stated limit
 
 
 class TextGenerator:
     """An encoder-decoder (Marian, BART, T5, ...) or causal model in eval mode.
 
-    window: tokens of a causal model's longest sequence, by default what its positions allow. longest_source: tokens
-    that a source may have: the window of a causal model, the positions of an encoder, or None where these are relative.
-    `hash` covers everything its outputs depend on: weights, configuration, dtype, tokenizer, a window that was given,
-    the tokens that begin and end an output, and what its generation configuration demands (`constraints`).
+    window: most tokens of a causal model's sequence, by default its positions. longest_source: most tokens of a source:
+    the window of a causal model, the positions of an encoder, or None if these are relative. `hash` covers everything
+    that outputs depend on: weights, configuration, dtype, tokenizer, a given window, the tokens that begin and end an
+    output, and the constraints of the generation configuration (`constraints`).
     """
 
     def __init__(
@@ -83,9 +83,10 @@ class TextGenerator:
 
     @cached_property
     def language_model(self) -> LanguageModel | None:
-        """The same weights as token scoring sees them; None for an encoder-decoder.
+        """The same weights in the interface of token scoring; None for an encoder-decoder.
 
-        Raises `RequestError` for a model whose probabilities cannot be read row by row, which decoding does not need.
+        Raises `RequestError` for a model whose probabilities cannot be computed row by row, which decoding does not
+        need.
         """
         if self.kind == "encoder-decoder":
             return None
@@ -111,10 +112,10 @@ class TextGenerator:
     ) -> TextGenerator:
         """Load a model by local folder or hub id.
 
-        source_language, target_language: of a multilingual model, as its tokenizer names them. Raises `RequestError`
-        when there is no such model, when it can be loaded neither as an encoder-decoder nor as a causal model, when it
-        has no tokenizer, when the dtype or a language is unknown, or when the window exceeds a causal model's
-        positions; `MachineError` when there is no such device.
+        source_language, target_language: of a multilingual model, by its tokenizer's names. Raises `RequestError` when
+        there is no such model, when it can be loaded neither as an encoder-decoder nor as a causal model, when it has
+        no tokenizer, when the dtype or a language is unknown, or when the window exceeds a causal model's positions;
+        `MachineError` when there is no such device.
         """
         module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=False)
         tokenizer = open_tokenizer(folder, path_or_id)
@@ -132,17 +133,17 @@ class TextGenerator:
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of texts as the model was trained to read them, with the tokens its tokenizer adds (the end token)."""
+        """Ids of texts for the model's input, with the tokens that its tokenizer adds (the end token)."""
         if not texts:
             return []
         encoded: list[list[int]] = self.tokenizer(list(texts))["input_ids"]
         return encoded
 
     def encode_outputs(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of texts as the model writes them: what it is forced to begin with, the text, and an end token.
+        """Ids of texts as outputs of the model: its forced first token, the text, and an end token.
 
-        Raises `RequestError` where its tokenizer does not tell: without an end token, or in a language or a vocabulary
-        other than that of outputs.
+        Raises `RequestError` if the tokenizer cannot encode outputs: it has no end token, or another language or
+        vocabulary than outputs have.
         """
         if not texts:
             return []
@@ -169,13 +170,13 @@ class TextGenerator:
 
 
 def _positions(config: Any, stack: Any, *names: str) -> int | None:
-    """Tokens that a stack of layers has positions for, by the first of these names that its configuration has; None
-    where there is none, as positions are relative."""
+    """Number of positions of a stack of layers, by the first of these names in its configuration. None if there is no
+    name, because positions are relative."""
     positions = next((count for name in names if (count := getattr(config, name, None))), None)
     table = getattr(getattr(getattr(stack, "base_model", stack), "embeddings", None), "position_embeddings", None)
     begin = getattr(table, "padding_idx", None)
     if positions is not None and begin is not None:
-        positions -= begin + 1  # RoBERTa and its kin count positions from there
+        positions -= begin + 1  # RoBERTa and similar models count positions from there
     return positions
 
 
@@ -197,6 +198,6 @@ def _start(module: Any, tokenizer: Any, kind: str, ends: tuple[int, ...], name: 
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """The configuration without what names files and versions."""
+    """The configuration without names of files and versions."""
     left_out = {"_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"}
     return {name: repr(value) for name, value in sorted(config.to_dict().items()) if name not in left_out}

@@ -1,4 +1,4 @@
-"""Greedy outputs by `transformers.generate`, kept in the cache: what tasks know of a model before any method runs."""
+"""Cached greedy outputs by `transformers.generate`, for tasks that need a model's outputs before any method runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BATCH = 32
 def greedy_outputs(
     generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int, cache: Cache, progress: Any
 ) -> list[list[int]]:
-    """Ids of the model's output for each source, at most `limit` of them and no more than its window allows.
+    """Ids of the model's output for each source, at most `limit` ids and at most what its window allows.
 
-    As the decoding methods understand greedy search, under the constraints of the model's generation configuration
-    that they honour. Sources must fit the window.
+    Greedy search is that of the decoding methods, with the constraints of the model's generation configuration that
+    they honour. Sources must fit the window.
     """
     key = {
         "model": generator.hash, "sources": digest([list(source) for source in sources]), "limit": limit,
@@ -49,7 +49,7 @@ def greedy_outputs(
 def _batches(
     generator: TextGenerator, sources: Sequence[Sequence[int]], limit: int
 ) -> Iterator[tuple[list[int], int]]:  # fmt: skip
-    """Numbers of sources of about the same length with the same largest number of new tokens, and that number."""
+    """Numbers of sources of similar length with the same maximum of new tokens, and that maximum."""
 
     def new_tokens(number: int) -> int:
         return maximum_new_tokens(generator, sources[number], limit)

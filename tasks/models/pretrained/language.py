@@ -1,4 +1,4 @@
-"""Causal language models of `transformers` as token scoring sees them: sliding windows, keys, bounded memory."""
+"""Causal language models of `transformers` for token scoring: sliding windows, keys, bounded memory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from tasks.models.pretrained.opening import open_module, open_tokenizer
 
 _LONGEST_DEFAULT_WINDOW = 1024
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # inputs of one forward pass, over all its windows
-_LOGITS_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # of one chunk of logits; the CPU's should stay near its caches
+_LOGITS_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # of one chunk of logits; on a CPU it should fit the caches
 
 
 class CausalLM:
     """A causal language model: see `harness.contracts.LanguageModel`.
 
-    `window` is the longest input in tokens; windows start every `stride` tokens, so all but the first `window`
-    tokens of a stream are predicted from at least `window - stride` and at most `window` tokens. `hash` covers
-    everything the answers depend on: weights, configuration, dtype, window and stride; `weights_hash` covers the
-    weights alone.
+    `window` is the longest input in tokens. Windows start every `stride` tokens, so all but the first `window` tokens
+    of a stream are predicted from at least `window - stride` and at most `window` tokens. `hash` covers everything that
+    answers depend on: weights, configuration, dtype, window and stride; `weights_hash` covers only the weights.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class CausalLM:
         device: str = "cpu",
     ) -> None:
         config: Any = module.config
-        text = config.get_text_config()  # of a model that also sees images, the part that concerns its language model
+        text = config.get_text_config()  # for a model that also reads images, the part of its language model
         self.module: Any = module
         self._stack: Any = module.get_decoder()  # type: ignore[operator]  # its blocks, without the output layer
         self._text = text
@@ -156,9 +155,9 @@ class CausalLM:
             yield from self._encode_windows(ids, pending, key, parts, statistics)
 
     def capture(self, key: KeyKind) -> AbstractContextManager[list[torch.Tensor]]:
-        """Collect the keys of every forward pass of `module` made inside: see `harness.contracts.LanguageModel`."""
+        """Collect the keys of every forward pass of `module` in the context: see `harness.contracts.LanguageModel`."""
         if key == "last_hidden":
-            return captured((self._head, self._head), "last_ffn_input")  # what enters the output layer
+            return captured((self._head, self._head), "last_ffn_input")  # the input of the output layer
         return captured(last_feed_forward(self._stack, self.model_type), key)
 
     def _encode_windows(
@@ -186,11 +185,11 @@ class CausalLM:
 
     @torch.no_grad()
     def _check_causal(self) -> None:
-        """Refuse models in which a token sees those behind it (BERT and others like it, which transformers loads)."""
+        """Refuse models in which a token attends to later ones (BERT and similar models, which transformers loads)."""
         probe = torch.tensor([[0, 0], [0, 1]], device=self.device)
         hidden = self._stack(input_ids=probe, use_cache=False).last_hidden_state
         one, other = hidden[:, 0].float()
-        rounding = max(1e-4, 2 * torch.finfo(hidden.dtype).eps)  # experts may be given other tokens together
+        rounding = max(1e-4, 2 * torch.finfo(hidden.dtype).eps)  # experts may get other batches of tokens
         if (one - other).norm() > rounding * one.norm():
             raise RequestError(
                 f"the model {self.name} of type {self.model_type!r} is not a causal language model: its tokens see "
@@ -199,7 +198,8 @@ class CausalLM:
 
     @torch.no_grad()
     def _check_head(self) -> None:
-        """Refuse models whose logits are not output layer x last hidden state (scaled or capped, a layer between)."""
+        """Refuse models whose logits are not output layer x last hidden state (scaled, capped, or with another layer
+        between)."""
         probe = torch.zeros((1, 2), dtype=torch.int64, device=self.device)
         hidden = self._stack(input_ids=probe, use_cache=False).last_hidden_state
         expected = self.module(input_ids=probe, use_cache=False).logits
@@ -211,7 +211,7 @@ class CausalLM:
 
 
 class _Block(EncodedBlock):
-    """One window's answers. The output layer runs when a score is first read: a datastore needs keys alone, and on
+    """One window's predictions. The output layer runs when a score is first read: a datastore needs only keys, and in
     small models that layer is half of the work."""
 
     __slots__ = ("_head", "_hidden", "_statistics")
@@ -228,8 +228,8 @@ class _Block(EncodedBlock):
         self.start, self.targets, self.keys = start, targets, keys
         self._hidden, self._head, self._statistics = hidden, head, statistics
 
-    def __getattr__(self, name: str) -> Any:  # called for fields not filled in yet
-        if name == "log_distribution":  # kept as a field it would be a cycle, and hold memory until garbage collection
+    def __getattr__(self, name: str) -> Any:  # called for missing fields
+        if name == "log_distribution":  # as a field it would be a cycle that holds memory until garbage collection
             return self._distribution
         if name not in ("log_prob", "max_log_prob", "entropy"):
             raise AttributeError(name)
@@ -260,16 +260,16 @@ class _Block(EncodedBlock):
 
 
 def _settings(config: Any) -> str:
-    """What config.json says of the model (activation, heads, rope, norms, scaling), defaults filled in; not its
-    path, its author, or the precision in which it was stored."""
+    """The model's settings in config.json (activation, heads, rope, norms, scaling) with defaults, without path, author
+    and stored precision."""
     left_out = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
     stated = {name: value for name, value in config.to_dict().items() if name not in left_out}
     return json.dumps(stated, sort_keys=True, default=str)
 
 
 def windows(length: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """(begin, first, end) of the sliding windows over a stream of `length` tokens: a forward pass reads tokens
-    begin..end-1 and predicts tokens first..end, those after the last one that an earlier window predicted."""
+    """(begin, first, end) of the sliding windows over a stream of `length` tokens. A forward pass reads tokens
+    begin..end-1 and predicts tokens first..end, which no earlier window predicted."""
     done = 0  # the first token is given
     begin = 0
     while done < length - 1:

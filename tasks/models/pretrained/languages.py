@@ -1,4 +1,4 @@
-"""The languages of a multilingual translation model: the one that its tokenizer reads, and the one that it writes."""
+"""Source and target language of a multilingual translation model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from harness.common.errors import RequestError
 def choose_languages(module: Any, tokenizer: Any, source: str | None, target: str | None, name: str) -> None:
     """Make the tokenizer mark sources as `source`, and the model begin its outputs with the token of `target`.
 
-    M2M100, NLLB and mBART-50 force the language's token upon the first place (`forced_bos_token_id`); the first mBART
-    starts the decoder with it. Raises `RequestError` for a model without languages to choose from, for languages that
-    its tokenizer does not know, and where it needs a target and gets none.
+    M2M100, NLLB and mBART-50 force the language's token as the first one (`forced_bos_token_id`); the first mBART
+    starts the decoder with it. Raises `RequestError` for a model without a choice of languages, for languages unknown
+    to its tokenizer, and for a missing target.
     """
     several = hasattr(tokenizer, "set_src_lang_special_tokens")
     if not several:
@@ -34,7 +34,7 @@ def choose_languages(module: Any, tokenizer: Any, source: str | None, target: st
 
 
 def _language_id(tokenizer: Any, language: str, name: str) -> int:
-    """Id of a language's token, by the name that the model's tokenizer has for it (de, de_DE, deu_Latn)."""
+    """Id of a language's token, by its name in the model's tokenizer (de, de_DE, deu_Latn)."""
     known = getattr(tokenizer, "lang_code_to_id", None) or {}
     number = known.get(language)
     if number is None and not known:

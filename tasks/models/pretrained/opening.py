@@ -21,9 +21,9 @@ DTYPES = {
 def open_module(path_or_id: str, *, device: str, dtype: str, causal: bool) -> tuple[Any, Path]:
     """The module of a model given by local folder or hub id, in eval mode and without gradients, and its folder.
 
-    causal: take a causal language model only, else an encoder-decoder as well. Raises `RequestError` when there is no
-    such model, when it cannot be loaded as one of this kind or lacks weights, or when the dtype is unknown;
-    `MachineError` when there is no such device.
+    causal: accept only a causal language model; else also an encoder-decoder. Raises `RequestError` when there is no
+    such model, when it cannot be loaded as this kind or lacks weights, or when the dtype is unknown; `MachineError`
+    when there is no such device.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.utils import logging
@@ -43,16 +43,16 @@ def open_module(path_or_id: str, *, device: str, dtype: str, causal: bool) -> tu
         module, report = family.from_pretrained(
             folder, config=config, dtype=DTYPES[dtype], local_files_only=True, output_loading_info=True
         )
-        if report["missing_keys"]:  # transformers would fill them at random and go on
+        if report["missing_keys"]:  # transformers would initialise them at random
             raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
-    except Exception as error:  # whatever a damaged or foreign folder makes transformers raise
+    except Exception as error:  # for a damaged or foreign folder transformers may raise anything
         kind = "causal language model" if causal else "model that generates text"
         raise RequestError(f"{path_or_id} cannot be loaded as a {kind}: {reason(error)}") from error
     return module.eval().requires_grad_(False).to(device), folder
 
 
 def open_tokenizer(folder: Path | None, name: str) -> Any:
-    """The tokenizer in a model's folder. Raises `RequestError` when there is none, or none that can be read."""
+    """The tokenizer in a model's folder. Raises `RequestError` when there is none, or it cannot be read."""
     from transformers import AutoTokenizer
 
     try:

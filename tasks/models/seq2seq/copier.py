@@ -1,11 +1,11 @@
-"""Initial weights under which an encoder-decoder repeats its source: where learning to edit text should begin.
+"""Initial weights with which an encoder-decoder repeats its source: a good start for learning to edit text.
 
-From random weights a small Transformer takes millions of tokens to find out that the output of an editing task mostly
-repeats the source. The mechanism it finds is known (Olsson et al., 2022, In-context Learning and Induction Heads), so
-it is written into the first layers here: the encoder notes at every position which token came before, the decoder
-looks for the source position whose predecessor is its own last token and nearest to its own place, and passes the
-token there on. Everything stays trainable, and the other weights are random. The papers do not take this short cut;
-recipes whose model began this way say so.
+From random weights a small Transformer needs millions of tokens to learn that the output of an editing task mostly
+repeats the source. The mechanism that it learns is known (Olsson et al., 2022, In-context Learning and Induction
+Heads), so it is written into the first layers here. The encoder stores at every position the token before. The decoder
+attends to the source position whose preceding token is its own last token, the one nearest to its own position, and
+outputs the token there. Everything stays trainable, and the other weights are random. The papers do not use this
+shortcut; recipes whose model started this way say so.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 _NEAR = 3.0  # weight of positions in the attention that moves tokens
 _SAME = 2.0  # weight of tokens in the decoder's attention to the source
 _PLACE = 3.0  # weight of positions there, to choose among equal tokens
-_GAIN = 2.5  # of what the decoder reads from the source
+_GAIN = 2.5  # of the decoder's values from the source
 
 
 @torch.no_grad()
 def start_as_copier(module: Any) -> None:
     """Overwrite parts of a fresh Marian module's embeddings and first layers.
 
-    The model's dimensions are split in three: fast sinusoids (positions only), the token, its predecessor.
+    The model's dimensions are split in three: fast sinusoids (only positions), the token, the token before.
     """
     width, heads = module.config.d_model, module.config.decoder_attention_heads
     size, half = width // heads, width // 2
@@ -43,7 +43,7 @@ def start_as_copier(module: Any) -> None:
     for attention, back in ((encoder.self_attn, 1), (decoder.self_attn, 0)):
         _look_back(attention, back, fast, half, heads, size)
         _carry(attention, token, before, 1.0, heads, size)
-    _carry(decoder.self_attn, token, token, -1.0, heads, size)  # what was read is not what comes next
+    _carry(decoder.self_attn, token, token, -1.0, heads, size)  # the token just read is not the next one
 
     attention, near = decoder.encoder_attn, fast[:: max(1, len(fast) // 4)][:4]
     for head in range(heads):
@@ -57,7 +57,7 @@ def start_as_copier(module: Any) -> None:
 
 
 def _look_back(attention: Any, back: int, fast: torch.Tensor, half: int, heads: int, size: int) -> None:
-    """Queries and keys of all heads: position s looks at s - back, by turning its sinusoids."""
+    """Queries and keys of all heads: position s attends to s - back, by rotating its sinusoids."""
     turn = back * 10_000.0 ** (-fast / half)
     for head in range(heads):
         sine, cosine = head * size + fast, head * size + len(fast) + fast
@@ -72,7 +72,7 @@ def _look_back(attention: Any, back: int, fast: torch.Tensor, half: int, heads: 
 def _carry(
     attention: Any, read: torch.Tensor, written: torch.Tensor, gain: float, heads: int, size: int
 ) -> None:  # fmt: skip
-    """Values and outputs: dimensions `read` of what is looked at go to dimensions `written`, shared out over heads."""
+    """Values and outputs: dimensions `read` of the attended position go to dimensions `written`, split over heads."""
     slots = torch.arange(len(read))
     rows = slots % heads * size + slots // heads
     attention.v_proj.weight[rows, read] = 1.0

@@ -1,7 +1,7 @@
 """Sequence-level distillation (Kim and Rush, 2016; Ge et al., 2022, section 3.2.2).
 
-A teacher is trained on pairs as they are. What its beam search writes replaces their target sides, and the model that
-is to be fast learns from that; so do drafters for it.
+A teacher is trained on the original pairs. The outputs of its beam search replace the target sides. The student and its
+drafters learn from these pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BEAM = 5
 _TOGETHER = 64  # sources that a teacher reads at a time
-_KEPT = 4096  # outputs after which a part is written
+_KEPT = 4096  # outputs per stored part
 
 
 class Distillation:
@@ -51,7 +51,7 @@ class Distillation:
         return self._content[split]
 
     def tokenizer(self) -> Path:
-        """Folder of the subwords that both sides share."""
+        """Folder of the shared subword tokenizer."""
 
         def lines() -> Iterator[str]:
             return (side for pair in self.source.pairs("train") for side in pair)
@@ -59,7 +59,7 @@ class Distillation:
         return trained_subwords(lines, {"pairs": self.content("train")}, self.size.vocabulary, self.cache)
 
     def pairs(self, split: Split) -> Pairs:
-        """Ids of a split's pairs as they are."""
+        """Ids of a split's original pairs."""
         tokenizer = self.tokenizer()
         key = {"pairs": self.content(split), "tokenizer": tokenizer_hash(tokenizer)}
         return encoded_pairs(
@@ -67,11 +67,11 @@ class Distillation:
         )
 
     def teacher(self) -> Path:
-        """Folder of the model trained on the pairs as they are."""
+        """Folder of the model trained on the original pairs."""
         return self._trained(self.pairs("train"), self.size)
 
     def distilled(self) -> Pairs:
-        """Ids of the training sources that the teacher has positions for and of what it writes for them."""
+        """Ids of the training sources that fit the teacher's positions, and of its outputs for them."""
         folder = self.teacher()
         sources = [source for source, _ in self.pairs("train") if len(source) <= self.size.positions]
 
@@ -81,7 +81,7 @@ class Distillation:
         return _kept(folder.name, teacher, sources, self.limit, self.cache, self.progress)
 
     def student(self) -> Path:
-        """Folder of the model trained on the distilled pairs, from the teacher's weights where its size says so."""
+        """Folder of the model trained on the distilled pairs, from the teacher's weights if its size says so."""
         steps = self.size.student_steps
         if not steps:
             return self._trained(self.distilled(), self.size)
@@ -98,7 +98,7 @@ class Distillation:
 def distilled_by_itself(
     model: TextGenerator, encoded: Sequence[list[int]], limit: int, cache: Cache, progress: Progress
 ) -> Pairs:
-    """Of training sources (ids), those that fit a model that was not trained here, and what its beam search writes."""
+    """The training sources (ids) that fit a model that was not trained here, and its beam search's outputs for them."""
     sources = [ids for ids in encoded if len(ids) <= model.window]
     return _kept(model.hash, lambda: model, sources, limit, cache, progress)
 
@@ -107,7 +107,7 @@ def _kept(
     identity: str, model: Callable[[], TextGenerator], sources: Sequence[list[int]], limit: int, cache: Cache,
     progress: Progress,
 ) -> Pairs:  # fmt: skip
-    """Sources and outputs as pairs in the cache; the parameters are those of `beam_outputs`."""
+    """Sources and outputs as pairs in the cache. For the parameters see `beam_outputs`."""
 
     def build(folder: Path) -> None:
         outputs = beam_outputs(identity, model, sources, limit, cache, progress)
@@ -117,7 +117,7 @@ def _kept(
 
 
 def _key(identity: str, sources: Sequence[list[int]], limit: int) -> dict[str, Any]:
-    """What determines outputs."""
+    """The key of outputs."""
     return {"model": identity, "sources": digest([list(source) for source in sources]), "beam": BEAM, "limit": limit}
 
 
@@ -125,8 +125,8 @@ def beam_outputs(
     identity: str, model: Callable[[], TextGenerator], sources: Sequence[list[int]], limit: int, cache: Cache,
     progress: Progress,
 ) -> list[list[int]]:  # fmt: skip
-    """Outputs (ids, end token included, at most `limit`) of a model's search with `BEAM` beams, kept in the cache; an
-    interrupted search goes on where it stopped. model: called when the cache lacks some. identity: of its weights."""
+    """Cached outputs (at most `limit` ids, including the end token) of a model's search with `BEAM` beams. An
+    interrupted search is continued. model: called if the cache lacks outputs. identity: of its weights."""
 
     def build(folder: Path) -> None:
         order = sorted(range(len(sources)), key=lambda number: len(sources[number]))

@@ -1,6 +1,6 @@
 """Correctors and simplifiers trained here.
 
-A simplifier goes on from a corrector, which has learned to repeat what is right.
+A simplifier starts from a corrector, which has learned to repeat correct text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.models.seq2seq.sizes import Size
 
 Tokens = list[str]
-_HELD_OUT = 100  # first texts of a corpus that only the held-out loss of a simplifier sees
+_HELD_OUT = 100  # first texts of a corpus, used only for the held-out loss of a simplifier
 _SHORTER = 10  # a simplifier takes a tenth of its corrector's steps
 
 
@@ -35,9 +35,9 @@ def trained_corrector(
     size: Size, clean: CleanText, cache: Cache, *, learners: Sequence[tuple[Tokens, Tokens]] = (), device: str = "cpu",
     seed: int = 0, progress: Progress | None = None,
 ) -> Path:  # fmt: skip
-    """Folder of the corrector of a size, trained on clean text with errors made in it unless the cache has it.
+    """Folder of the corrector of a size, trained on clean text with synthetic errors unless the cache has it.
 
-    learners: (source, corrected sentence) of real learners, on which the last steps are trained.
+    learners: (source, corrected sentence) of real learners, for the last steps.
     """
     progress = progress or Progress()
     content = clean.content(cache)
@@ -45,13 +45,13 @@ def trained_corrector(
     def lines() -> Iterator[str]:
         return (" ".join(tokens) for tokens in clean.sentences("train", progress))
 
-    # misspellings make errors, not the clean text that subwords are learned from
+    # misspellings affect the errors, not the clean text from which subwords are learned
     text = {name: value for name, value in content.items() if name != "misspellings"}
     tokenizer = trained_subwords(lines, text, size.vocabulary, cache)
     content |= {"vocabulary": size.vocabulary, "seed": seed}
     training = correction_pairs(clean, "train", tokenizer, content, cache, progress, size.versions)
     held_out = correction_pairs(clean, "validation", tokenizer, content, cache, progress)
-    first = replace(size, last_steps=0)  # which the first steps do not depend on
+    first = replace(size, last_steps=0)  # the first steps do not depend on it
     corrector = trained_seq2seq(
         first, training, held_out, tokenizer, cache, device=device, seed=seed, progress=progress
     )
@@ -71,10 +71,10 @@ def correction_pairs(
     clean: CleanText, split: Split, tokenizer: Path, content: Mapping[str, Any], cache: Cache, progress: Progress,
     versions: int = 1,
 ) -> Pairs:  # fmt: skip
-    """Ids of (corrupted, clean) sentences of a split (validation: of its first ones), each `versions` times with other
-    errors. The tokens of a sentence are written with blanks between them.
+    """Ids of (corrupted, clean) sentences of a split (validation: only the first ones), each `versions` times with
+    other errors. The text of a sentence is its tokens with blanks between them.
 
-    content: what determines the sentences, JSON-able, with the `seed` of their errors.
+    content: everything that determines the sentences, JSON-able, with the `seed` of their errors.
     """
 
     def texts() -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def correction_pairs(
 
 
 def _shorter(size: Size, steps: int) -> Size:
-    """How a model of this size is trained further for some steps: by a quarter of the rate, and with dropout."""
+    """The size for fine-tuning during `steps` steps: a quarter of the rate, and dropout."""
     return replace(
         size, steps=steps, warmup=max(1, steps * size.warmup // size.steps), learning_rate=size.learning_rate / 4,
         dropout=0.1,
@@ -97,11 +97,10 @@ def trained_simplifier(
     size: Size, corrector: Path, corpora: Sequence[list[list[Sentence]]], cache: Cache, *, device: str = "cpu",
     seed: int = 0, progress: Progress | None = None,
 ) -> Path:  # fmt: skip
-    """Folder of the corrector trained further on the texts of corpora (source, then references), unless the cache has
-    it.
+    """Folder of the corrector fine-tuned on the texts of corpora (source, then references), unless the cache has it.
 
-    Every reference makes a pair. The first texts of every corpus are held out: where corpora simplify the same
-    sentences, none of those is trained on. Raises `RequestError` when a corpus has too few texts.
+    Every reference gives a pair. The first texts of every corpus are held out, so that none is trained on if corpora
+    simplify the same sentences. Raises `RequestError` when a corpus has too few texts.
     """
     progress = progress or Progress()
     for texts in corpora:

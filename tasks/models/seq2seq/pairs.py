@@ -1,4 +1,4 @@
-"""Pairs of texts as ids of a shared subword vocabulary: what an encoder-decoder is trained on."""
+"""Pairs of texts as ids of a shared subword vocabulary, to train an encoder-decoder on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def encoded_pairs(
     cache: Cache,
     progress: Progress,
 ) -> Pairs:
-    """Ids of pairs of texts, end tokens included, kept in the cache under `name` and `key`.
+    """Ids of pairs of texts, including end tokens, cached under `name` and `key`.
 
-    key: what determines the texts and the tokenizer, JSON-able. texts: called when the cache has no such pairs.
+    key: everything that determines the texts and the tokenizer, JSON-able. texts: called if the cache has no such
+    pairs.
     """
 
     def build(folder: Path) -> None:

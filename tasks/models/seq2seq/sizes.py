@@ -14,14 +14,13 @@ class Size:
 
     vocabulary: entries of the shared subword vocabulary. encoder_layers: 0 makes a causal model, which reads the source
     as a prompt. width: of the model; feed_forward: of the inner layers.
-    positions: longest source or output, in ids. batch_ids: padded ids of the longer side, a step. longest: pairs with
-    more ids on either side are left out of training. smoothing: share of probability that label smoothing spreads.
-    edit_weight: what a target id counts in the loss where repeating the source would be wrong (Junczys-Dowmunt et al.,
-    2018, section 4). versions: how often a clean text is corrupted, each time with other errors. last_steps: with which
-    a corrector's training ends, on real corrections. copies: an encoder-decoder begins as a copier of its source, else
-    with random weights. optimizer: AdamW, or Muon for the matrices (`harness.common.training.optimizers`).
-    student_steps: how many steps a student, which learns from a teacher's outputs, takes from the teacher's weights;
-    0: it takes `steps` steps from weights of its own.
+    positions: longest source or output, in ids. batch_ids: padded ids of the longer side per step. longest: pairs with
+    more ids on either side are left out of training. smoothing: probability spread by label smoothing. edit_weight:
+    weight in the loss of target ids at which repeating the source would be wrong (Junczys-Dowmunt et al., 2018, section
+    4). versions: copies of a clean text, each with other errors. last_steps: last steps of a corrector's training, on
+    real corrections. copies: an encoder-decoder starts as a copier of its source, else from random weights. optimizer:
+    AdamW, or Muon for the matrices (`harness.common.training.optimizers`). student_steps: steps of a student, which
+    learns from a teacher's outputs, from the teacher's weights; 0: it takes `steps` steps from its own initial weights.
     """
 
     vocabulary: int
@@ -47,7 +46,7 @@ class Size:
 
     @property
     def shape(self) -> str:
-        """Layers and width, as people write them."""
+        """Layers and width as text."""
         layers = f"{self.encoder_layers}+{self.decoder_layers}" if self.encoder_layers else f"{self.decoder_layers}"
         return f"{layers}x{self.width}"
 
@@ -61,7 +60,8 @@ SIZES: Mapping[str, Size] = {
         vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=2048,
         steps=3600, warmup=300, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
     ),
-    # Encoders run once a sentence and in parallel, decoders once a token: deep and shallow is fast.
+    # Encoders run once per sentence and in parallel, decoders once per token: a deep encoder with a shallow decoder is
+    # fast.
     "mini-deep": Size(
         vocabulary=1024, encoder_layers=4, decoder_layers=1, width=128, feed_forward=512, heads=4, batch_ids=1024,
         steps=600, warmup=60, learning_rate=2e-3,

@@ -9,15 +9,15 @@ from typing import Any
 from harness.common.cache import Cache
 from tasks.models.bpe import byte_level_bpe
 
-PAD, END = "<pad>", "</s>"  # ids 0 and 1; the pad is the decoder's first input, as in Marian
+PAD, END = "<pad>", "</s>"  # ids 0 and 1; the padding token is the decoder's first input, as in Marian
 
 
 def trained_subwords(
     lines: Callable[[], Iterable[str]], content: Mapping[str, Any], vocabulary: int, cache: Cache
 ) -> Path:
-    """Folder of the tokenizer, in the hub's layout; it ends every text in `END`.
+    """Folder of the tokenizer, in the hub's layout. It ends every text with `END`.
 
-    lines: called when the cache has none. content: what determines the lines, JSON-able.
+    lines: called if the cache has none. content: everything that determines the lines, JSON-able.
     """
 
     def build(folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Transformers trained here to write one text from another: encoder-decoders of Marian's architecture (post-norm,
 sinusoidal positions, tied embeddings), or causal models (`tasks.models.seq2seq.causal`).
 
-The training of an encoder-decoder that edits does not begin with random weights alone: a new model is a copier
+An encoder-decoder that edits does not start only from random weights: a new model is a copier
 (`tasks.models.seq2seq.copier`). The result is a model folder in the hub's layout (`save_pretrained`, safetensors,
-tokenizer), in the cache, keyed by the content of the pairs, the tokenizer and everything below that shapes the weights.
-`training.json` tells how it was made.
+tokenizer) in the cache, keyed by the content of the pairs, the tokenizer and everything below that affects the weights.
+`training.json` records the training.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from tasks.models.seq2seq.sizes import Size
 
 _HELD_OUT_PAIRS = 256
-COPIER, RANDOM = "a copier over random weights", "random weights"  # how `training.json` calls them
+COPIER, RANDOM = "a copier over random weights", "random weights"  # their names in `training.json`
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded ids, int64: sources [n, s], decoder inputs [n, t] (targets moved on by one), targets [n, t]. weights:
-    float32 [n, t], what each target counts in the loss; 0 for padding. For a causal model source and target are one
-    text, the sources are None, and what belongs to them counts nothing."""
+    """Padded ids, int64: sources [n, s], decoder inputs [n, t] (targets shifted by one), targets [n, t]. weights:
+    float32 [n, t], of the targets in the loss; 0 for padding. For a causal model, sources are None: source and target
+    are one text, in which source ids have weight 0."""
 
     sources: torch.Tensor | None
     inputs: torch.Tensor
@@ -63,16 +63,16 @@ def trained_seq2seq(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Path:
-    """Folder of the model trained on pairs of ids, unless the cache has it; an interrupted training resumes.
+    """Folder of the model trained on pairs of ids, unless the cache has it. Interrupted training is resumed.
 
-    Both sides end in the tokenizer's end token. start: a model folder of this cache to go on from, with the same
-    tokenizer; its shape then counts instead of the size's.
+    Both sides end with the tokenizer's end token. start: a model folder of this cache to start from, with the same
+    tokenizer; its shape replaces that of the size.
     Raises `RequestError` when no pair is short enough.
     """
     key = {
         "training": training.hash, "held_out": held_out.hash, "size": asdict(size), "seed": seed,
         "tokenizer": tokenizer_hash(tokenizer_folder), "precision": str(fast_precision(device) or torch.float32),
-        "start": None if start is None else start.name,  # a cached folder is named by its content
+        "start": None if start is None else start.name,  # a cached folder's name is its key's hash
     }  # fmt: skip
 
     def build(folder: Path) -> None:
@@ -83,8 +83,8 @@ def trained_seq2seq(
 
 
 def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
-    """A Marian module over random weights, which repeats its source where the size says so. The pad token is the
-    decoder's first input."""
+    """A Marian module with random weights, made a copier if the size says so. The padding token is the decoder's first
+    input."""
     from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
     config = MarianConfig(
@@ -104,14 +104,14 @@ def new_module(size: Size, vocabulary: int, pad: int, end: int) -> Any:
 
 
 def initial_module(size: Size, tokenizer: Any, start: Path | None) -> Any:
-    """What training begins with: the model in `start` under the size's dropout, else a new one."""
+    """The model before training: that in `start` with the size's dropout, else a new one."""
     if start is None:
         make = new_module if size.encoder_layers else new_causal_module
         return make(size, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    # layers take their dropout when they are made: setting it in the configuration afterwards would change nothing
-    if not size.encoder_layers:  # Llama has dropout in attention alone
+    # layers copy the dropout when they are made: setting it in the configuration afterwards would have no effect
+    if not size.encoder_layers:  # Llama has dropout only in attention
         return AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, attention_dropout=size.dropout)
     return AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, dropout=size.dropout)
 
@@ -129,8 +129,8 @@ def _train(
         module = initial_module(size, tokenizer, start)
     module.to(device)
     if torch.device(device).type == "cpu":
-        # torch's fused attention takes 30% of a step in its backward pass alone where sentences and heads are short;
-        # in plain products a step of the `small` corrector takes 0.53 of its time
+        # for short sentences and heads, the backward pass of torch's fused attention takes 30% of a step; with plain
+        # products a step of the `small` corrector takes 0.53 of its time
         module.set_attn_implementation("eager")
     precision = fast_precision(device)
     first = module.config.decoder_start_token_id if module.config.is_encoder_decoder else None
@@ -187,8 +187,8 @@ def _initial(size: Size, start: Path | None) -> str:
 def mean_loss(module: Any, batch: Batch, pad: int, smoothing: float) -> torch.Tensor:
     """Weighted mean of the cross-entropy (nats) of a batch's targets.
 
-    Logits are computed for targets that count only: a tenth of a step, and half of a causal model's. The modules made
-    here have no bias on their logits.
+    Logits are computed only for targets with weight: this saves a tenth of a step, and half of a causal model's. The
+    modules made here have no bias on their logits.
     """
     if batch.sources is None:
         states = module.base_model(input_ids=batch.inputs, use_cache=False).last_hidden_state
@@ -205,8 +205,8 @@ def mean_loss(module: Any, batch: Batch, pad: int, smoothing: float) -> torch.Te
 
 
 def batch_of(pairs: Sequence[Pair], pad: int, first: int | None, device: str, edit_weight: float = 1.0) -> Batch:
-    """Pairs of ids as a batch; decoder inputs are opened by `first`, and None stands for a causal model. edit_weight:
-    what edited targets count."""
+    """Pairs of ids as a batch. first: the first decoder input; None: a causal model. edit_weight: weight of edited
+    targets."""
     if first is None:
         whole = torch.from_numpy(padded([[*source, *target] for source, target in pairs], pad))
         sources, inputs, targets = None, whole[:, :-1].to(device), whole[:, 1:]
@@ -224,7 +224,7 @@ def batch_of(pairs: Sequence[Pair], pad: int, first: int | None, device: str, ed
 
 
 def edited(source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """Places of the target where going on with the source would be wrong: ids inserted or replaced, and the first one
-    behind ids of the source that were left out."""
+    """Positions of the target at which continuing the source would be wrong: inserted or replaced ids, and the first id
+    after a deletion."""
     places = [place for start, end in edits(source, target) for place in range(start, max(end, start + 1))]
     return [place for place in places if place < len(target)]

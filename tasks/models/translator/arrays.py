@@ -1,6 +1,6 @@
-"""What the translation tasks keep of a trained translator: contexts, layer, and what the exact beam search does.
+"""Arrays of a trained translator for the translation tasks: contexts, layer, and contexts of the exact beam search.
 
-Folders in the cache that the processes which time a method open without torch.
+They are folders in the cache, which timing processes open without torch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def encoded(pairs: Sequence[Pair], left: Vocabulary, right: Vocabulary) -> list[
 def write_states(
     folder: Path, model_folder: Path, parallel: ParallelSource, contexts: int, cache: Cache, device: str, progress: Any
 ) -> None:
-    """Teacher-forced decoder states (contexts float32 [n, d]) and the words that follow them, of the training pairs
-    (whole pairs from the first on, at most `contexts` states) and of the test pairs; the layer; facts.json."""
+    """Write teacher-forced decoder states (contexts float32 [n, d]) and their next words, for the training pairs (the
+    first whole pairs, at most `contexts` states) and the test pairs; the layer; facts.json."""
     model, *types = load_translator(model_folder, device)
     left, right = map(Vocabulary, types)
     test = encoded(parallel.pairs("test"), left, right)
@@ -60,7 +60,7 @@ def write_states(
 
 
 def translations(model_folder: Path, sources: Sequence[str], search: Search, device: str, progress: Any) -> list[str]:
-    """What beam search makes of the sources with the exact softmax."""
+    """Translations of the sources by beam search with the exact softmax."""
     model, types, target_types = load_translator(model_folder, device)
     left, right = Vocabulary(types), Vocabulary(target_types)
     ids = [left.ids(source) for source in sources]
@@ -72,8 +72,8 @@ def write_visited(
     folder: Path, model_folder: Path, sources: Sequence[str], search: Search, timed: int, seed: int,
     device: str, progress: Any,
 ) -> None:  # fmt: skip
-    """visited.npy, float32 [<= timed, d], the contexts at which that search asks the softmax, in its order, sentence by
-    sentence from one drawn with the seed on."""
+    """Write visited.npy, float32 [<= timed, d]: the contexts that this search gives to the softmax, in its order,
+    sentence by sentence, beginning at one drawn with the seed."""
     model, types, _ = load_translator(model_folder, device)
     left, exact = Vocabulary(types), full_softmax(model)
     ids = [left.ids(source) for source in sources]
@@ -93,6 +93,6 @@ def write_visited(
 
 
 def _leading(pairs: Pairs, contexts: int) -> Pairs:
-    """The pairs from the first on whose targets, end marks included, are at most `contexts` words; at least one."""
+    """The first pairs whose targets have at most `contexts` words in total, including end marks; at least one pair."""
     total = np.cumsum([len(target) + 1 for _, target in pairs])
     return pairs[: max(1, int(np.searchsorted(total, contexts, side="right")))]

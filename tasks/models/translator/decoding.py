@@ -1,4 +1,4 @@
-"""Translating with an LSTM translator and a softmax of one's choice."""
+"""Translation with an LSTM translator and any softmax."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDE_BY_SIDE = 32  # sentences searched at a time
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
-    """memory [b, s, d] of b sources; for each of n hypotheses the source it translates, and the decoder's state."""
+    """memory [b, s, d] of b sources; for each of n hypotheses its source and the decoder's state."""
 
     memory: torch.Tensor
     source: torch.Tensor  # int64 [n]
@@ -32,7 +32,7 @@ class DecoderState:
 
 
 class LstmDecoder:
-    """A translator as `beam_search` sees it; sources handed to `start` have one length."""
+    """A translator in the interface of `beam_search`. Sources given to `start` must be equally long."""
 
     def __init__(self, model: Translator) -> None:
         self.model, self.device = model, model.output.weight.device
@@ -64,10 +64,10 @@ def translate(
     side_by_side: int = SIDE_BY_SIDE,
     clock: Clock | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each source in the sources' order, at most twice its length and 10 words long where that
-    is below the search's limit (the usual bound against a search that does not end).
+    """The best hypothesis of each source, in the sources' order. An output has at most (2 x source length + 10) words,
+    the usual bound against a search that does not end, and at most the search's limit.
 
-    On one thread, so that the clock compares softmaxes as the timed pass does, and rounding is the same everywhere.
+    Runs on one thread, like the timed pass whose softmaxes the clock compares, and for the same rounding everywhere.
     """
     found: dict[int, Hypothesis] = {}
     decoder = LstmDecoder(model)
@@ -82,7 +82,7 @@ def translate(
 
 
 def full_softmax(model: Translator) -> Softmax:
-    """The exact softmax of the model's output layer: what every other one is compared with."""
+    """The exact softmax of the model's output layer, with which every other one is compared."""
     weight = np.ascontiguousarray(model.output.weight.detach().float().cpu().numpy())
     bias = model.output.bias.detach().float().cpu().numpy()
 

@@ -1,11 +1,11 @@
 """LSTM encoder-decoder with global attention (Luong et al., 2015), trained here: the translator of L2S's section 4.
 
-As OpenNMT's default: two layers, a bidirectional encoder whose last states start the decoder, attention of the form
-"general" (Luong, Eq. 8), and as the softmax layer's input ("context" in L2S) the attentional state of Eq. 5,
-h~ = tanh(W_c [c; h]). Without input feeding, so that a training step is a few large products.
+As in OpenNMT's default there are two layers, a bidirectional encoder whose last states start the decoder, and "general"
+attention (Luong, Eq. 8). The softmax layer's input ("context" in L2S) is the attentional state of Eq. 5, h~ = tanh(W_c
+[c; h]). There is no input feeding, so a training step is a few large products.
 
-Sentences are read in groups of one source length: no padding and no masks on that side. A model folder holds
-`config.json`, `source_types.json`, `target_types.json`, `model.safetensors` and `training.json` (how it was made).
+Sentences are read in groups of equal source length, without padding or masks on that side. A model folder holds
+`config.json`, `source_types.json`, `target_types.json`, `model.safetensors` and `training.json` (the record).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Ids = Sequence[int]
 Pairs = Sequence[tuple[Ids, Ids]]  # source and target sentences, without an end mark
 State = tuple[torch.Tensor, torch.Tensor]
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # source [s, b], decoder input [t, b], targets [t, b]
-_IGNORED = -100  # a target that is no word
-_READ = 64  # pairs read at a time when nothing is trained
-_SHAPE = ("width", "layers", "dropout")  # what of a size shapes the module
+_IGNORED = -100  # target at padding
+_READ = 64  # pairs read at a time outside of training
+_SHAPE = ("width", "layers", "dropout")  # fields of a size that shape the module
 
 
 class Translator(nn.Module):
@@ -65,7 +65,7 @@ class Translator(nn.Module):
         return memory.transpose(0, 1), (_joined(hidden), _joined(cell))
 
     def decode(self, words: torch.Tensor, memory: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """Contexts [t, b, d] after each of words int64 [t, b], and the state to go on from."""
+        """Contexts [t, b, d] after each of words int64 [t, b], and the next state."""
         hidden, state = self.decoder(self.dropout(self.target_embedding(words)), state)
         hidden = hidden.transpose(0, 1)
         weights = torch.softmax(self.score(hidden) @ memory.transpose(1, 2), dim=-1)  # [b, t, s]
@@ -73,7 +73,7 @@ class Translator(nn.Module):
         return self.dropout(context).transpose(0, 1), state
 
     def forward(self, source: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Contexts [t, b, d] of a decoder that is given its words (teacher forcing)."""
+        """Contexts [t, b, d] under teacher forcing."""
         memory, state = self.encode(source)
         return self.decode(words, memory, state)[0]
 
@@ -91,10 +91,10 @@ def trained_translator(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Path:
-    """Folder of the model of the size of this name, trained on pairs of ids unless the cache has it. `source_types` and
+    """Folder of the model of the size `name`, trained on pairs of ids unless the cache has it. `source_types` and
     `target_types` begin with the marks of `tasks.data.sentences`.
 
-    An interrupted training resumes. Raises `RequestError` for no pairs.
+    Interrupted training is resumed. Raises `RequestError` without pairs.
     """
     if not training or not validation:
         raise RequestError(f"no pairs to train {name} on ({len(training)}, {len(validation)} held out)")
@@ -111,7 +111,7 @@ def trained_translator(
 
 
 def load_translator(folder: Path, device: str = "cpu") -> tuple[Translator, list[str], list[str]]:
-    """The model in eval mode, source and target vocabulary. Raises `RequestError` when the folder is no such model."""
+    """The model in eval mode, source and target vocabulary. Raises `RequestError` if the folder is not such a model."""
 
     def shaped(size: Any, source_words: int, target_words: int) -> Translator:
         return Translator(source_words, target_words, **{name: size.get(name) for name in _SHAPE})
@@ -121,7 +121,7 @@ def load_translator(folder: Path, device: str = "cpu") -> tuple[Translator, list
 
 
 def by_length(sources: Sequence[Ids], size: int, order: Sequence[int] | None = None) -> list[list[int]]:
-    """Positions of sentences in groups of one length and at most `size`, shortest first, in the order given."""
+    """Positions of sentences in groups of equal length and at most `size`, shortest first, in the given order."""
     groups: dict[int, list[int]] = {}
     for position in range(len(sources)) if order is None else order:
         groups.setdefault(len(sources[position]), []).append(position)
@@ -133,12 +133,12 @@ def by_length(sources: Sequence[Ids], size: int, order: Sequence[int] | None = N
 
 
 def source_tensor(sources: Sequence[Ids], device: torch.device | str) -> torch.Tensor:
-    """Sentences of one length as int64 [s + 1, b], the end mark last (so an empty sentence is one word)."""
+    """Sentences of equal length as int64 [s + 1, b], the end mark last (so an empty sentence has one word)."""
     return torch.tensor([[*source, END] for source in sources], device=device).T
 
 
 def teacher_forced(sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device | str) -> Batch:
-    """What the encoder reads, what the decoder reads (the end mark, then the words) and the words it should predict."""
+    """Encoder input, decoder input (the end mark, then the words), and the words to predict."""
     longest = max(map(len, targets)) + 1
     read = [[END, *target] + [END] * (longest - 1 - len(target)) for target in targets]
     wanted = [[*target, END] + [_IGNORED] * (longest - 1 - len(target)) for target in targets]
@@ -166,7 +166,7 @@ def decoder_states(
 
 @torch.no_grad()
 def mean_loss(model: Translator, pairs: Pairs) -> float:
-    """Mean negative log-likelihood (nats a target word, end marks included)."""
+    """Mean negative log-likelihood (nats per target word, including end marks)."""
     device, total, words = model.output.weight.device, 0.0, 0
     for group in by_length([source for source, _ in pairs], _READ):
         batch = teacher_forced([pairs[p][0] for p in group], [pairs[p][1] for p in group], device)
@@ -195,7 +195,7 @@ def _train(
     words = sum(len(target) + 1 for _, target in training) / per_epoch
 
     def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        # by the mean batch, not by this one: a group of one long sentence is no step of its own weight
+        # divided by the mean batch size, not this one's: a group of one long sentence must not weigh a full step
         return _summed_loss(model, batch) / words
 
     plan = Plan(
@@ -220,7 +220,7 @@ def _train(
 
 
 def _batches(pairs: Pairs, source_words: int, size: Size, seed: int, device: str) -> tuple[int, Callable[[int], Batch]]:
-    """Steps an epoch, and the batch of a step: a function of the step alone. Every epoch cuts other batches."""
+    """Steps per epoch, and the batch of a step, a function of the step alone. Every epoch has other batches."""
     sources = [source for source, _ in pairs]
     once = np.bincount(np.concatenate([np.asarray(s, np.int64) for s in sources]), minlength=source_words) == 1
     per_epoch = len(by_length(sources, size.batch))
@@ -246,7 +246,7 @@ def _batches(pairs: Pairs, source_words: int, size: Size, seed: int, device: str
 
 
 def _joined(state: torch.Tensor) -> torch.Tensor:
-    """[2 * layers, b, d / 2], directions of each layer side by side, as [layers, b, d]."""
+    """[2 * layers, b, d / 2] -> [layers, b, d], concatenating the directions of each layer."""
     layers, batch, half = state.shape
     return state.view(layers // 2, 2, batch, half).transpose(1, 2).reshape(layers // 2, batch, 2 * half)
 

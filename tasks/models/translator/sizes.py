@@ -1,4 +1,4 @@
-"""Sizes of LSTM translators and how each is trained. No torch here: a task reads the size for the keys of its cache."""
+"""Sizes of LSTM translators and their training. Without torch: a task reads the size for its cache keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A model and its training by Adam, whose rate rises for `warmup` steps and falls along half a cosine.
+    """A model and its training by Adam, whose rate rises for `warmup` steps, then falls along half a cosine.
 
     width: of embeddings, hidden states and contexts (even: each direction of the encoder has half of it). batch: pairs
-    a step. unknown: how often a source word seen once in training is read as `<unk>`, so that `<unk>` is learned too.
+    per step. unknown: probability that a source word seen once in training is read as `<unk>`, so that `<unk>` is
+    learned.
     """
 
     width: int

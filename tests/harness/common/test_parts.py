@@ -14,8 +14,8 @@ def test_parts_are_made_here_in_order_and_not_before_they_are_asked_for():
         made.append(one)
         return shared + one * other
 
-    found = parts.each(make, [(1, 10), (2, 20), (3, 30)], 100)
-    assert parts.side_by_side() == 1 and made == []
+    found = parts.HERE.each(make, [(1, 10), (2, 20), (3, 30)], 100)
+    assert parts.HERE.side_by_side() == 1 and made == []
     assert next(found) == 110 and made == [1]
     assert list(found) == [140, 190]
 
@@ -25,7 +25,7 @@ def test_what_a_part_raises_ends_the_build():
         raise ValueError(f"part {number}")
 
     with pytest.raises(ValueError, match="part 7"):
-        list(parts.each(make, [(7,)]))
+        list(parts.HERE.each(make, [(7,)]))
 
 
 def test_nodes_get_the_variables_that_are_set(monkeypatch):

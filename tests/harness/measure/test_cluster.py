@@ -11,8 +11,8 @@ import time
 import pytest
 from rich.console import Console
 
-from harness.common import parts
 from harness.common.errors import MachineError, RequestError
+from harness.common.parts import ClusterParts
 from harness.measure.cluster import ClusterRunner, connected
 from harness.measure.display import Display
 from harness.measure.store import RowStore
@@ -91,15 +91,15 @@ def test_one_core_that_is_left_suffices_for_a_build_and_its_parts(toys, cluster,
     assert list((cache_home / "unigram").glob("*/made-by-*"))
 
 
-def test_parts_are_made_on_the_cluster_and_their_errors_are_raised_here(toys, cluster, monkeypatch):
+def test_parts_are_made_on_the_cluster_and_their_errors_are_raised_here(toys, cluster):
     connected(cluster.address)
-    monkeypatch.setenv(parts.CLUSTER, cluster.address)
-    found = list(parts.each(_where, [(1,), (2,), (3,)], "all"))
-    assert parts.side_by_side() == 2
+    there = ClusterParts(cluster.address)
+    found = list(there.each(_where, [(1,), (2,), (3,)], "all"))
+    assert there.side_by_side() == 2
     assert [one[:2] for one in found] == [("all", 1), ("all", 2), ("all", 3)]
     assert os.getpid() not in {process for *_, process in found}
     with pytest.raises(RequestError, match="no 0"):
-        list(parts.each(_where, [(0,)], "all"))
+        list(there.each(_where, [(0,)], "all"))
 
 
 def _where(shared, number):

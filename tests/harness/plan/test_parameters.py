@@ -10,25 +10,20 @@ import pytest
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.plan.parameters import declared, group, instantiate, parse_overrides, public, validate
-from harness.plan.registry import private
+from harness.plan.parameters import as_class, declared, group, parse_overrides, public, validated, values
+from harness.plan.registry import construct
 
 
 class Method:
-    def __init__(
-        self,
-        *,
-        lambda_: float = 0.25,
-        k: Annotated[int, Field(ge=1)] = 8,
-        index: Literal["flat", "ivf", "hnsw"] = "flat",
-        path: str = "",
-        flag: bool = False,
-        share: Annotated[float, Field(le=1)] | None = None,
-        layer: Annotated[int | None, Field(lt=8)] = None,
-        size: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto",
-        sizes: Annotated[list[int], Field(min_length=1)] = [1],  # noqa: B006 - never changed
-    ):
-        self.weight, self.k = lambda_, k
+    lambda_: float = 0.25
+    k: Annotated[int, Field(ge=1)] = 8
+    index: Literal["flat", "ivf", "hnsw"] = "flat"
+    path: str = ""
+    flag: bool = False
+    share: Annotated[float, Field(le=1)] | None = None
+    layer: Annotated[int | None, Field(lt=8)] = None
+    size: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
+    sizes: Annotated[list[int], Field(min_length=1)] = field(default_factory=lambda: [1])
 
 
 DEFAULTS = {
@@ -38,18 +33,19 @@ DEFAULTS = {
 
 
 class Demanding:
-    def __init__(self, *, model: str):
-        self.model = model
+    model: str
 
 
-def test_a_name_that_is_a_python_keyword_loses_its_underscore_and_gets_it_back():
+Method, Demanding = validated(Method, "method m"), validated(Demanding, "method d")
+
+
+def test_a_name_that_is_a_python_keyword_loses_its_underscore():
     assert [public(name) for name in ("lambda_", "k", "k_", "_")] == ["lambda", "k", "k_", "_"]
-    assert [private(name) for name in ("lambda", "k")] == ["lambda_", "k"]
-    assert list(declared(Method)) == list(DEFAULTS)
+    assert declared(Method) == list(DEFAULTS)
 
 
 def test_defaults_fill_what_was_not_given():
-    assert validate(Method, {"lambda": 0.5}, "method m") == DEFAULTS | {"lambda": 0.5}
+    assert values(construct(Method, {"lambda": 0.5})) == DEFAULTS | {"lambda": 0.5}
 
 
 @dataclass(kw_only=True)
@@ -63,16 +59,21 @@ class Inheriting(Listed):
 
 
 def test_a_dataclass_makes_its_own_defaults():
-    filled = validate(Inheriting, {}, "task listed")
+    heir = validated(Inheriting, "task listed")
+    filled = values(heir())
     assert filled == {"names": ["a"], "size": 1}
-    assert validate(Inheriting, {}, "task listed")["names"] is not filled["names"]
+    assert heir().names is not filled["names"]
     assert json.dumps(filled)
 
 
 def test_functions_are_read_like_classes():
-    def overlap(setting, artifacts, progress, *, n: int = 3): ...
+    def overlap(setting, artifacts, progress, *, n: Annotated[int, Field(ge=1)] = 3):
+        return setting + n
 
-    assert validate(overlap, {}, "analysis overlap") == {"n": 3}
+    found = validated(as_class(overlap), "analysis overlap")
+    assert values(found()) == {"n": 3} and found(n=4)(2, None, None) == 6
+    with pytest.raises(RequestError, match="parameter 'n' of analysis overlap should be at least 1"):
+        found(n=0)
 
 
 def test_inherited_types_are_those_of_the_module_that_names_them(tmp_path, monkeypatch):
@@ -80,61 +81,54 @@ def test_inherited_types_are_those_of_the_module_that_names_them(tmp_path, monke
     base = (
         "from typing import Literal\nSize = Literal['s', 'm']\n@dataclass(kw_only=True)\nclass Base:\n    a: Size = 's'"
     )
-    heir = "import sizes\nSize = int\n@dataclass(kw_only=True)\nclass Heir(sizes.Base):\n    b: Size = 1"
     (tmp_path / "sizes.py").write_text(head + base)
-    (tmp_path / "heirs.py").write_text(head + heir)
+    (tmp_path / "heirs.py").write_text(head + "import sizes\nSize = int\nclass Heir(sizes.Base):\n    b: Size = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
-    from heirs import Heir
+    import heirs
 
-    assert validate(Heir, {"b": 2}, "method h") == {"a": "s", "b": 2}
+    found = validated(heirs.Heir, "method h")
+    assert values(found(b=2)) == {"a": "s", "b": 2}
     for given in ({"a": "xl"}, {"b": "s"}):
         with pytest.raises(RequestError, match=f"parameter '{next(iter(given))}' of method h"):
-            validate(Heir, given, "method h")
+            found(**given)
 
 
 CHECKED_ONLY = """
 from __future__ import annotations
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     import nowhere
 
-@dataclass(kw_only=True)
 class Method:
     opened: ClassVar[nowhere.Index | None] = None
     k: int = 1
-
-class Heir(Method):
-    def __init__(self, *, n: int = 1, k: int = 1) -> None: ...
 
 def analysis(setting: nowhere.Setting, artifacts, progress, *, k: int = 1) -> nowhere.Answer: ...
 """
 
 
-@pytest.mark.parametrize("name", ["Method", "Heir", "analysis"])
-def test_only_the_types_of_parameters_are_read(tmp_path, monkeypatch, name):
+def test_only_the_types_of_parameters_are_read(tmp_path, monkeypatch):
     (tmp_path / "checked_only.py").write_text(CHECKED_ONLY)
     monkeypatch.syspath_prepend(str(tmp_path))
     import checked_only
 
-    target = getattr(checked_only, name)
-    assert validate(target, {"k": 2}, "method m")["k"] == 2
-    for parameter in declared(target):
-        with pytest.raises(RequestError, match=f"parameter '{parameter}' of method m .*integer"):
-            validate(target, {parameter: "2"}, "method m")
+    for declared_class in (checked_only.Method, as_class(checked_only.analysis)):
+        found = validated(declared_class, "method m")
+        assert found(k=2).k == 2
+        with pytest.raises(RequestError, match=r"parameter 'k' of method m .*integer"):
+            found(k="2")
 
 
-def test_a_written_init_has_the_say_over_inherited_annotations():
-    @dataclass(kw_only=True)
+def test_a_written_init_is_refused():
     class Base:
-        k: int = 1
-
-    class Heir(Base):
         def __init__(self, *, k: float = 1.5) -> None: ...
 
-    assert validate(Heir, {"k": 0.5}, "method h") == {"k": 0.5}
-    with pytest.raises(RequestError, match="integer"):
-        validate(Base, {"k": 0.5}, "method b")
+    class Heir(Base):
+        n: int = 1
+
+    for written in (Base, Heir):
+        with pytest.raises(TypeError, match=r"fields of a class: replace .*Base\.__init__ by __post_init__"):
+            validated(written, "method b")
 
 
 @pytest.mark.parametrize(
@@ -159,34 +153,28 @@ def test_a_written_init_has_the_say_over_inherited_annotations():
 )
 def test_what_does_not_fit_is_refused_by_public_name(given, message):
     with pytest.raises(RequestError, match=f"^{re.escape(message)}"):
-        validate(Method, given, "method m")
+        construct(Method, given)
 
 
-def test_a_positional_parameter_is_refused_with_the_remedy():
-    class Positional:
-        def __init__(self, k: int = 3) -> None: ...
-
-    @dataclass
-    class Fields:
-        k: int = 3
-
-    def analysis(setting, artifacts, progress, n: int = 2): ...
-
-    for target, remedy in ((Positional, "write `*, ` before it"), (Fields, "kw_only=True"), (analysis, "write `*, `")):
-        with pytest.raises(RequestError, match=f"parameter '[kn]' of .* is positional: .*{re.escape(remedy)}"):
-            validate(target, {}, "method m")
+def test_making_an_instance_in_python_is_validated_too():
+    assert Method(lambda_=0.5).lambda_ == 0.5
+    with pytest.raises(RequestError, match=r"parameter 'lambda' of method m should be a number \(given: 'high'\)"):
+        Method(lambda_="high")
+    with pytest.raises(RequestError, match="unknown parameter 'indx' in method m: did you mean 'index'"):
+        Method(indx="flat")
 
 
 def test_an_integer_is_a_number_and_a_missing_value_is_named():
-    assert validate(Method, {"lambda": 1}, "method m")["lambda"] == 1.0
+    assert values(Method(lambda_=1))["lambda"] == 1.0
     with pytest.raises(RequestError, match="parameter 'model' of method d is missing: give it a value"):
-        validate(Demanding, {}, "method d")
+        Demanding()
 
 
 def test_a_method_is_made_with_validated_parameters(toys):
-    assert instantiate("method", "toy-unigram", {"lambda": 0.5}, toys).weight == 0.5
+    found = toys.resolve("method", "toy-unigram")
+    assert construct(found, {"lambda": 0.5}).lambda_ == 0.5
     with pytest.raises(RequestError, match="did you mean 'pause'"):
-        instantiate("method", "toy-unigram", {"pauze": 1}, toys)
+        construct(found, {"pauze": 1})
 
 
 def test_overrides_are_yaml_scalars_by_group():

@@ -128,6 +128,48 @@ def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toy
     expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": 7})
 
 
+def _written(folder, **files):
+    """The toy recipe in a file, and those next to it; the path of the first."""
+    for part, text in {"": TEXT, **files}.items():
+        (folder / f"toy{'.' * bool(part)}{part}.yaml").write_text(text)
+    return str(folder / "toy.yaml")
+
+
+def test_claims_stand_next_to_their_recipe(toys, tmp_path):
+    assert recipe.load(_written(tmp_path), toys).claims == []
+    target = "targets: [{text: t, of: {method: toy-unigram}, metric: perplexity, is: below, than: 9}]\n"
+    found = recipe.load(_written(tmp_path, claims=CLAIM + target), toys)
+    assert found == recipe.parse(TEXT + CLAIM + target, "toy.yaml")
+    for old, new, message in (
+        ("source: s", "sorce: s", r"toy\.claims\.yaml at claims\.0\.sorce: did you mean 'source'"),
+        ("is: above", "is: over", r"toy\.claims\.yaml at claims\.0\.is should be 'below'"),
+        ("claims:", "claims: [", r"toy\.claims\.yaml line 3: "),
+        ("claims:", "title: again\nclaims:", r"unknown key 'title' in .*toy\.claims\.yaml"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            recipe.load(_written(tmp_path, claims=CLAIM.replace(old, new)), toys)
+    path = _written(tmp_path, claims="")
+    with pytest.raises(RequestError, match=r"toy\.claims\.yaml: a mapping with claims or targets is expected"):
+        recipe.load(path, toys)
+    path = _written(tmp_path, claims=CLAIM)
+    (tmp_path / "toy.yaml").write_text(TEXT + CLAIM)
+    with pytest.raises(RequestError, match=r"toy\.claims\.yaml: toy\.yaml gives 'claims' too"):
+        recipe.load(path, toys)
+
+
+def test_a_scale_has_cells_of_its_own_after_the_others(toys, tmp_path):
+    paper = "note: n\nmethods: {toy-unigram: {lambda: 0.1}}\ncells: [{row: alone, method: toy-unigram}]\n"
+    found = recipe.load(_written(tmp_path, paper=paper), toys)
+    assert [c.row for c in expansion.expand(found, "small", toys)] == ["uniform", "unigram", "unigram"]
+    cells = expansion.expand(found, "paper", toys)
+    assert [c.row for c in cells] == ["uniform", "unigram", "unigram", "alone"]
+    assert {c.method.params["lambda"] for c in cells[1:]} == {0.1} and found.scales["paper"].note == "n"
+    with pytest.raises(RequestError, match=r"toy\.paper\.yaml at cells\.0\.rows: did you mean 'row'"):
+        recipe.load(_written(tmp_path, paper=paper.replace("row:", "rows:")), toys)
+    with pytest.raises(RequestError, match=r"toy\.small\.yaml: toy\.yaml gives 'small' too"):
+        recipe.load(_written(tmp_path, paper=paper, small=paper), toys)
+
+
 def test_yaml_in_which_one_key_replaces_another_is_refused():
     merged = TEXT.replace("  - {row: uniform,", "  - &first {row: uniform,") + "  - {<<: *first, row: again}\n"
     both = merged.replace("{<<: *first, row: again}", "{<<: [*first, {row: again}]}")

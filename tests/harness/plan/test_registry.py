@@ -1,5 +1,6 @@
 """Names are found without importing anything, and a wrong name is answered with the right one."""
 
+import importlib
 import subprocess
 import sys
 import sysconfig
@@ -102,23 +103,21 @@ def test_a_fault_of_the_harness_s_own_packages_is_an_error(package, monkeypatch,
         Registry().entries  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from harness.plan import registry\n@registry.method({})\nclass M(TokenScoring): ...",
-        "from harness.plan.registry import method as m\n@m({})\nclass M(TokenScoring): ...",
-        "import harness.plan.registry\n@harness.plan.registry.method({})\nclass M(TokenScoring): ...",
-        "import harness.plan.registry as names\n@names.method({})\nclass M(TokenScoring): ...",
-        "from harness.plan.registry import *\n@method({})\nclass M(TokenScoring): ...",
-        "try:\n    import nowhere\nexcept ImportError:\n    from harness.plan.registry import method\n"
-        "    @method({})\n    class M(TokenScoring): ...",
-    ],
-    ids=["module", "alias", "dotted", "module-alias", "star", "in-a-try"],
-)
-def test_a_decorator_is_found_under_whatever_name_it_was_imported(package, monkeypatch, text):
-    head = "from harness.contracts import TokenScoring\n"
-    monkeypatch.setenv("HARNESS_PLUGINS", package("renamed", a=head + text.format('"mine", contract="token-scoring"')))
-    assert Registry().entries["method", "mine"].target == "renamed.a:M"
+@pytest.mark.parametrize("head", ["", "try:\n    import nowhere\nexcept ImportError:\n"], ids=["plain", "in-a-try"])
+def test_a_decorator_is_found_under_its_own_name(package, monkeypatch, head):
+    text = 'from harness.plan.registry import method\n@method("mine", contract="token-scoring")\nclass M: ...\n'
+    text = "".join("    " * bool(head) + line for line in text.splitlines(keepends=True))
+    monkeypatch.setenv("HARNESS_PLUGINS", package("named", a=head + text))
+    assert Registry().entries["method", "mine"].target == "named.a:M"
+
+
+def test_a_decorator_under_another_name_counts_once_its_module_is_imported(package, monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+    text = 'from harness.plan import registry\n@registry.method("other", contract="token-scoring")\nclass M: ...\n'
+    monkeypatch.setenv("HARNESS_PLUGINS", package("renamed", a=text))
+    assert "other" not in Registry().names("method")
+    importlib.import_module("renamed.a")
+    assert "other" in Registry().names("method")
 
 
 def test_a_decorator_of_another_library_is_left_alone(package, monkeypatch):
@@ -184,13 +183,18 @@ def test_pairs_are_refused_with_the_reason(toys):
     assert refusal(sequential, toys.entry("task", "toy-questions")) is None
 
 
-def test_construct_reaches_arguments_named_after_keywords(toys):
-    assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).weight == 0.5
+def test_construct_reaches_fields_named_after_keywords(toys):
+    assert construct(toys.resolve("method", "toy-unigram"), {"lambda": 0.5}).lambda_ == 0.5
 
 
-def test_a_constructor_that_fails_is_named_with_its_line():
+def test_a_constructor_that_fails_is_named_with_its_line(monkeypatch):
+    monkeypatch.setattr(registry, "_declared_at_run_time", {})
+
+    @analysis("faulty")
     class Faulty:
-        def __init__(self, *, k=1):
+        k: int = 1
+
+        def __post_init__(self):
             raise ValueError("k is odd")
 
     with pytest.raises(RequestError, match=r"Faulty cannot be made with {'k': 3}: ValueError: k is odd \(.*\.py:\d+\)"):
@@ -204,8 +208,7 @@ def test_an_analysis_is_a_function_or_a_class_with_its_parameters(monkeypatch):
         return lambda_ * setting
 
     class Scaled:
-        def __init__(self, *, lambda_=1):
-            self.lambda_ = lambda_
+        lambda_: int = 1
 
         def __call__(self, setting, artifacts, progress):
             return self.lambda_ * setting

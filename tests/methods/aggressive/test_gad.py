@@ -18,9 +18,9 @@ from harness.common.phases import NoPhases
 from methods.aggressive import nar_training
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.nar import NarDrafter
-from methods.decoding.decoder import Batch
-from methods.decoding.engines import engine_of
-from methods.decoding.greedy import Greedy
+from methods.decoding.engine.engines import engine_of
+from methods.decoding.search.decoder import Batch
+from methods.decoding.search.greedy import Greedy
 
 SOURCES = [[5, 6, 7, 8], [9], [10, 10, 10], [11, 12, 13, 14, 15, 16, 17]]
 

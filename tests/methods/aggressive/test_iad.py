@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 import torch
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
-from methods.aggressive.iad import Iad, InputGuided
+from methods.aggressive.iad import Iad
 from methods.aggressive.suffix import SuffixMatch
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 
 KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 
@@ -63,10 +62,9 @@ def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, 
     sources=st.lists(st.lists(st.integers(3, 39), max_size=24), min_size=1, max_size=6),
     limit=st.integers(0, 30),
     block=st.sampled_from([None, 0, 1, 3]),
-    adaptive=st.booleans(),
 )
-def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block, adaptive):
-    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block, adaptive=adaptive)
+def test_iad_is_greedy_for_a_model_that_copies_with_errors(tiny, seed, noise, sources, limit, block):
+    check(tiny.copier(seed, noise), [[*source, 2] for source in sources], limit, block=block)
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart", "gpt2"])
@@ -143,67 +141,30 @@ def test_after_a_correction_the_draft_resumes_where_the_source_goes_on(tiny):
 def test_a_trace_does_not_depend_on_what_was_decoded_before(tiny):
     stranger = tiny.copier(5, 0.0, replaced=0, shift=18)
     sources = [[*range(3 + n, 11 + n), 2] for n in range(4)]
-    method = Iad(adaptive=True)
+    method = Iad()
     traces = [method.decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
-    assert traces == [Iad(adaptive=True).decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
+    assert traces == [Iad().decode(stranger, [source], 20, NoPhases())[0].trace for source in sources]
     assert [sum(map(len, trace.drafts)) for trace in traces] == [8] * 4
 
 
 def test_algorithm_1_itself_drafts_all_that_follows_whatever_failed_before(tiny):
     model = tiny.copier(3, 0.9)
     sources = [[*range(3, 20), 2], [*range(30, 10, -1), 2], [5, 6, 5, 6, 7, 8, 9, 2]]
-    plain, adaptive = (
-        [answer for source in sources for answer in Iad(adaptive=a).decode(model, [source], 32, NoPhases())]
-        for a in (False, True)
-    )
+    plain = [answer for source in sources for answer in Iad().decode(model, [source], 32, NoPhases())]
     greedy = [answer.ids for source in sources for answer in Greedy().decode(model, [source], 32, NoPhases())]
-    assert [answer.ids for answer in plain] == greedy == [answer.ids for answer in adaptive]
+    assert [answer.ids for answer in plain] == greedy
     for source, answer in zip(sources, plain, strict=True):
         for draft in filter(None, answer.trace.drafts):
             at = next(n for n in range(len(source)) if source[n : n + len(draft)] == draft)
             assert at + len(draft) == len(source) - 1
-    assert sum(drafted(plain[0])) + sum(drafted(plain[1])) > sum(drafted(adaptive[0])) + sum(drafted(adaptive[1]))
 
 
-def test_drafts_of_which_nothing_is_accepted_halve_until_none_is_made():
-    source = list(range(3, 43))
-    drafter = InputGuided([source], framed=True, block=0, ends={2}, adaptive=True)
-    drafted = []
-    for token in random.Random(0).sample(source, 40):  # the source's tokens in another order
-        [draft] = drafter.draft([0], [100])
-        drafted.append(len(draft))
-        drafter.accept(0, [token], len(draft))
-    assert drafted[0] == 40
-    assert all(after <= before // 2 or before == 1 for before, after in pairwise(drafted) if before)
-    assert sum(drafted) < 2 * 40 + 8
-
-
-def test_a_budget_that_was_spent_grows_again_when_the_source_is_followed():
-    source = list(range(3, 43))
-    drafter = InputGuided([source], framed=True, block=0, ends={2}, adaptive=True)
-    for token in (40, 30, 20, 10, 36, 26, 16, 6, 33, 23, 13):
-        [draft] = drafter.draft([0], [100])
-        drafter.accept(0, [token], len(draft))
-    assert not drafter.draft([0], [100])[0]
-    drafted, place = [], source.index(14)
-    while place < len(source):
-        [draft] = drafter.draft([0], [100])
-        assert list(draft) == source[place : place + len(draft)]
-        drafted.append(len(draft))
-        drafter.accept(0, source[place : place + len(draft) + 1], len(draft))
-        place += len(draft) + 1
-    assert drafted == [0, 1, 2, 4, 8, 9]
-
-
-def test_the_budget_changes_nothing_while_drafts_are_accepted_in_part(tiny):
+def test_a_draft_is_all_that_follows_the_one_place_where_the_output_ends(tiny):
     model, chosen = tiny.copier(3, 0.0), random.Random(0)
     sources = [[*chosen.sample(range(3, 40), 16), 2] for _ in range(16)]
     tested = 0
     for source, decoded in zip(sources, check(model, sources, 30), strict=True):
         lengths, match, at = drafted(decoded), SuffixMatch(source, framed=True), 0
-        fruitless = [a == 1 for a, d in zip(decoded.trace.accepted, lengths, strict=True) if d]
-        if any(fruitless[:-1]):
-            continue
         for accepted, length in zip(decoded.trace.accepted, lengths, strict=True):
             place = match.unique()
             assert length == (len(source) - 1 - place if place is not None and place < len(source) else 0)

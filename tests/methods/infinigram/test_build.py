@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from harness.common import parts
 from harness.common.errors import RequestError
 from harness.common.progress import PIPE, Progress
 from methods.infinigram.build import build_index
@@ -51,7 +51,7 @@ def test_shards_share_the_documents(place, shards):
     assert len(engine.shards) == shards
 
 
-def test_shards_that_nodes_build_are_the_same(place, monkeypatch):
+def test_shards_that_nodes_build_are_the_same(place):
     documents = [[n % 4] * (n % 5) for n in range(20)]
     one = built(place(), documents, shards=3, document_metadata=range(20))
     asked = []
@@ -60,9 +60,8 @@ def test_shards_that_nodes_build_are_the_same(place, monkeypatch):
         asked.extend(part[1] for part in work)
         return (make(shared, *part) for part in work)
 
-    monkeypatch.setattr(parts, "side_by_side", lambda: 4)
-    monkeypatch.setattr(parts, "each", each)
-    other = built(place(), documents, shards=3, document_metadata=range(20))
+    there = SimpleNamespace(side_by_side=lambda: 4, each=each)
+    other = built(place(), documents, shards=3, document_metadata=range(20), parts=there)
     assert asked == [0, 1, 2]
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert [(other / name).read_bytes() for name in files] == [(one / name).read_bytes() for name in files]
@@ -166,7 +165,7 @@ def test_what_cannot_be_a_document_or_a_place_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RequestError, match="is a file: give a new folder"):
         built(tmp_path / "file", [[0]])
-    with pytest.raises(RequestError, match="document 1 is no sequence"):
+    with pytest.raises(RequestError, match="document 1 is not a sequence"):
         built(tmp_path / "index", [[0], [1, [2, 3]]])
     (tmp_path / "folder").mkdir()
     assert open_index(built(str(tmp_path / "folder"), [[0, 1]])).count([0]) == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.phases import NoPhases
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 from methods.infinigram.drafting import InfinigramDrafter, InfinigramSpeculative, Written
 
 

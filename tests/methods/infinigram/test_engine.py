@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
-from methods.infinigram import kernels
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
+from methods.infinigram.kernels.searching import pointer
 from tests.methods.infinigram.conftest import ALPHABET, built
 
 TOKENS = st.integers(0, ALPHABET - 1)
@@ -276,7 +276,7 @@ def test_an_engine_is_not_copied(place):
 def test_pointers_of_any_width_are_read(width):
     values = [0, 1, (1 << 8 * width) - 1, (1 << 8 * width) // 3]
     packed = np.frombuffer(b"".join(value.to_bytes(width, "little") for value in values), np.uint8)
-    assert [kernels.pointer(packed, width, number) for number in range(4)] == values
+    assert [pointer(packed, width, number) for number in range(4)] == values
 
 
 def test_a_sample_of_a_frequent_clause_says_so(place):
@@ -303,8 +303,8 @@ def test_metadata_come_with_the_documents(place):
         (lambda e: e.count([1, -1]), "token -1 is outside"),
         (lambda e: e.count([0xFFFF]), "token 65535 is outside"),
         (lambda e: e.count_many([[0], [1, 9]]), "token 9 is outside"),
-        (lambda e: e.count([0.5]), "float64 and 1 dimensions is no sequence of token ids"),
-        (lambda e: e.count("abc"), "is no sequence of token ids"),
+        (lambda e: e.count([0.5]), "float64 and 1 dimensions is not a sequence of token ids"),
+        (lambda e: e.count("abc"), "is not a sequence of token ids"),
         (lambda e: e.count([[1]]), "2 dimensions"),
         (lambda e: e.ngram_prob([0], 7), "token 7 is outside"),
         (lambda e: e.infinigram_prob([9], 0), "token 9 is outside"),

@@ -26,9 +26,8 @@ class TwoPhrases(Task):
 
     scale_defaults = {"mini": {"length": 50}}  # noqa: RUF012
 
-    def __init__(self, *, length: int = 10, model: str = "") -> None:
-        self.length = length
-        self.model = model
+    length: int = 10
+    model: str = ""
 
     def prepare(self, context, progress):
         from tasks.models.pretrained.language import CausalLM

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.common import parts
 from harness.common.errors import MachineError, RequestError
+from harness.common.parts import Parts
 from harness.common.progress import Progress
 from methods.knnlm.builder import CHECKPOINT, build_datastore
 from methods.knnlm.datastore import FILES, Datastore, datastore_key
@@ -100,10 +100,7 @@ def test_an_interrupted_build_continues_behind_the_last_complete_stream(model, t
 def test_a_datastore_built_in_parts_is_the_same(model, tmp_path_factory, lengths, count):
     folder, streams = tmp_path_factory.mktemp("stores"), text(5, *lengths)
     whole = build(folder / "whole", model, streams)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "side_by_side", lambda: count)
-        patch.setattr(parts, "each", lambda make, work, shared: (_alone(make, shared, *one) for one in work))
-        store = build(folder / "parts", model, streams)
+    store = build(folder / "parts", model, streams, parts=_Several(count))
     store.verify()
     assert {**store.metadata, "largest_norm": 0} == {**whole.metadata, "largest_norm": 0}
     assert store.largest_norm == pytest.approx(whole.largest_norm, rel=1e-6)
@@ -112,11 +109,11 @@ def test_a_datastore_built_in_parts_is_the_same(model, tmp_path_factory, lengths
     assert not list((folder / "parts").glob("part*"))
 
 
-def _alone(make, shared, *part):
-    """A part as a node makes it, which has no parts of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "side_by_side", lambda: 1)
-        return make(shared, *part)
+class _Several(Parts):
+    """So many at a time, as a cluster has."""
+
+    def __init__(self, count):
+        self.side_by_side = lambda: count
 
 
 def test_parts_that_an_interrupted_build_left_are_not_built_again(model, tmp_path):
@@ -127,18 +124,16 @@ def test_parts_that_an_interrupted_build_left_are_not_built_again(model, tmp_pat
             if len(made) == 2:
                 raise KeyboardInterrupt
             made.append(part[0])
-            yield _alone(make, shared, *part)
+            yield make(shared, *part)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "side_by_side", lambda: 3)
-        patch.setattr(parts, "each", each)
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "store", model, streams)
-        (tmp_path / "store" / "part2").mkdir()
-        build_datastore(tmp_path / "store" / "part2", model, streams[2:], "last_ffn_input", progress=QUIET)
-        encoding = _Interrupted(model, 99)
-        patch.setattr(parts, "each", lambda make, work, shared: (_alone(make, shared, *one) for one in work))
-        store = build(tmp_path / "store", encoding, streams)
+    interrupted = _Several(3)
+    interrupted.each = each
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "store", model, streams, parts=interrupted)
+    (tmp_path / "store" / "part2").mkdir()
+    build_datastore(tmp_path / "store" / "part2", model, streams[2:], "last_ffn_input", progress=QUIET)
+    encoding = _Interrupted(model, 99)
+    store = build(tmp_path / "store", encoding, streams, parts=_Several(3))
     store.verify()
     assert encoding.encoded == 2  # the third was there; the first two were copied and removed
 
@@ -154,6 +149,7 @@ def test_a_checkpoint_of_another_text_starts_over(model, tmp_path):
 CHILD = """
 import sys
 from pathlib import Path
+from harness.common.parts import Parts
 from harness.common.progress import Progress
 from methods.knnlm.builder import build_datastore
 from tasks.models.pretrained.language import CausalLM

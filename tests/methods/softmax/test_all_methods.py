@@ -6,8 +6,7 @@ import pytest
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
-from harness.plan.parameters import instantiate
-from harness.plan.registry import Registry
+from harness.plan.registry import Registry, construct
 
 from .conftest import EXACT, RIVALS, brute_force, fitted, precision
 
@@ -237,7 +236,7 @@ KNOBS_THAT_CANNOT_BE = [
 @pytest.mark.parametrize(("name", "parameters", "message"), KNOBS_THAT_CANNOT_BE)
 def test_a_knob_that_is_nothing_or_more_than_there_is_is_refused(name, parameters, message, world, artifacts):
     with pytest.raises(RequestError, match=message):
-        method = instantiate("method", name, parameters, Registry())
+        method = construct(Registry().resolve("method", name), parameters)
         method.fit(world.layer, world.contexts, world.targets, artifacts)
 
 

@@ -12,7 +12,7 @@ from harness.common.progress import Progress
 from harness.common.training.pairs import Pairs
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
-from harness.plan.parameters import validate
+from harness.plan.registry import construct
 from tasks.bases.seq2seq import marked_blocks
 from tasks.conll_gec import ConllGec
 from tasks.data.simplification import read_corpus, simplified, training_texts
@@ -318,7 +318,7 @@ def test_missing_data_models_and_senseless_parameters_are_one_line(copier_folder
     for wrong in ({"timed": 0}, {"evaluation": 0}, {"seed": -1}, {"shown": -1}, {"source": "generate"}):
         [name] = wrong
         with pytest.raises(RequestError, match=f"parameter '{name}'"):
-            validate(JflegGec, wrong, "task jfleg-gec")
+            construct(JflegGec, wrong)
     write(data / "jfleg/test.ref2", "only one line\n")
     with pytest.raises(RequestError, match=r"test\.ref2 has 1 lines and .*test\.src has 3"):
         JflegGec(model=str(copier_folder)).prepare(context, QUIET)

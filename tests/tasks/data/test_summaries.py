@@ -72,7 +72,7 @@ def test_files_of_articles_are_read_once_each(tmp_path):
         (tmp_path / name).write_text("\n".join(map(json.dumps, some)))
     assert cnn_dailymail(["a.jsonl", "b.jsonl"], [tmp_path]) == [("One.", "a\nb"), ("Two.", "c")]
     (tmp_path / "b.jsonl").write_text('{"article": "x"}')
-    with pytest.raises(RequestError, match=r"b\.jsonl:1 is no object with article and highlights"):
+    with pytest.raises(RequestError, match=r"b\.jsonl:1 is not an object with article and highlights"):
         cnn_dailymail(["a.jsonl", "b.jsonl"], [tmp_path])
     with pytest.raises(RequestError, match=r"file c\.jsonl"):
         cnn_dailymail(["c.jsonl"], [tmp_path])

@@ -150,7 +150,7 @@ def test_a_file_is_read_with_all_annotators_and_their_alternatives(tmp_path):
     ("line", "problem"),
     [
         ("A 0 1|||Nn|||x", "3 fields"),
-        ("A 0 one|||Nn|||x|||REQUIRED|||-NONE-|||0", "no whole number"),
+        ("A 0 one|||Nn|||x|||REQUIRED|||-NONE-|||0", "not a whole number"),
         ("A 1 0|||Nn|||x|||REQUIRED|||-NONE-|||0", "from token 1 to token 0"),
         ("A 0|||Nn|||x|||REQUIRED|||-NONE-|||0", "two token offsets"),
         ("hello", "starts with S or A"),

@@ -11,7 +11,7 @@ from harness.common.phases import NoPhases
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 
 
 class Oracle(Drafter):
@@ -48,6 +48,7 @@ class Drafting(DraftingDecoder):
     """Any drafter by any rule."""
 
     def __init__(self, drafter, **rule):
+        super().__init__()
         self.given, self.rule = drafter, rule
 
     def drafter(self, batch, phases):

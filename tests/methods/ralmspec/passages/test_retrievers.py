@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
+from harness.common.text import content_hash
 from methods.ralmspec.passages.bm25 import Bm25Retriever
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity
-from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_hash
+from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import RetrieverOptions
 
 from ..conftest import WORDS, make_passages
@@ -25,7 +26,7 @@ words = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=8).map(" ".join)
 def opened(root, kind, passages=PASSAGES, **options):
     settings = RetrieverOptions(**{"retriever": kind, "dimension": 16} | options)
     artifacts = CellArtifacts(root)
-    build_retriever(passages, passages_hash(passages), artifacts, settings)
+    build_retriever(passages, content_hash(passages), artifacts, settings)
     return open_retriever(artifacts, settings)
 
 

@@ -30,7 +30,7 @@ from harness.common.errors import RequestError
 from harness.common.generate import generate
 from harness.common.phases import NoPhases
 from methods.aggressive.iad import Iad
-from methods.decoding.greedy import Greedy
+from methods.decoding.search.greedy import Greedy
 from tasks.models.pretrained.generation import TextGenerator
 
 TEXT = ["the cat sat on the mat .", "a dog ran to the house .", "we read a book in the garden .", "it rains today ."]

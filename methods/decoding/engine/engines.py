@@ -1,0 +1,98 @@
+"""The choice of a model's engine, and checks of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy, deepcopy
+from typing import Literal
+
+from harness.common.errors import RequestError
+from harness.common.generate import maximum_new_tokens
+from harness.contracts import GenerationModel
+from methods.decoding.engine.session import Engine
+
+Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights, whatever it is
+
+
+def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
+    """The lean engine if it knows the model's class, else the module's own forward pass. Both are checked.
+
+    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output; products are in float32.
+
+    Raises `RequestError` for a model whose state cannot be cropped or whose logits depend on how its tokens are fed,
+    and for int8 if the lean engine does not know the model or it is not float32 on a CPU.
+    """
+    import torch
+
+    from methods.decoding.engine.checks import check
+    from methods.decoding.engine.generic import GenericEngine
+    from methods.decoding.engine.transformer import CLASSES, TransformerEngine
+
+    module = model.module
+    with torch.inference_mode():
+        if numbers == "int8":
+            if type(module).__name__ not in CLASSES or module.dtype != torch.float32 or model.device != "cpu":
+                raise RequestError(
+                    f"decoding in int8 knows {', '.join(CLASSES)} in float32 on a CPU; {model.name} is a "
+                    f"{type(module).__name__} in {str(module.dtype).removeprefix('torch.')} on {model.device}"
+                )
+            model = with_rounded_decoder(model)
+            eighth = TransformerEngine(model.module, model.start_id, model.device, eighth=True)
+            check(eighth, model)
+            return eighth
+        # float16 overflows in these models' encoders: their modules clamp it, the lean engine does not
+        alike = all(part.dtype == module.dtype for part in module.parameters())  # T5 in bfloat16 keeps some in float32
+        if type(module).__name__ in CLASSES and module.dtype != torch.float16 and alike:
+            lean = TransformerEngine(module, model.start_id, model.device)
+            check(lean, model)
+            return lean
+        generic = GenericEngine(module, model.kind, model.start_id, model.device)
+        check(generic, model, generic.window)
+        return generic
+
+
+def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
+    """A copy of an encoder-decoder whose decoder's matrices are rounded, each row to 255 equal steps. Embeddings are
+    not rounded; an output layer that shares them becomes separate."""
+    import torch
+
+    from methods.decoding.engine.dense import rounded
+    from methods.decoding.engine.transformer import output_layer
+
+    other, module = copy(model), deepcopy(model.module)
+    decoder, head = module.get_decoder(), output_layer(module)
+    for layer in getattr(decoder, "layers", None) or decoder.block:
+        for part in layer.modules():
+            if isinstance(part, torch.nn.Linear):
+                part.weight = torch.nn.Parameter(rounded(part.weight), requires_grad=False)
+    own = torch.nn.Linear(head.weight.shape[1], head.weight.shape[0], bias=False)
+    own.weight = torch.nn.Parameter(rounded(head.weight), requires_grad=False)
+    if hasattr(decoder, "output_projection"):
+        decoder.output_projection = own
+    else:
+        module.set_output_embeddings(own)
+    other.module = module
+    return other
+
+
+def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
+    """Maximum new tokens of each source: `limit`, or less if the model's window or configuration allows less.
+
+    Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
+    """
+    if limit < 0:
+        raise RequestError(f"a limit of {limit} tokens: give 0 or more")
+    vocabulary = model.module.get_input_embeddings().num_embeddings
+    for number, source in enumerate(sources):
+        if model.longest_source is not None and len(source) > model.longest_source:
+            raise RequestError(
+                f"source {number} has {len(source)} tokens and {model.name} takes {model.longest_source}: shorten or "
+                "split it"
+            )
+        wrong = next((token for token in source if not 0 <= token < vocabulary), None)
+        if wrong is not None:
+            raise RequestError(
+                f"source {number} has token {wrong}, outside the vocabulary of {model.name} (0 to {vocabulary - 1}): "
+                "encode it with the model's own tokenizer"
+            )
+    return [maximum_new_tokens(model, source, limit) for source in sources]

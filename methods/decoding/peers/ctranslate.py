@@ -1,0 +1,217 @@
+"""The same encoder-decoder models in CTranslate2, an inference engine in C++ that a user could install instead.
+
+CTranslate2's own converter converts the weights once per model and number format. Tokens are passed as their ids in
+digits, so no tokenizer is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from harness.common.errors import CellFailedError, NotInstalledError, RequestError
+from harness.common.generate import Constraints
+from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
+from harness.contracts.answers import Trace
+from harness.plan.registry import method
+from methods.decoding.engine.engines import checked_limits
+from methods.decoding.search.beam import BeamOptions
+
+SERVER = "methods.decoding.peers.ctranslate_server"
+# The model types whose loaders work with `Names`. Marian models use the loader of BART: Marian's assumes that the start
+# token is a padding token, comes last and has a zero embedding, which holds for OPUS's models but not for all.
+CONVERTED = ("BartConfig", "MarianConfig")
+NUMBERS = ("float32", "float16", "bfloat16")  # types of weights that it reads
+
+
+class Names:
+    """Stands in for a tokenizer: the name of a token is its id."""
+
+    def __init__(self, model: GenerationModel) -> None:
+        config = model.module.config
+        self.size = model.vocabulary_size
+        self.eos_token = str(model.eos_ids[0])
+        self.bos_token = str(_first(config.bos_token_id, model.eos_ids[0]))
+        self.unk_token = str(_first(getattr(config, "unk_token_id", None), model.eos_ids[0]))
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return str(number)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {str(number): number for number in range(self.size)}
+
+
+@method(
+    "ctranslate2",
+    contract="sequence-decoding",
+    baseline="greedy",
+    summary="greedy and beam search by CTranslate2, float32 or int8",
+    variants=("beam", "compute"),
+)
+class CTranslate2(BeamOptions, SequenceDecoding):
+    """`Translator.translate_batch`. beam: 1 is greedy search. compute: number type of matrix products; int8 changes
+    outputs. intra_threads: threads of one translation; None: those of the row's timing. int8 can be slower with two
+    threads than with one (measured once on two cores, 6+6 layers of width 256: greedy 125 against 19 ms a sentence;
+    float32 took 43 with two and 83 with one).
+
+    It runs in a process of its own (for the reason see `ctranslate_server`), whose memory the row does not count. The
+    C++ code does not report its forward passes, so outputs have no iterations. It has no `early_stopping`.
+    """
+
+    beam: Annotated[int, Field(ge=1)] = 1
+    early_stopping: Literal[False] = False
+    compute: Literal["float32", "int8"] = "float32"
+    intra_threads: Annotated[int, Field(ge=1)] | None = None
+
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
+        ctranslate2 = _library()
+
+        def build(folder: Path) -> None:
+            convert(model, folder, self.compute)
+
+        key = {"model": model.hash, "compute": self.compute, "ctranslate2": ctranslate2.__version__}
+        artifacts.build("ctranslate2", key, build)
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        import torch
+
+        device = "cuda" if subject.device.startswith("cuda") else "cpu"
+        self.threads = self.intra_threads or torch.get_num_threads()
+        self._server = Server(artifacts.path("ctranslate2"), device, self.compute, self.threads)
+
+    def decode(
+        self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
+    ) -> list[Decoded]:
+        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        if constraints.by_position:
+            raise RequestError(
+                f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "
+                "which CTranslate2 applies otherwise: leave this peer out, or take the settings out of the model's "
+                "generation_config.json"
+            )
+        empty = next((number for number, source in enumerate(sources) if not source), None)
+        if empty is not None:
+            raise RequestError(
+                f"source {empty} is empty: CTranslate2 writes nothing for it; give at least an end token"
+            )
+        outputs = [Decoded([]) for _ in sources]
+        groups: dict[int, list[int]] = {}
+        for number, most in enumerate(limits):
+            if most:
+                groups.setdefault(most, []).append(number)
+        settings: dict[str, Any] = {
+            "beam_size": self.beam, "length_penalty": self.length_penalty, "max_input_length": 0,
+            "min_decoding_length": 0, "return_end_token": True,
+            "suppress_sequences": [[str(token)] for token in constraints.suppressed] or None,
+            "end_token": [str(end) for end in model.eos_ids],
+        }  # fmt: skip
+        with phases("generate"):
+            for most, group in groups.items():
+                given = [[str(token) for token in sources[number]] for number in group]
+                for number, names in zip(group, self._server.translate(given, most, settings), strict=True):
+                    outputs[number] = Decoded([int(name) for name in names], Trace())
+        return outputs
+
+
+class Server:
+    """A process that translates. It ends with this object."""
+
+    def __init__(self, folder: Path, device: str, compute: str, threads: int) -> None:
+        """Start it and wait until the model is loaded. Raises `CellFailedError` when that fails."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", SERVER, str(folder), device, compute, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        weakref.finalize(self, _end, self._process)
+        self._answer()
+
+    def translate(self, sources: Sequence[Sequence[str]], most: int, settings: Mapping[str, Any]) -> list[list[str]]:
+        """The best hypothesis of each source, at most `most` tokens long. Raises `CellFailedError` on failure."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"sources": sources, "most": most, "settings": settings}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}") from None
+        hypotheses: list[list[str]] = self._answer()["hypotheses"]
+        return hypotheses
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}; the log says why")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise CellFailedError(f"CTranslate2: {answer['error']}")
+        return answer
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Close the input, which ends the process."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+    process.wait()
+
+
+def convert(model: GenerationModel, folder: Path, compute: str) -> None:
+    """Write a model's weights in CTranslate2's format. Raises `RequestError` for a model that it does not convert."""
+    from copy import deepcopy
+
+    from ctranslate2.converters.transformers import BartLoader
+
+    if why := _not_converted(model):
+        raise RequestError(f"{model.name} {why}: leave CTranslate2 out for it")
+    # A copy: the converter rounds the module's own weights to int8 in place and changes its configuration.
+    module = deepcopy(model.module)
+    module.config.decoder_start_token_id = model.start_id
+    marian = type(module.config).__name__ == "MarianConfig"
+    for name, value in (("normalize_before", False), ("normalize_embedding", not marian)):
+        if not hasattr(module.config, name):
+            setattr(module.config, name, value)
+    try:
+        specification = BartLoader()(module, Names(model))
+    except KeyError as error:  # of an activation function
+        raise RequestError(
+            f"CTranslate2 does not know {error} in {model.name}: leave CTranslate2 out for it"
+        ) from error
+    specification.validate()
+    specification.optimize(quantization=None if compute == "float32" else compute)
+    specification.save(str(folder))
+
+
+def _not_converted(model: GenerationModel) -> str:
+    """The reason why CTranslate2 does not take a model, or an empty string."""
+    config = model.module.config
+    if model.kind != "encoder-decoder":
+        return "is causal, and CTranslate2 is a peer for encoder-decoder models"
+    if type(config).__name__ not in CONVERTED:
+        return f"is of type {config.model_type}, and the bench hands it models of type bart and marian"
+    if config.encoder_attention_heads != config.decoder_attention_heads:
+        return "has more heads in one half than in the other, which it does not read"
+    if not model.eos_ids:
+        return "has no end token, which its search needs"
+    if (number := str(model.module.dtype).removeprefix("torch.")) not in NUMBERS:
+        return f"has weights in {number}, which it does not read; give task.dtype=float32"
+    return ""
+
+
+def _library() -> Any:
+    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise NotInstalledError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
+    return ctranslate2
+
+
+def _first(*numbers: int | None) -> int:
+    return next(number for number in numbers if number is not None)

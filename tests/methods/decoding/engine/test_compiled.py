@@ -1,0 +1,138 @@
+"""The compiled step against the same engine's own layers, and rounded weights against the module that has them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import MBartConfig, MBartForConditionalGeneration
+
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
+from methods.aggressive.iad import Iad
+from methods.decoding.engine import transformer
+from methods.decoding.engine.compiled import gathered
+from methods.decoding.engine.dense import FEW, Dense, rounded
+from methods.decoding.engine.engines import engine_of, with_rounded_decoder
+from methods.decoding.engine.kernels import largest
+from methods.decoding.search.beam import Beam
+from methods.decoding.search.greedy import Greedy
+
+KINDS = ["marian", "bart", "mbart"]
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
+
+
+def made(tiny, kind, seed, **changes):
+    """A random model in float32, each with another activation; mBART normalises before its layers."""
+    if kind == "marian":
+        changes.setdefault("activation_function", "relu")
+    model = tiny.make("bart" if kind == "mbart" else kind, seed, torch.float32, **changes)
+    if kind == "mbart":
+        torch.manual_seed(seed)
+        config = model.module.config.to_dict() | {"activation_function": "silu"}
+        config.pop("model_type")
+        model.module = MBartForConditionalGeneration(MBartConfig(**config)).eval()
+    return model
+
+
+def steps(session, seed):
+    """Logits along a walk: single tokens, blocks, rows of different lengths, crops, a choice of rows."""
+    chosen = random.Random(seed)
+    seen = [session.logits(session.advance(session.first)).clone()]
+    for turn in range(8):
+        counts = [chosen.randrange(1, 3) if turn % 2 else 1 for _ in session.lengths]
+        tokens = [[chosen.randrange(3, 38) for _ in range(count)] for count in counts]
+        seen.append(session.logits(session.advance(tokens, last=bool(turn % 3))).clone())
+        if turn % 2:
+            session.lengths = [length - chosen.randrange(2) for length in session.lengths]
+        if turn == 3:
+            session.select([0, 0, 2])
+        if turn == 5:
+            session.select([2, 1])
+    rows = [[5, 6, 7, 8], [9]]
+    whole = session.bidirectional(rows, [4, 1])  # which leaves the cache as it was
+    part = session.bidirectional(rows, [2, 1])
+    torch.testing.assert_close(part, whole[2:], atol=1e-5, rtol=1e-5)
+    return [*seen, whole, part, session.bidirectional(rows, [0, 0]), session.logits(session.advance([[10], [11]]))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_compiled_step_is_the_layers(tiny, kind, seed, threads, monkeypatch):
+    monkeypatch.setattr(transformer, "PLACES", 3)  # so that the cache grows
+    model, before = made(tiny, kind, seed), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            engine = engine_of(model)
+            assert engine.compiled is not None
+            ours = steps(engine.start(SOURCES, [24] * 3), seed)
+            engine.compiled = None
+            wanted = steps(engine.start(SOURCES, [24] * 3), seed)
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(ours, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-4)
+
+
+def test_a_layer_that_it_does_not_know_is_left_to_torch(tiny):
+    with torch.inference_mode():
+        assert engine_of(made(tiny, "marian", 1, activation_function="gelu_new")).compiled is None
+        assert engine_of(tiny.make("marian", 1)).compiled is None  # float64
+        assert gathered(engine_of(made(tiny, "marian", 1)).decoder) is not None
+
+
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
+def test_a_rounded_layer_reads_eight_bits_as_the_numbers_they_stand_for(rows):
+    layer = torch.nn.Linear(12, 7)
+    with torch.inference_mode():
+        layer.weight[3] = 0
+        weight = rounded(layer.weight)
+        assert (weight - layer.weight).abs().max() <= layer.weight.abs().max() / 254
+        torch.testing.assert_close(rounded(weight), weight)
+        x = torch.randn(rows, 12)
+        dense = Dense(weight, layer.bias, eighth=True)
+        assert dense.plain[0].dtype == "int8"
+        torch.testing.assert_close(dense(x), x @ weight.T + layer.bias, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_decoding_in_int8_is_decoding_the_rounded_model(tiny, kind, seed):
+    model = made(tiny, kind, seed)
+    other = with_rounded_decoder(model)
+    assert model.module.get_output_embeddings().weight is not other.module.get_output_embeddings().weight
+
+    def outputs(method, of):
+        return [answer.ids for answer in method.decode(of, SOURCES, 12, NoPhases())]
+
+    for method in (Greedy, Beam, Iad):
+        assert outputs(method(engine="int8"), model) == outputs(method(), other)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(-3, 3) | st.just(-math.inf), min_size=1, max_size=40), st.integers(1, 12), st.integers(0, 9)
+)
+def test_the_largest_values_are_those_of_topk(numbers, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for values in (torch.tensor(numbers, dtype=torch.float32), torch.randn(len(numbers), generator=generator)):
+        count = min(count, len(values))
+        best, places, tied = largest(values.numpy(), count)
+        expected = values.topk(min(count + 1, len(values)))
+        assert best.tolist() == expected.values[:count].tolist() == values[torch.tensor(places)].tolist()
+        assert len(set(places.tolist())) == count
+        if not tied:
+            assert len(set(expected.values.tolist())) == len(expected.values)
+            assert places.tolist() == expected.indices[:count].tolist()
+
+
+def test_int8_is_refused_where_the_lean_engine_does_not_decode(tiny):
+    for model in (tiny.make("gpt2", 1, torch.float32), tiny.make("marian", 1)):
+        with pytest.raises(RequestError, match="int8 knows Marian"):
+            Greedy(engine="int8").decode(model, [[5, 6]], 4, NoPhases())
