@@ -74,7 +74,7 @@ TABLE_FORMATS = ("text", "md", "csv", "latex", "eee")
 
 def table(name: str, scale: Scale, format_: str, results: Path, registry: Registry) -> None:
     """Print what is stored of one recipe, in one of `TABLE_FORMATS`."""
-    from harness.show import claims, every_eval, frame, stored, tables
+    from harness.show import claims, every_eval, frame, markup, stored, tables, terminal
 
     found = stored.of(name, scale, results, registry)
     if format_ == "eee":
@@ -82,9 +82,9 @@ def table(name: str, scale: Scale, format_: str, results: Path, registry: Regist
         return
     made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
     if format_ == "text":
-        tables.show(made, _console())
+        terminal.show(made, _console())
     else:
-        print({"md": tables.markdown, "csv": tables.as_csv, "latex": tables.as_latex}[format_](made))
+        print({"md": markup.markdown, "csv": markup.as_csv, "latex": markup.as_latex}[format_](made))
 
 
 def report(results: Path, registry: Registry) -> None:
@@ -132,7 +132,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
     if options.dry_run:
         _show_plan(planned, options)
         return 0
-    from harness.show import tables
+    from harness.show import terminal
     from harness.tracking.trackers import open_tracker
 
     _check_device(options.device)
@@ -153,7 +153,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
             code = max(code, recipe_code)
     if len(judged) > 1:
         console.print()
-        tables.show_summary(judged, console)
+        terminal.show_summary(judged, console)
     if options.as_json:
         print(json.dumps([row.as_json() for row in rows], indent=1))
     return code
@@ -176,7 +176,7 @@ def _one(
     committed under `measured` included, are shown apart."""
     from harness.measure import environment
     from harness.rows import machine_id
-    from harness.show import claims, figure, frame, stored, tables
+    from harness.show import claims, figure, frame, markup, stored, tables, terminal
 
     scale = cells[0].scale
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
@@ -196,10 +196,10 @@ def _one(
         invocation.verdicts(verdicts)
         numbers = frame.of_all([one], registry)
         table = tables.build(one, numbers, verdicts)
-        written = [*tables.write(table, folder), *figure.draw(one, numbers, folder)]
+        written = [*markup.write(table, folder), *figure.draw(one, numbers, folder)]
         invocation.files([folder / "rows.jsonl", *written])
     console.print()
-    tables.show(table, console)
+    terminal.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
     unmet = options.require_claims and not verdicts.met
     return list(result.rows), verdicts, result.exit_code or int(unmet)

@@ -34,10 +34,11 @@ from harness.common.files import write_atomically
 from harness.common.sources import ROOT
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
-from harness.show import claims, figure, frame, overview, scatter, stored, tables
+from harness.show import claims, figure, frame, markup, overview, scatter, stored, tables
 from harness.show.formats import number, with_interval
+from harness.show.markup import markdown_table
 from harness.show.stored import Stored
-from harness.show.tables import EARLIER, SETTING, markdown_table
+from harness.show.tables import EARLIER, SETTING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -206,8 +207,8 @@ def texts(pages: Sequence[Path], results: Path) -> Iterator[tuple[Path, str]]:
         yield path, filled(path.read_text(encoding="utf-8"), results, str(path))
     for one in every.values():
         table = _table_of(one, results)
-        yield _folder(one, results) / "table.md", tables.markdown(table)
-        yield _folder(one, results) / "table.csv", tables.as_csv(table)
+        yield _folder(one, results) / "table.md", markup.markdown(table)
+        yield _folder(one, results) / "table.csv", markup.as_csv(table)
 
 
 def figures(results: Path) -> Iterator[tuple[Path, Figure]]:

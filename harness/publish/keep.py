@@ -27,7 +27,7 @@ from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 from harness.rows import Row, repeats
-from harness.show import claims, figure, frame, tables
+from harness.show import claims, figure, frame, markup, tables
 from harness.show.stored import MEASURED, gathered
 
 
@@ -68,7 +68,7 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
 
     def fill(folder: Path) -> None:
         (folder / "rows.jsonl").write_text("".join(map(as_line, clean)), encoding="utf-8")
-        tables.write(table, folder)
+        markup.write(table, folder)
         figure.draw(kept, numbers, folder)
 
     try:

@@ -26,7 +26,7 @@ from harness.plan.registry import Registry
 from harness.rows import Row, by_cell
 from harness.show import frame
 from harness.show.formats import number, with_interval
-from harness.show.tables import floating, markdown_table
+from harness.show.markup import floating, markdown_table
 
 VERDICTS = ("worse", "better", "no difference shown", "not comparable")  # of a cell, the first that a number has
 LEAST = 0.02  # of a speed: the least relative difference that counts

@@ -15,7 +15,7 @@ from harness.common.progress import Progress
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
 from harness.rows import Row, describe
-from harness.show import claims, figure, frame, overview, scatter, tables
+from harness.show import claims, figure, frame, markup, overview, scatter, tables
 from harness.show.formats import number
 from harness.show.stored import Stored, stored
 
@@ -80,9 +80,9 @@ def as_html(lines: pd.DataFrame, sections: Sequence[Section]) -> str:
 
 def as_markdown(lines: pd.DataFrame, sections: Sequence[Section]) -> str:
     """The overview, then each recipe's table as `table.md` has it, a level deeper."""
-    parts = [f"# {TITLE}", "## Overview", tables.markdown_table(overview.HEADER, overview.table(lines))]
+    parts = [f"# {TITLE}", "## Overview", markup.markdown_table(overview.HEADER, overview.table(lines))]
     for one in sections:
-        page = tables.markdown(one.table)
+        page = markup.markdown(one.table)
         parts.append("\n".join(f"#{line}" if line.startswith("#") else line for line in page.rstrip().splitlines()))
         parts.append(f"To measure it again: `{one.command}`")
     return "\n\n".join(parts) + "\n"

@@ -1,23 +1,16 @@
-"""The tables of a recipe: measured next to published. Pivots of the frame, as text, Markdown, LaTeX and CSV."""
+"""The tables of a recipe: measured next to published. They are pivots of the frame, with text in every cell."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
-from harness.common.files import write_atomically
 from harness.rows import OWN, Row, metric_among
 from harness.show import notes
-from harness.show.claims import COLOURS, Verdict, Verdicts, told
+from harness.show.claims import Verdict, Verdicts, told
 from harness.show.formats import NOTHING, duration, number, timespan, with_interval
 from harness.show.stored import Stored
 
@@ -25,15 +18,11 @@ SPEEDUP, LATENCY = "speedup", "latency_s"
 IN_PLACES = (SPEEDUP, "hot_loop_speedup", LATENCY, "baseline_latency_s", "fit_s")  # metrics with columns of their own
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
-IN_CSV = ("row", "column", "status", "machine", "decision", "metric", "value", "low", "high", "unit", "paper", "ratio")
 TWO_SIDES = "named in the row"  # of a timed analysis: what its decision compares
 EARLIER = "Measured when the recipe had other rows: labels and settings are those of then"
 OUTPUT = "output"  # the label of a worked example's text that is the row's own
 WORDS = ("row", "column", "vs", "decision", SETTING)  # columns of text, to the left
 CLAIMS, TARGETS = "Claims of the paper", "Targets of this bench"
-SHADES = {
-    "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +45,11 @@ class Table:
     alone: pd.DataFrame
     examples: Sequence[tuple[Mapping[str, str], Mapping[str, str]]]
     numbers: pd.DataFrame = field(repr=False)  # the recipe's part of the frame
+
+    @property
+    def commands(self) -> list[str]:
+        """What would settle the verdicts that are shown."""
+        return list(dict.fromkeys(v.command for _, here, _ in self.judged for v in here if v.command))
 
     @property
     def judged(self) -> Iterator[tuple[str, list[Verdict], str]]:
@@ -270,191 +264,7 @@ def _examples(rows: Sequence[Row]) -> list[tuple[Mapping[str, str], Mapping[str,
     return [(dict(given), outputs) for given, outputs in found.items()]
 
 
-# ---------------------------------------------------------------- on the terminal
-
-
-def show(table: Table, console: Console) -> None:
-    """Print what a reader came for: the leading table, its notes, the worked examples and the verdicts."""
-    console.print(Text(table.title, style="bold"))
-    console.print(_pairs(table.above.items()))
-    fitting, left_out = _fitting(table.lead, console.width)
-    console.print(_rich(fitting))
-    if left_out:
-        console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))
-    for note in table.notes:
-        console.print(Text(note, style="bright_black"))
-    elsewhere = ["details"] * (not table.details.empty) + ["task and models"] * bool(table.about)
-    elsewhere += [f"{len(table.alone)} published numbers without a measured one"] * (not table.alone.empty)
-    if elsewhere:
-        console.print(Text(f"In table.md: {', '.join(elsewhere)}.", style="bright_black"))
-    for place, (given, outputs) in enumerate(table.examples, 1):
-        console.print(Text(f"\nExample {place}", style="bold"))
-        console.print(_pairs((*given.items(), *outputs.items())))
-    for heading, here, others in table.judged:
-        console.print(Text(f"\n{heading}", style="bold"))
-        if here:
-            console.print(_pairs(((v.outcome, v.sentence) for v in here), COLOURS))
-        if others:
-            console.print(Text(others, "bright_black"))
-    for command in _commands(table):
-        console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
-
-
-def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> None:
-    """One line for each recipe of a run: how many of its claims and targets hold, do not hold, stay open."""
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("recipe", CLAIMS, TARGETS):
-        grid.add_column(head)
-    for name, verdicts in judged:
-        grid.add_row(name, *(_counted(group) for group in (verdicts.claims, verdicts.targets)))
-    console.print(grid)
-
-
-def _counted(group: Sequence[Verdict]) -> Text:
-    """`holds: 2, does not hold: 1`, of those that stand at this scale."""
-    here, elsewhere = told(group)
-    counts = Counter(verdict.outcome for verdict in here)
-    parts = [Text(f"{outcome}: {counts[outcome]}", colour) for outcome, colour in COLOURS.items() if counts[outcome]]
-    return Text(", ").join(parts) if parts else Text("none at this scale" if elsewhere else "none", "bright_black")
-
-
-def _commands(table: Table) -> list[str]:
-    """What would settle the verdicts that are shown."""
-    return list(dict.fromkeys(v.command for _, here, _ in table.judged for v in here if v.command))
-
-
-def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:
-    """The table with intervals on a second line where it is too wide otherwise, without the columns at its right end
-    that do not fit then, and the names of these. Labels, speedup and decision stay."""
-    heads = list(grid)
-    columns = [grid.iloc[:, place].tolist() for place in range(len(heads))]
-
-    def needs(place: int, apart: str) -> int:
-        words = [word for text in (heads[place].replace("_", " "), *columns[place]) for word in text.split(apart)]
-        return 2 + max(map(len, words), default=0)
-
-    if sum(needs(place, "\n") for place in range(len(heads))) <= width:
-        return grid, []
-    kept = list(range(len(heads)))
-    for place in reversed(range(2, len(heads))):
-        total = sum(needs(i, " " if heads[i] in WORDS else " [") for i in kept)
-        if total > width and heads[place] != "decision" and not heads[place].startswith("speedup"):
-            kept.remove(place)
-    left_out = [heads[place] for place in range(len(heads)) if place not in kept]
-    return grid.iloc[:, kept].map(lambda text: text.replace(" [", "\n[")), left_out
-
-
-def _rich(grid: pd.DataFrame) -> RichTable:
-    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for head in grid:
-        rich.add_column(Text(head.replace("_", " ")), justify="left" if head in WORDS else "right")
-    for heading, lines in sections(grid):
-        if heading:
-            rich.add_section()
-            rich.add_row(Text(heading, style="bright_black"))
-        for line in lines:
-            rich.add_row(*(Text(cell, style=SHADES.get(cell, "")) for cell in line))
-    return rich
-
-
-def _pairs(lines: Iterable[tuple[str, str]], colours: Mapping[Any, str] | None = None) -> RichTable:
-    """Labels, grey or in their colour, and to the right of each its text."""
-    grid = RichTable(box=None, show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for label, text in lines:
-        grid.add_row(Text(label, (colours or {}).get(label, "bright_black")), Text(text))
-    return grid
-
-
 def sections(grid: pd.DataFrame) -> Iterator[tuple[str, list[list[str]]]]:
     """Heading and lines of each section of a table."""
     for heading, lines in grid.groupby(level=0, sort=False) if not grid.empty else ():
         yield str(heading), lines.to_numpy().tolist()
-
-
-# ---------------------------------------------------------------- in files
-
-
-def markdown(table: Table) -> str:
-    """The table as a Markdown page."""
-    parts = [f"# {table.title}", "\n".join(f"- {name}: {text}" for name, text in table.above.items())]
-    parts += _markdown_grid(table.lead)
-    for heading, here, others in table.judged:
-        lines = [[v.outcome, v.sentence] for v in here]
-        word = "claim" if heading == CLAIMS else "target"
-        parts += [f"## {heading}", *[markdown_table(["verdict", word], lines)] * bool(lines), *[others] * bool(others)]
-    parts += [f"To settle: `{command}`" for command in _commands(table)]
-    if table.notes:
-        parts += ["## Notes", "\n".join(f"- {note}" for note in table.notes)]
-    parts += ["## Examples"] * bool(table.examples)
-    for place, (given, outputs) in enumerate(table.examples, 1):
-        parts.append(markdown_table([str(place), ""], [*given.items(), *outputs.items()]))
-    if not table.details.empty:
-        parts += ["## Details", *_markdown_grid(table.details)]
-    if table.about:
-        parts += ["## Task and models", markdown_table(["of", "fact", "value"], table.about)]
-    if not table.alone.empty:
-        parts += ["## Published only", markdown_table(list(table.alone), table.alone.to_numpy().tolist())]
-    return "\n\n".join(parts) + "\n"
-
-
-def as_csv(table: Table) -> str:
-    """The recipe's part of the frame, a line for each row and number, without what its rows have in common or in
-    `rows.jsonl`."""
-    text: str = table.numbers[list(IN_CSV)].to_csv(index=False, lineterminator="\n")
-    return text
-
-
-def as_latex(table: Table) -> str:
-    """The leading table of the rows that lead, for the packages booktabs and amssymb, with verdicts below it."""
-    lead = table.lead.loc[[""]] if "" in table.lead.index else table.lead
-    lead = lead.loc[:, [head != "column" or lead[head].any() for head in lead]]
-    judged = [f"{v.outcome}: {v.sentence}" for _, here, _ in table.judged for v in here]
-    caption = f"{table.title}. {' '.join(f'{name}: {text}.' for name, text in table.above.items())}"
-    below = [r"\par\smallskip\raggedright\footnotesize " + r" \\ ".join(map(escaped, judged))] if judged else []
-    return floating(lead, caption, below)
-
-
-def floating(lines: pd.DataFrame, caption: str, below: Sequence[str] = ()) -> str:
-    """A LaTeX `table` with a caption above."""
-    columns = "".join("l" if head in WORDS else "r" for head in lines)
-    texts = lines.map(escaped).set_axis(list(map(escaped, lines)), axis=1)
-    tabular = texts.to_latex(index=False, escape=False, column_format=columns)
-    return "\n".join([r"\begin{table}", r"\caption{" + escaped(caption) + "}", tabular, *below, r"\end{table}"])
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "×": r"$\times$", "∞": r"$\infty$",
-    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "µ": r"$\mu$", "≥": r"$\geq$", "≤": r"$\leq$", "λ": r"$\lambda$",
-    "β": r"$\beta$", "τ": r"$\tau$", "γ": r"$\gamma$", "∆": r"$\Delta$", "Δ": r"$\Delta$",
-}  # fmt: skip
-
-
-def escaped(text: str) -> str:
-    """Text as LaTeX writes it."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def write(table: Table, folder: Path) -> list[Path]:
-    """Write `table.md` and `table.csv`, each whole or not at all. Raises `MachineError` when the disk is full."""
-    files = {folder / "table.md": markdown(table), folder / "table.csv": as_csv(table)}
-    for path, text in files.items():
-        write_atomically(path, text)
-    return list(files)
-
-
-def _markdown_grid(grid: pd.DataFrame) -> Iterator[str]:
-    for heading, lines in sections(grid):
-        yield from [f"**{heading}**"] * bool(heading)
-        yield markdown_table(list(grid), lines)
-
-
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the cells' own bars and line breaks are kept out of its way."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-    return "\n".join([line(header), line(["---"] * len(header)), *map(line, lines)])

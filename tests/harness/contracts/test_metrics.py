@@ -13,7 +13,7 @@ from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Timing
-from harness.show import claims, frame, tables
+from harness.show import claims, frame, markup, tables
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RetoMaton
 from tests.harness import running
@@ -274,7 +274,7 @@ def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit
     assert table.lead.iloc[0].tolist()[3:6] == ["250 ms", "1", "0.5"]
     assert row.value("half") == 0.5
     assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1].described == row.described
-    assert "surprise (bits) ↓" in tables.markdown(table)
+    assert "surprise (bits) ↓" in markup.markdown(table)
     assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline
     assert list(plugged("told-text", TOLD, unit="nats")[1].lead)[2] == "surprise (nats) ↓"
 

@@ -21,7 +21,7 @@ from harness.measure.store import RowStore
 from harness.plan import recipe as recipes
 from harness.plan.registry import Registry
 from harness.results import frame
-from harness.show import claims, every_eval, overview, page, scatter, stored, tables
+from harness.show import claims, every_eval, markup, overview, page, scatter, stored, tables
 from harness.show.frame import of_all
 from tests.harness.browser import browser, needs_browser
 from tests.harness.made import cell_of, numbers_of, stored_of
@@ -237,7 +237,7 @@ def test_an_unknown_format_recipe_or_scale_is_one_line(results, capsys):
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex is installed")
 def test_the_latex_table_compiles(results, tmp_path):
     one = stored.of("knnlm-wikitext", "small", results, Registry())
-    shown = tables.as_latex(tables.build(one, numbers_of(one), claims.verdicts(one)))
+    shown = markup.as_latex(tables.build(one, numbers_of(one), claims.verdicts(one)))
     page = r"\documentclass{article}\usepackage{booktabs,amssymb}\begin{document}" + shown
     (tmp_path / "table.tex").write_text(page + r"\end{document}", encoding="utf-8")
     subprocess.run(["pdflatex", "-halt-on-error", "table.tex"], cwd=tmp_path, check=True, capture_output=True)

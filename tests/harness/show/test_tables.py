@@ -11,7 +11,7 @@ from rich.console import Console
 
 from harness.contracts.metrics import Metric, described
 from harness.measure import environment
-from harness.show import formats, tables
+from harness.show import formats, markup, tables, terminal
 from harness.show.claims import Verdicts, verdicts
 from harness.show.published import Number
 from tests.harness.made import cell_of, numbers_of, stored_of
@@ -88,7 +88,7 @@ def build(given=None, numbers=(), recipe=RECIPE, **options):
 
 def text(table, width=200) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
-    tables.show(table, console)
+    terminal.show(table, console)
     return console.file.getvalue()
 
 
@@ -128,7 +128,7 @@ def test_what_stands_above_and_below_names_source_scale_machine_sample_seed_code
     assert build().about == [
         ("wikitext-perplexity", "corpus", "wikitext-2"), ("wikitext-perplexity", "tokens", "245,569"),
     ]  # fmt: skip
-    assert "| wikitext-perplexity | tokens | 245,569 |" in tables.markdown(build())
+    assert "| wikitext-perplexity | tokens | 245,569 |" in markup.markdown(build())
 
 
 def test_where_rows_differ_in_the_model_each_model_has_its_own_line():
@@ -389,7 +389,7 @@ def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(widt
 
 def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
     table = build(rows()[:2], [published()], cells=planned())
-    markdown, comma = tables.write(table, tmp_path / "new" / "folder")
+    markdown, comma = markup.write(table, tmp_path / "new" / "folder")
     page = markdown.read_text()
     claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
     assert "| holds | kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
@@ -411,15 +411,15 @@ def test_worked_examples_of_the_same_matter_stand_together():
         ({"source": "ein Haus"}, {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}),
         ({"source": "ja"}, {"kNN-LM / FoSS=0": "yes"}),
     ]
-    assert "| kNN-LM / FoSS=0 | one \\| house |" in tables.markdown(table)
+    assert "| kNN-LM / FoSS=0 | one \\| house |" in markup.markdown(table)
     assert "Example 2" in text(table)
 
 
 def test_latex_has_the_leading_rows_with_their_verdicts():
-    shown = tables.as_latex(build(cells=planned()))
+    shown = markup.as_latex(build(cells=planned()))
     assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1 and r"\toprule" in shown
     assert "holds: kNN-LM is better" in shown and "not run" in shown
-    assert tables.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
+    assert markup.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
 
 
 def test_a_run_of_several_recipes_ends_with_a_line_for_each():
@@ -427,7 +427,7 @@ def test_a_run_of_several_recipes_ends_with_a_line_for_each():
     console = Console(width=120, file=io.StringIO(), force_terminal=False)
     stated = [replace(one, claim=one.claim.model_copy(update={"scales": ["paper"]})) for one in judged.claims]
     elsewhere = replace(judged, claims=stated, targets=[])
-    tables.show_summary([("first", judged), ("second", elsewhere)], console)
+    terminal.show_summary([("first", judged), ("second", elsewhere)], console)
     first, second = (line.split("  ") for line in console.file.getvalue().splitlines()[-2:])
     assert [part.strip() for part in first if part.strip()] == ["first", "holds: 1", "does not hold: 1"]
     assert [part.strip() for part in second if part.strip()] == ["second", "none at this scale", "none"]

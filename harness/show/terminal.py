@@ -1,0 +1,109 @@
+"""A table on the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from harness.show.claims import COLOURS, Verdict, Verdicts, told
+from harness.show.tables import CLAIMS, TARGETS, WORDS, Table, sections
+
+SHADES = {
+    "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
+}  # fmt: skip
+
+
+def show(table: Table, console: Console) -> None:
+    """Print what a reader came for: the leading table, its notes, the worked examples and the verdicts."""
+    console.print(Text(table.title, style="bold"))
+    console.print(_pairs(table.above.items()))
+    fitting, left_out = _fitting(table.lead, console.width)
+    console.print(_rich(fitting))
+    if left_out:
+        console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))
+    for note in table.notes:
+        console.print(Text(note, style="bright_black"))
+    elsewhere = ["details"] * (not table.details.empty) + ["task and models"] * bool(table.about)
+    elsewhere += [f"{len(table.alone)} published numbers without a measured one"] * (not table.alone.empty)
+    if elsewhere:
+        console.print(Text(f"In table.md: {', '.join(elsewhere)}.", style="bright_black"))
+    for place, (given, outputs) in enumerate(table.examples, 1):
+        console.print(Text(f"\nExample {place}", style="bold"))
+        console.print(_pairs((*given.items(), *outputs.items())))
+    for heading, here, others in table.judged:
+        console.print(Text(f"\n{heading}", style="bold"))
+        if here:
+            console.print(_pairs(((v.outcome, v.sentence) for v in here), COLOURS))
+        if others:
+            console.print(Text(others, "bright_black"))
+    for command in table.commands:
+        console.print(Text(f"To settle: {command}", style="bright_black"), soft_wrap=True)
+
+
+def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> None:
+    """One line for each recipe of a run: how many of its claims and targets hold, do not hold, stay open."""
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in ("recipe", CLAIMS, TARGETS):
+        grid.add_column(head)
+    for name, verdicts in judged:
+        grid.add_row(name, *(_counted(group) for group in (verdicts.claims, verdicts.targets)))
+    console.print(grid)
+
+
+def _counted(group: Sequence[Verdict]) -> Text:
+    """`holds: 2, does not hold: 1`, of those that stand at this scale."""
+    here, elsewhere = told(group)
+    counts = Counter(verdict.outcome for verdict in here)
+    parts = [Text(f"{outcome}: {counts[outcome]}", colour) for outcome, colour in COLOURS.items() if counts[outcome]]
+    return Text(", ").join(parts) if parts else Text("none at this scale" if elsewhere else "none", "bright_black")
+
+
+def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:
+    """The table with intervals on a second line where it is too wide otherwise, without the columns at its right end
+    that do not fit then, and the names of these. Labels, speedup and decision stay."""
+    heads = list(grid)
+    columns = [grid.iloc[:, place].tolist() for place in range(len(heads))]
+
+    def needs(place: int, apart: str) -> int:
+        words = [word for text in (heads[place].replace("_", " "), *columns[place]) for word in text.split(apart)]
+        return 2 + max(map(len, words), default=0)
+
+    if sum(needs(place, "\n") for place in range(len(heads))) <= width:
+        return grid, []
+    kept = list(range(len(heads)))
+    for place in reversed(range(2, len(heads))):
+        total = sum(needs(i, " " if heads[i] in WORDS else " [") for i in kept)
+        if total > width and heads[place] != "decision" and not heads[place].startswith("speedup"):
+            kept.remove(place)
+    left_out = [heads[place] for place in range(len(heads)) if place not in kept]
+    return grid.iloc[:, kept].map(lambda text: text.replace(" [", "\n[")), left_out
+
+
+def _rich(grid: pd.DataFrame) -> RichTable:
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for head in grid:
+        rich.add_column(Text(head.replace("_", " ")), justify="left" if head in WORDS else "right")
+    for heading, lines in sections(grid):
+        if heading:
+            rich.add_section()
+            rich.add_row(Text(heading, style="bright_black"))
+        for line in lines:
+            rich.add_row(*(Text(cell, style=SHADES.get(cell, "")) for cell in line))
+    return rich
+
+
+def _pairs(lines: Iterable[tuple[str, str]], colours: Mapping[Any, str] | None = None) -> RichTable:
+    """Labels, grey or in their colour, and to the right of each its text."""
+    grid = RichTable(box=None, show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for label, text in lines:
+        grid.add_row(Text(label, (colours or {}).get(label, "bright_black")), Text(text))
+    return grid
