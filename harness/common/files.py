@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.errors import MachineError
+from harness.common.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,3 +54,25 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise MachineError(
             f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
         ) from error
+
+
+def find_data(
+    what: str,
+    names: Sequence[str],
+    roots: Sequence[Path],
+    *,
+    accepts: Callable[[Path], bool] = Path.exists,
+    folder: str,
+    otherwise: str = "",
+) -> Path:
+    """The first of `names` under the first root in which `accepts` is true of one.
+
+    For the error message: what: what is searched; folder: what a root must contain; otherwise: an alternative. Raises
+    `RequestError` with the places tried.
+    """
+    tried = [root / name for root in roots for name in names]
+    for path in tried:
+        if accepts(path):
+            return path
+    places = ", ".join(map(str, tried)) or "no folder, because HARNESS_DATA is not set"
+    raise RequestError(f"no {what}; tried {places}; point HARNESS_DATA at the folder that holds {folder}{otherwise}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class TimedAnalysis(ABC):
     """An analysis that times two ways of doing the same, `baseline` and `method`, on the same items.
 
-    `fit` runs once. Every timing process opens its result, draws its own items (`harness.measure.drawing`) and times
+    `fit` runs once. Every timing process opens its result, draws its own items (`harness.measure.timed`) and times
     pairs like the processes of a cell (`harness.measure.timing`), with the same decision. The row's metrics are
     `ratios`.
     """

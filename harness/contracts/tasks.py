@@ -59,7 +59,7 @@ class Setting:
     """A prepared task. `hashes` identifies data and model by content (`data`, `model`, ...).
 
     evaluation: items of the quality pass. timed: all items that may be timed; a timing process draws its own. sample:
-    items of one timed pass, that is, of one side of one pair (`harness.measure.drawing`).
+    items of one timed pass, that is, of one side of one pair (`harness.measure.timed`).
     """
 
     hashes: dict[str, str]

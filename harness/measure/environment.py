@@ -65,7 +65,7 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Reasons, in words, why times taken between two captures support no claim; empty when there are none.
 
     A foreign process on the GPU counts on either side, and so does a GPU that could not be asked. What others do on the
-    CPU meanwhile is measured in each sample (`harness.measure.quiet`).
+    CPU meanwhile is measured in each sample (`harness.measure.usage`).
     """
     reasons = []
     for name in ("cpu", "cores", "threads", "libraries", "python", "os", "kernel", "gpus"):

@@ -25,9 +25,9 @@ from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
 from harness.measure.executors import LocalExecutor, Outcome
 from harness.measure.identity import Identity, named
-from harness.measure.quiet import disturbance
 from harness.measure.records import objections, of_quality, qualities
 from harness.measure.store import RowStore
+from harness.measure.usage import disturbance
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
 from harness.rows import Row

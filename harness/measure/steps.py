@@ -13,8 +13,8 @@ from harness.common.phases import NoPhases
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
-from harness.measure.memory import peak_resident
 from harness.measure.prepared import PreparedCell, Request, keep_answers
+from harness.measure.usage import peak_resident
 
 Response = dict[str, Any]
 

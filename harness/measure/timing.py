@@ -1,6 +1,6 @@
 """Paired timing on fresh items.
 
-A process draws its own items (`harness.measure.drawing`) and times them in pairs of passes (baseline, method),
+A process draws its own items (`harness.measure.timed`) and times them in pairs of passes (baseline, method),
 alternating AB and BA; no item comes twice. Finally it times both sides once more on the items of its last pair. The
 baseline's two times on these items are the noise (A/A); the method's two times tell whether it remembers answers.
 `harness.decision` says what the samples of all processes support.
@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.common.phases import PhaseTimer
 from harness.decision import ProcessSample
-from harness.measure.quiet import Watch
+from harness.measure.usage import Watch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.common.errors import RequestError
-from harness.common.text.roots import find
+from harness.common.files import find_data
 
 
 def find_file(name: str, roots: Sequence[Path]) -> Path:
@@ -18,7 +18,7 @@ def find_file(name: str, roots: Sequence[Path]) -> Path:
     itself = Path(name).expanduser()
     if itself.is_file():
         return itself
-    return find(f"file {name}", [name], roots, accepts=Path.is_file, folder=f"{Path(name).parent}/")
+    return find_data(f"file {name}", [name], roots, accepts=Path.is_file, folder=f"{Path(name).parent}/")
 
 
 def aligned_lines(files: Sequence[Path]) -> list[list[str]]:

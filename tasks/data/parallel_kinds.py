@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.common.errors import RequestError
+from harness.common.files import find_data
 from harness.common.text import Split
 from harness.common.text.hub import HubAddress
-from harness.common.text.roots import find
 from tasks.data.files import aligned_lines
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import Pair, ParallelSource
@@ -47,7 +47,7 @@ class ParallelFolder(ParallelSource):
             "validation": ("valid", "validation", "val", "dev"),
             "test": (test,),
         }
-        self.path = find(
+        self.path = find_data(
             f"parallel data set {dataset!r}", [dataset], roots, accepts=lambda path: bool(dataset) and path.is_dir(),
             folder=f"{dataset or 'it'}/", otherwise=", or use --set task.source=generated",
         )  # fmt: skip

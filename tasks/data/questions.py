@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.common.errors import RequestError
+from harness.common.files import find_data
 from harness.common.text.hub import HubAddress
-from harness.common.text.roots import find
 
 # set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
 SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
@@ -25,7 +25,7 @@ def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
     files, identity, split, column = SETS[name]
     if hub:
         return _unique(_from_hub(identity, split, column))
-    return _unique(_from_file(find(f"questions {name!r}", files, roots, accepts=Path.is_file, folder=files[0])))
+    return _unique(_from_file(find_data(f"questions {name!r}", files, roots, accepts=Path.is_file, folder=files[0])))
 
 
 def _from_file(path: Path) -> list[str]:

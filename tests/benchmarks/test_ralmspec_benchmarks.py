@@ -22,7 +22,7 @@ from harness.common.progress import Progress
 from harness.common.text import content_hash
 from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
-from harness.measure.drawing import passes
+from harness.measure.timed import passes
 from harness.measure.timing import Side, measure
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.passages.cache import PassageCache

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import RequestError
+from harness.common.files import find_data
 from harness.common.text import Source, Split, split_of
 from harness.common.text.articles import articles
-from harness.common.text.roots import find
 
 _STEMS: dict[Split, tuple[str, ...]] = {
     "train": ("train",),
@@ -38,7 +38,7 @@ class Folder(Source):
         if not dataset:
             raise RequestError("source folder needs the name of a data set; give --set task.dataset=wikitext-2")
         self.name = dataset
-        self.path = find(
+        self.path = find_data(
             f"data set {dataset!r}", [dataset], roots, folder=f"{dataset}/", otherwise=", or use --set task.source=hub"
         )
 

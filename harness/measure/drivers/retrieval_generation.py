@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from harness.contracts import Artifacts, Decoded, Phases, Shared
 from harness.contracts.ratios import Ratio
+from harness.measure.drivers.refusals import possible
 from harness.measure.drivers.sequence_decoding import DecodingDriver
-from harness.measure.refusals import possible
 
 
 class RetrievalDriver(DecodingDriver):

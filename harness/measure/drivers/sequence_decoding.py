@@ -14,7 +14,7 @@ from harness.contracts.answers import NEAR_TIE
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.acceptance import acceptance
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches, sums, thinned
-from harness.measure.refusals import counted, possible
+from harness.measure.drivers.refusals import counted, possible
 from harness.plan.registry import label
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Phases, Shared, TopK
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches
-from harness.measure.refusals import counted, probable
+from harness.measure.drivers.refusals import counted, probable
 from harness.plan.registry import label
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from harness.common import statistics
 from harness.contracts import Artifacts, Phases, Shared, TokenScores
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, sums, thinned
-from harness.measure.refusals import counted, probable
+from harness.measure.drivers.refusals import counted, probable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

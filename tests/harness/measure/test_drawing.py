@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.common.errors import CellFailedError
-from harness.measure.drawing import passes
+from harness.measure.timed import passes
 
 
 def drawn(pool, sample, processes, number=4, **details):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness.decision import ProcessSample, decide
-from harness.measure.quiet import Watch
 from harness.measure.timing import MOST_TIMES, Side, measure, summed
+from harness.measure.usage import Watch
 
 
 def process(ratio, pairs=4, noise=1.0, base=1e9, count=30, repeat=1.0, number=0):

@@ -15,7 +15,7 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.generate import Constraints
 from harness.common.phases import NoPhases
-from methods.aggressive import nar_training
+from methods.aggressive import glancing, nar_training
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.nar import NarDrafter
 from methods.decoding.engine.engines import engine_of
@@ -132,7 +132,7 @@ def by_module(drafter, source, known, block):
     mask = drafter.get_input_embeddings().num_embeddings - 1
     inputs = torch.tensor([[*known, *[mask] * block]])
     everything = torch.ones_like(inputs, dtype=torch.bool)
-    batch = nar_training.Masked(
+    batch = glancing.Masked(
         torch.tensor([source]), torch.ones(1, len(source), dtype=torch.long), inputs, inputs, everything, everything
     )
     return whole_logits(drafter, batch)[0, -block:, :mask].argmax(-1).tolist()
@@ -142,7 +142,7 @@ def whole_logits(drafter, batch):
     """[n, t, V + 1]"""
     states = drafter.get_encoder()(input_ids=batch.sources, attention_mask=batch.source_real).last_hidden_state
     everywhere = torch.ones_like(batch.real)
-    return nar_training.logits_of(drafter, batch, batch.inputs, states, everywhere).unflatten(0, batch.inputs.shape)
+    return glancing.logits_of(drafter, batch, batch.inputs, states, everywhere).unflatten(0, batch.inputs.shape)
 
 
 def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
@@ -237,7 +237,7 @@ def test_a_batch_hides_what_follows_a_prefix():
     pairs = [([5, 6], list(range(10, 19))), ([7], [11, 12])]
     seen = []
     for seed in range(60):
-        batch = nar_training.masked(pairs, np.random.default_rng(seed), 4, 99, 1, prefixes=2)
+        batch = glancing.masked(pairs, np.random.default_rng(seed), 4, 99, 1, prefixes=2)
         assert len(batch.sources) == 2 and len(batch.inputs) == 4
         for row, inputs in enumerate(batch.inputs):
             target = pairs[row // 2][1]
@@ -260,34 +260,34 @@ def test_prefixes_of_one_source_are_learned_as_those_of_several(tiny):
     model = tiny.make("marian", 0, dtype=torch.float32)
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).eval()
     pairs = [([5, 6], list(range(3, 12))), ([7], [11, 12])]
-    batch = nar_training.masked(pairs, np.random.default_rng(0), 4, 40, 39, prefixes=3)
+    batch = glancing.masked(pairs, np.random.default_rng(0), 4, 40, 39, prefixes=3)
     alone = replace(batch, sources=batch.sources.repeat_interleave(3, 0),
                     source_real=batch.source_real.repeat_interleave(3, 0))  # fmt: skip
-    loss, right = nar_training.held_out_loss(drafter, batch, 40)
-    expected, expected_right = nar_training.held_out_loss(drafter, alone, 40)
+    loss, right = glancing.held_out_loss(drafter, batch, 40)
+    expected, expected_right = glancing.held_out_loss(drafter, alone, 40)
     assert np.allclose(loss, expected, atol=1e-5) and right == expected_right
 
 
 def test_right_tokens_before_the_first_wrong_one_are_counted(tiny, monkeypatch):
     model = tiny.make("marian", 0, dtype=torch.float32)
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).eval()
-    batch = nar_training.masked(
+    batch = glancing.masked(
         [([5], [3, 4, 5, 6])] * 3, np.random.default_rng(0), 4, 40, 39, empty=1.0, whole=1.0
     )  # fmt: skip
     said = torch.tensor([[3, 4, 9, 6], [3, 4, 5, 6], [9, 4, 5, 6]]).flatten()
     answer = torch.nn.functional.one_hot(said, 41).float()
-    monkeypatch.setattr(nar_training, "logits_of", lambda *given: answer)
-    assert nar_training.held_out_loss(drafter, batch, 40)[1] == [2, 4, 0]
+    monkeypatch.setattr(glancing, "logits_of", lambda *given: answer)
+    assert glancing.held_out_loss(drafter, batch, 40)[1] == [2, 4, 0]
 
 
 def test_every_weight_learns_in_mixed_precision(tiny):
     """What is cast without a gradient, to see what is wrong, must not be used again where one is wanted."""
     model = tiny.make("marian", 0, dtype=torch.float32)
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0)).train()
-    batch = nar_training.masked([([5, 6], list(range(3, 12)))], np.random.default_rng(0), 8, 40, 39)
+    batch = glancing.masked([([5, 6], list(range(3, 12)))], np.random.default_rng(0), 8, 40, 39)
     batch.shown = 0.5
     with torch.autocast("cpu", torch.bfloat16):
-        loss = nar_training.glancing_loss(drafter, batch, 40)
+        loss = glancing.glancing_loss(drafter, batch, 40)
     loss.backward()
     still = [name for name, one in drafter.named_parameters() if one.requires_grad and one.grad is None]
     assert not still
@@ -297,7 +297,7 @@ def test_glancing_shows_a_share_of_what_is_wrong(tiny):
     model = tiny.make("marian", 0, dtype=torch.float32)
     drafter = nar_training.new_drafter(model, nar_training.DrafterOptions(dropout=0.0))
     pairs = [([5, 6], list(range(start, start + 9))) for start in (3, 10, 20, 30)]
-    batch = nar_training.masked(pairs, np.random.default_rng(0), 8, 40, 39, empty=1.0, whole=1.0)
+    batch = glancing.masked(pairs, np.random.default_rng(0), 8, 40, 39, empty=1.0, whole=1.0)
     found = whole_logits(drafter, batch)[..., :40].argmax(-1)
     wrong = ((found != batch.targets) & batch.hidden).sum(1)
     assert int(wrong.min()) > 0 and int(wrong.max()) > 4
@@ -308,7 +308,7 @@ def test_glancing_shows_a_share_of_what_is_wrong(tiny):
     for share in (0.0, 0.5, 1.0):
         batch.shown = share
         asked.clear()
-        nar_training.glancing_loss(drafter, batch, 40)
+        glancing.glancing_loss(drafter, batch, 40)
         assert torch.equal(asked[0], batch.inputs)
         shown = asked[1] != batch.inputs
         assert torch.equal(shown.sum(1), (wrong * share).round().long())

@@ -13,7 +13,7 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
-from harness.measure.drawing import passes
+from harness.measure.timed import passes
 from harness.measure.timing import Side, measure
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.analyses.retriever_latency import RetrieverLatency

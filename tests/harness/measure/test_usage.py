@@ -1,4 +1,4 @@
-"""What others do while a sample is taken is seen, and reported when it matters."""
+"""What others do while a sample is taken is seen, and reported when it matters; a peak of memory is its own call's."""
 
 import os
 import signal
@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from harness.measure import quiet
-from harness.measure.quiet import Watch, disturbance
+from harness.measure import usage
+from harness.measure.usage import Watch, disturbance, peak_of, peak_resident
 
 BUSY = "while True: pass"
 
@@ -24,7 +25,7 @@ def watched(seconds):
     return watch.as_dict()
 
 
-@pytest.mark.skipif(not quiet.STAT.exists(), reason="the system does not tell")
+@pytest.mark.skipif(not usage.STAT.exists(), reason="the system does not tell")
 def test_another_busy_process_is_seen_and_ones_own_work_is_not_counted():
     alone = watched(0.5)["others"]
     # a process whose parent has ended is nobody's child
@@ -42,7 +43,7 @@ def test_another_busy_process_is_seen_and_ones_own_work_is_not_counted():
     assert together["others"] > alone - 0.2
 
 
-@pytest.mark.skipif(not quiet.STAT.exists(), reason="the system does not tell")
+@pytest.mark.skipif(not usage.STAT.exists(), reason="the system does not tell")
 def test_processes_that_this_one_started_are_not_others():
     alone = watched(0.5)["others"]
     nested = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {BUSY!r}])"
@@ -64,7 +65,24 @@ def test_a_row_says_what_disturbed_it_and_nothing_else():
 
 
 def test_where_the_system_cannot_tell_nothing_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(quiet, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(usage, "STAT", tmp_path / "stat")
     seen = watched(0.01)
     assert (seen["others"], seen["stolen"]) == (None, None)
     assert disturbance([seen, None, {}]) == ""
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset a process's memory peak")
+
+
+@needs_linux
+def test_a_call_is_charged_for_what_it_touches_and_the_next_one_is_not():
+    def touch(mib):
+        return lambda: np.ones(mib * 2**20 // 8).sum()
+
+    idle = peak_of(lambda: None, "cpu")
+    assert peak_of(touch(200), "cpu") == pytest.approx(idle + 200, abs=40)
+    assert peak_of(touch(20), "cpu") < idle + 80
+
+
+def test_the_peak_of_the_process_is_in_mib():
+    assert 10 < peak_resident() < 100_000

@@ -1,4 +1,5 @@
-"""How quiet the machine was while a sample was taken: CPU time of others, and CPU time that the host withheld.
+"""What this process and the machine used while a sample was taken: CPU time of others, CPU time that the host withheld,
+peak memory of this process and of one call in it.
 
 Processes that a method starts (an engine in a process of its own) are no others.
 
@@ -8,13 +9,18 @@ nothing is known or reported.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import resource
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # written to clear_refs, it resets Linux's high-water mark, see proc(5)
 STAT = Path("/proc/stat")
 TELLING = 0.5  # seconds from which the ticks of a single process say something
 DISTURBED = 0.10  # cores' worth of CPU time taken by others, or withheld, from which a row says so
@@ -90,3 +96,32 @@ def _of_children(process: str) -> float:
         except OSError:  # ended meanwhile
             continue
     return seconds
+
+
+def peak_resident() -> float:
+    """Peak resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def peak_of(call: Callable[[], object], device: str) -> float | None:
+    """Peak memory in MiB while `call` runs: resident memory on the CPU, allocated memory on a GPU.
+
+    Weights and whatever else the process holds count too, so compare it with another call's in the same process.
+    None where the system cannot tell (the CPU outside Linux).
+    """
+    gc.collect()
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        return float(torch.cuda.max_memory_allocated() / 2**20)
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what an earlier call freed must not count as this one's
+        _CLEAR.write_text(_RESET_PEAK)
+    except (OSError, AttributeError):
+        return None
+    call()
+    marks = [line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM")]
+    return float(marks[0].split()[1]) / 2**10 if marks else None
