@@ -146,7 +146,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 def _anew(folder: Path) -> str:
     """Advice about a damaged datastore. A folder in the cache counts as built as long as it exists."""
-    return f"delete the folder {folder} and rerun to build it again"
+    return f"delete the folder {folder} and run again to build it again"
 
 
 def _label(metadata: Mapping[str, Any], name: str) -> str:

@@ -118,7 +118,7 @@ class FaissIndex(NeighborIndex):
         except (RuntimeError, OSError) as error:
             raise RequestError(
                 f"{path} is not a readable faiss index ({_last_line(error)}); "
-                f"delete the folder {folder} and rerun to build it again"
+                f"delete the folder {folder} and run again to build it again"
             ) from error
         if self.index.d != vectors.dimension or self.index.ntotal != vectors.entries:
             raise RequestError(

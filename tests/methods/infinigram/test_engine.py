@@ -332,9 +332,9 @@ def test_a_closed_engine_answers_nothing(small):
 def test_what_is_no_token_is_refused(place):
     engine = open_index(built(place(), [[0, 1, 2]]))
     for token in (0.5, 2**70, -(2**70), "0"):
-        with pytest.raises(RequestError, match="no token id"):
+        with pytest.raises(RequestError, match="is not a token id"):
             engine.ngram_prob([0], token)
-    with pytest.raises(RequestError, match="no sequence of token ids"):
+    with pytest.raises(RequestError, match="is not a sequence of token ids"):
         engine.documents(np.array([[1, 2], [0, 1]]))
 
 
