@@ -23,7 +23,7 @@ class Slow(Greedy):
 class Remembers(Slow):
     """Answers at once what it was asked before."""
 
-    def __init__(self):
+    def __post_init__(self):
         self.known = {}
 
     def decode(self, model, sources, limit, phases):

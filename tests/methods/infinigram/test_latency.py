@@ -72,7 +72,8 @@ def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query, toge
     monkeypatch.setitem(peers.PEERS, "scan", Scan)
     monkeypatch.setattr(latency, "_TEXT", 40)  # a scan for each token of 512 takes minutes
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=EVALUATION)
-    run = InfinigramLatency(peer=peer, query=query, n=3, together=together)
+    run = InfinigramLatency(query=query, n=3, together=together)
+    run.peer = peer  # a scan is no peer that a recipe may name
     run.fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
     pool, sample = run.items()
     assert 0 < sample <= pool
@@ -89,8 +90,7 @@ def test_what_a_peer_cannot_hold_is_refused(tmp_path):
         peers.write_tokens([np.array([1, 70_000])], tmp_path)
 
 
-def test_texts_that_are_too_short_are_refused(model, tmp_path, monkeypatch):
-    monkeypatch.setitem(peers.PEERS, "scan", Scan)
+def test_texts_that_are_too_short_are_refused(model, tmp_path):
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=text(3, 60))
     with pytest.raises(RequestError, match="has 512 tokens"):
-        InfinigramLatency(peer="scan", query="score_many").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
+        InfinigramLatency(query="score_many").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
