@@ -186,13 +186,13 @@ def test_states_of_another_datastore_are_refused(model, cache, tmp_path):
 
 
 def test_a_tau_below_one_is_refused():
-    with pytest.raises(RequestError, match="'tau' .* should be an integer or 'inf'"):
+    with pytest.raises(RequestError, match=r"'tau' .* should be an integer or 'inf'"):
         RetoMaton(tau=math.nan)
-    with pytest.raises(RequestError, match="'streams' .* should be at least 1"):
+    with pytest.raises(RequestError, match=r"'streams' .* should be at least 1"):
         RetoMaton(streams=0)
-    with pytest.raises(RequestError, match="'max_knns' .* should be at least 1"):
+    with pytest.raises(RequestError, match=r"'max_knns' .* should be at least 1"):
         RetoMaton(max_knns=0)
-    with pytest.raises(RequestError, match="'tau' .* should be at least 1"):
+    with pytest.raises(RequestError, match=r"'tau' .* should be at least 1"):
         RetoMaton(tau=0)
 
 
