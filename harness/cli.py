@@ -284,7 +284,7 @@ def regressions(
             "interrupted: regressions keeps nothing; start it again, fewer --rounds are quicker"
         ) from None
     print(comparing.FORMATS[format_](found))
-    raise typer.Exit(int(found.cell_verdict.isin(["worse", "not comparable"]).any()))
+    raise typer.Exit(int(comparing.is_worse(found, strict=True)))
 
 
 @app.command()

@@ -100,7 +100,10 @@ def _measure(pair: Pair, tree: Path, results: Path) -> None:
     ended = subprocess.run(
         command, cwd=tree, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
     )
-    rows = RowStore(results / "runs" / single_name(*pair) / "mini" / "rows.jsonl").rows()
+    try:
+        rows = RowStore(results / "runs" / single_name(*pair) / "mini" / "rows.jsonl").rows()
+    except RequestError as error:
+        raise RequestError(f"rows of {tree} cannot be compared with today's: {error}") from None
     if ended.returncode or not rows or any(row.status != "ok" for row in rows):
         told = [row.error["message"] for row in rows if row.error] or ended.stderr.strip().splitlines()[-1:]
         raise RequestError(f"{' on '.join(pair)} did not run in {tree}: {'; '.join(told) or 'it said nothing'}")

@@ -186,6 +186,12 @@ class Row:
             if value is not None and math.isfinite(value)
         }
 
+    def following(self) -> dict[str, Any]:
+        """What follows from the row, as JSON for programs that read no samples: every number as [value, low, high], the
+        decision and its reason."""
+        numbers = {name: [value, *(interval or (None, None))] for name, (value, interval) in self.numbers.items()}
+        return {"cell": self.cell, "numbers": numbers, "decision": self.decision, "reason": self.reason}
+
     def value(self, name: str) -> float | None:
         """A metric, else a counter; None when the row has neither or it is not finite."""
         return self.numbers[name][0] if name in self.numbers else None

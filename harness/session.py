@@ -24,6 +24,7 @@ from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 
 if TYPE_CHECKING:
+    from harness.rows import Row
     from harness.show.claims import Verdicts
     from harness.tracking.trackers import Tracker
 
@@ -155,7 +156,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
         console.print()
         terminal.show_summary(judged, console)
     if options.as_json:
-        print(json.dumps([row.as_json() for row in rows], indent=1))
+        print(json.dumps([row.as_json() | row.following() for row in rows], indent=1))
     return code
 
 
@@ -176,22 +177,23 @@ def _one(
     committed under `measured` included, are shown apart."""
     from harness.measure import environment
     from harness.rows import machine_id
-    from harness.show import claims, figure, frame, markup, stored, tables, terminal
+    from harness.show import claims, figure, frame, markup, published, stored, tables, terminal
 
     scale = cells[0].scale
+    published.of(recipe)  # a file that is not there is refused before anything runs
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device, folder) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
         result = runner.run(cells)
-        rows = {
-            stored.RUNS: runner.store.rows(),
-            **stored.rows_of(recipe.name, scale, options.results, (stored.MEASURED,)),
-        }
-        elsewhere = {kind: [row for row in found if row.machine != machine] for kind, found in rows.items()}
-        elsewhere[stored.RUNS] += result.rows
-        one = stored.gathered(recipe, scale, cells, elsewhere, lead=stored.RUNS)
+        keys, machines = ({read(row) for row in result.rows} for read in (_key, lambda row: row.machine))
+        rows = stored.rows_of(recipe.name, scale, options.results, (stored.MEASURED,))
+        rows[stored.RUNS] = [row for row in runner.store.rows() if _key(row) not in keys]
+        rows = {kind: [row for row in found if row.machine not in machines] for kind, found in rows.items()}
+        rows[stored.RUNS] += result.rows
+        machine = machine if machine in machines else ""  # else the cells ran on the nodes of a cluster
+        one = stored.gathered(recipe, scale, cells, rows, lead=stored.RUNS, machine=machine)
         verdicts = claims.verdicts(one)
         invocation.verdicts(verdicts)
         numbers = frame.of_all([one], registry)
@@ -203,6 +205,10 @@ def _one(
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
     unmet = options.require_claims and not verdicts.met
     return list(result.rows), verdicts, result.exit_code or int(unmet)
+
+
+def _key(row: Row) -> str | None:
+    return row.hashes.get("key")
 
 
 def _runner(options: Options, folder: Path, registry: Registry, display: Display, sink: Any) -> Any:

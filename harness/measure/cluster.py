@@ -69,7 +69,7 @@ class ClusterRunner:
             )
             waiting: dict[Any, tuple[int, Cell]] = {}
             for number, cell in enumerate(cells, 1):
-                earlier = [] if self.fresh else [as_line(row) for row in known if row.cell == cell.name]
+                earlier = [as_line(row) for row in known if row.cell == cell.name]
                 waiting[task.remote(cell, self.device, self.fresh, earlier)] = number, cell
             try:
                 return self._gather(ray, waiting, len(cells))

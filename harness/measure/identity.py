@@ -62,7 +62,7 @@ class Identity:
             return None
         targets = [self.registry.entry("method", cell.fidelity_baseline.name).target]
         targets.append(self.registry.entry("task", cell.task.name).target)
-        return sources.digest("harness.measure.worker", *targets)
+        return sources.digest("harness.measure.worker", *targets, leaving=FOLLOWING)
 
     def key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
         """hashes: of the task's data and model. env: a captured environment."""

@@ -23,7 +23,7 @@ from harness.common import statistics
 from harness.common.errors import RequestError
 from harness.measure.store import RowStore
 from harness.plan.registry import Registry
-from harness.rows import Row, by_cell
+from harness.rows import Baseline, Row, by_cell
 from harness.show import frame
 from harness.show.formats import number, with_interval
 from harness.show.markup import floating, markdown_table
@@ -62,8 +62,8 @@ def rows_at(place: Path) -> dict[Cell, Row]:
 def compare(before: Path, after: Path) -> pd.DataFrame:
     """All cells of two runs, those of the first in its order, with the columns recipe, scale and `COLUMNS`.
 
-    A line for each cell's speed and for each metric that changed, one for a cell of which nothing did, and one without
-    a metric for what a reader must know, which `change` says. `cell_verdict` is the whole cell's.
+    Each cell has a line for its speed and one for each metric that changed; a cell without either has one line. Lines
+    without a metric say in `change` what a reader must know. `cell_verdict` is the whole cell's.
     """
     first, second = rows_at(before), rows_at(after)
     registry = Registry()
@@ -79,15 +79,15 @@ def compare(before: Path, after: Path) -> pd.DataFrame:
         verdicts = {verdict for *_, verdict in found} or {VERDICTS[3]}
         whole = next(verdict for verdict in VERDICTS if verdict in verdicts)
         shown = [line for line in found if line[0] == SPEEDUP or line[-1] in VERDICTS[:2]]
-        notes = _remarks(one, other) if found else ["no number with a direction in both rows"]
+        notes = _remarks(one, other) if found else {"no number with a direction in both rows": VERDICTS[3]}
         lines += [(*key, *line, whole) for line in shown or [("", "", "", "", whole)] if found]
-        lines += [(*key, "", "", "", "; ".join(notes), "note" if found else whole, whole)] * bool(notes)
+        lines += [(*key, "", "", "", words, verdict, whole) for words, verdict in notes.items()]
     return pd.DataFrame(lines, columns=["recipe", "scale", *COLUMNS, "cell_verdict"])
 
 
-def is_worse(compared: pd.DataFrame) -> bool:
-    """Whether any cell got worse."""
-    return bool((compared.cell_verdict == "worse").any())
+def is_worse(compared: pd.DataFrame, strict: bool = False) -> bool:
+    """Whether any cell got worse; strict: or any number of one could not be compared."""
+    return bool(compared.verdict.isin(["worse", *["not comparable"] * strict]).any())
 
 
 Line = tuple[str, str, str, str, str]  # metric, before, after, change, verdict
@@ -105,21 +105,33 @@ def _incomparable(before: Row | None, after: Row | None) -> str:
     return next((f"the runs have other {name}: their hashes differ" for name in other), "")
 
 
-def _remarks(before: Row, after: Row) -> list[str]:
-    """What a reader of the verdict must know."""
-    found = {
+def _remarks(before: Row, after: Row) -> dict[str, str]:
+    """What a reader of the verdict must know -> `note`, or `not comparable` where speeds cannot be compared."""
+    plain = {
         "other machines": before.machine != after.machine,
         "other parameters": before.params != after.params,
-        "other baselines": before.speed_baseline != after.speed_baseline,
+    }
+    apart = {
+        "other baselines": not _alike(before.speed_baseline, after.speed_baseline),
         "timed in the second run alone": not before.processes and bool(after.processes),
         "timed in the first run alone": bool(before.processes) and not after.processes,
     }
-    return [words for words, holds in found.items() if holds]
+    found = dict.fromkeys((words for words, holds in plain.items() if holds), "note")
+    return found | dict.fromkeys((words for words, holds in apart.items() if holds), VERDICTS[3])
+
+
+def _alike(before: Baseline | None, after: Baseline | None) -> bool:
+    """Whether two baselines are the same method with the same values of the parameters that both have."""
+    if before is None or after is None:
+        return before is after
+    ours, theirs = before["params"], after["params"]
+    same = all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+    return bool(before["method"] == after["method"]) and same
 
 
 def _speed(before: Row, after: Row) -> list[Line]:
     """The speedup, where both rows have one over the same baseline."""
-    if before.speedup is None or after.speedup is None or before.speed_baseline != after.speed_baseline:
+    if before.speedup is None or after.speedup is None or not _alike(before.speed_baseline, after.speed_baseline):
         return []
     shown = [with_interval(row.speedup, row.interval_of(SPEEDUP)) for row in (before, after)]
     found = speed_change(before.processes, after.processes)

@@ -30,7 +30,7 @@ def _measured(row: Row) -> dict[str, Any]:
     started = _epoch(row.started)
     model = str(row.facts.get("model") or row.params["task"].get("model") or row.task)
     environment = row.environment.get("before") or {}
-    found = [_result(row, name, started) for name in row.numbers if _is_shared(row.metric(name))]
+    found = [_result(row, name, started) for name in row.numbers if _is_shared(row, name)]
     return {
         "schema_version": SCHEMA, "evaluation_id": f"{row.recipe}/{row.cell}/{row.scale}/{started}",
         "retrieved_timestamp": started,
@@ -98,7 +98,10 @@ def _source(name: str, details: Mapping[str, Any]) -> dict[str, Any]:
     return {"dataset_name": name, "source_type": "other", "additional_details": _texts(details)}
 
 
-def _is_shared(metric: Metric) -> bool:
+def _is_shared(row: Row, name: str) -> bool:
+    if name == "speedup" and row.speed_baseline is None:  # a timed analysis, which names ratios of its own
+        return False
+    metric = row.metric(name)
     return metric.better != "neither" and metric.kind in ("quality", "speed")
 
 

@@ -55,7 +55,7 @@ def write(results: Path, registry: Registry, progress: Progress) -> list[Path]:
     lines = overview.overview(numbers)
     pages = {results / "report.html": as_html(lines, sections), results / "report.md": as_markdown(lines, sections)}
     if sections:
-        pages[results / "report.csv"] = frame.exported(numbers).to_csv(index=False)
+        pages[results / "report.csv"] = frame.exported(numbers).drop(columns="params").to_csv(index=False)
     for path, text in pages.items():
         write_atomically(path, text)
     return list(pages)

@@ -76,13 +76,14 @@ class Stored:
 
 
 def gathered(
-    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Mapping[str, Sequence[Row]], lead: str = ""
-) -> Stored:
-    """What there is of a recipe, from its rows by kind. lead: the kind that leads; by default the first that is whole.
-    The machine that leads is the one that measured last."""
+    recipe: Recipe, scale: Scale, cells: Sequence[Cell], rows: Mapping[str, Sequence[Row]], lead: str = "",
+    machine: str = "",
+) -> Stored:  # fmt: skip
+    """What there is of a recipe, from its rows by kind. lead, machine: the kind and the machine whose rows lead; by
+    default the first kind that is whole, and the machine that measured last."""
     lead = lead or _lead(rows, {cell.name for cell in cells})
-    last = max(rows[lead], key=lambda row: row.started or "").machine if rows[lead] else ""
-    groups: dict[tuple[str, str], list[Row]] = {(lead, last): []}
+    machine = machine or max(rows[lead], key=lambda row: row.started or "").machine if rows[lead] else machine
+    groups: dict[tuple[str, str], list[Row]] = {(lead, machine): []}
     for kind, row in sorted(
         ((kind, row) for kind, found in rows.items() for row in found), key=lambda pair: pair[1].started or ""
     ):
@@ -92,11 +93,11 @@ def gathered(
         key: sorted(by_cell(group).values(), key=lambda row: place.get(row.cell, len(place)))
         for key, group in groups.items()
     }
-    ours = ordered.pop((lead, last))
+    ours = ordered.pop((lead, machine))
     apart: dict[str, Sequence[Row]] = {}
-    for (kind, machine), group in ordered.items():
+    for (kind, other), group in ordered.items():
         words = place_of(group) + ("" if kind == lead else WORDS[kind])
-        apart[f"{words} ({machine})" if words in apart else words] = group  # the words leave out system and driver
+        apart[f"{words} ({other})" if words in apart else words] = group  # the words leave out system and driver
     return Stored(recipe, scale, cells, ours, apart)
 
 
@@ -127,10 +128,10 @@ def of(name: str, scale: Scale, results: Path, registry: Registry, kinds: Sequen
     folder = recipe.name if recipe else name
     if (found := _one(folder, scale, results, registry, kinds, recipe)) is not None:
         return found
-    recipes.load(name, registry)  # an unknown name is refused as such
     for kind in kinds:
         for path in _files(results, kind, folder, scale):
             RowStore(path).rows()  # says why none of them can be read
+    recipes.load(name, registry)  # an unknown name is refused as such
     raise RequestError(
         f"nothing is stored of {name} at scale {scale} in {results}: run `harness reproduce {name} --scale {scale}`"
     )
@@ -158,7 +159,9 @@ def _one(
     else:
         recipe = recipe or recipes.load(name, registry)
         cells = expansion.expand(recipe, scale, registry)
-    return gathered(recipe, scale, cells, rows)
+    found = gathered(recipe, scale, cells, rows)
+    _ = found.numbers  # a file of published numbers that is not there is refused here
+    return found
 
 
 def _lead(rows: Mapping[str, Sequence[Row]], planned: set[str]) -> str:

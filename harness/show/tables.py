@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -68,8 +69,8 @@ def build(one: Stored, numbers: pd.DataFrame, verdicts: Verdicts) -> Table:
     return Table(
         title=one.title,
         above=notes.above(one),
-        lead=layout.grid(layout.lead(), blanks=True),
-        details=layout.grid(layout.details(), blanks=False),
+        lead=layout.grid(layout.lead, blanks=True),
+        details=layout.grid(layout.details, blanks=False),
         notes=[*notes.below(one, used, layout.one_setting), *layout.directions],
         verdicts=verdicts,
         about=notes.about(one.rows),
@@ -109,6 +110,7 @@ class _Layout:
         found = set(self._setting([*self.names, *self.others, SPEEDUP, LATENCY])) - {""}
         self.one_setting = found.pop() if len(found) == 1 else ""
 
+    @cached_property
     def lead(self) -> Heads:
         heads, names = self._all(self.names), list(self.names)
         if self.compared:
@@ -126,6 +128,7 @@ class _Layout:
             heads.append(("items", pd.Series({key: _items(row) for key, row in self.rows.items()}, dtype=object)))
         return heads + self._setting_column(names)
 
+    @cached_property
     def details(self) -> Heads:
         heads, names = self._all(self.others), list(self.others)
         if self.timed and self.compared:
@@ -166,7 +169,7 @@ class _Layout:
     @property
     def directions(self) -> list[str]:
         """What the arrows in the heads mean, where there are any."""
-        arrows = any(head.endswith(("↑", "↓")) for head, _ in [*self.lead(), *self.details()])
+        arrows = any(head.endswith(("↑", "↓")) for head, _ in [*self.lead, *self.details])
         return ["↑: higher is better, ↓: lower."] * arrows
 
     def _all(self, names: Sequence[str]) -> Heads:

@@ -15,6 +15,7 @@ from rich.text import Text
 from harness.show.claims import COLOURS, Verdict, Verdicts, told
 from harness.show.tables import CLAIMS, TARGETS, WORDS, Table, sections
 
+STAYING = ("row", "column", "speedup", "decision")  # heads of columns that a narrow terminal keeps
 SHADES = {
     "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
 }  # fmt: skip
@@ -24,7 +25,8 @@ def show(table: Table, console: Console) -> None:
     """Print what a reader came for: the leading table, its notes, the worked examples and the verdicts."""
     console.print(Text(table.title, style="bold"))
     console.print(_pairs(table.above.items()))
-    fitting, left_out = _fitting(table.lead, console.width)
+    labelled = table.lead if table.lead.empty or table.lead["column"].any() else table.lead.drop(columns="column")
+    fitting, left_out = _fitting(labelled, console.width)
     console.print(_rich(fitting))
     if left_out:
         console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))
@@ -72,15 +74,16 @@ def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:
     columns = [grid.iloc[:, place].tolist() for place in range(len(heads))]
 
     def needs(place: int, apart: str) -> int:
-        words = [word for text in (heads[place].replace("_", " "), *columns[place]) for word in text.split(apart)]
-        return 2 + max(map(len, words), default=0)
+        head = heads[place].replace("_", " ")
+        words = [word for text in columns[place] for word in text.split(apart)]
+        return 3 + max(map(len, [*(head.split() if heads[place] in WORDS else [head]), *words]), default=0)
 
     if sum(needs(place, "\n") for place in range(len(heads))) <= width:
         return grid, []
     kept = list(range(len(heads)))
-    for place in reversed(range(2, len(heads))):
+    for place in reversed(range(len(heads))):
         total = sum(needs(i, " " if heads[i] in WORDS else " [") for i in kept)
-        if total > width and heads[place] != "decision" and not heads[place].startswith("speedup"):
+        if total > width and not heads[place].startswith(STAYING):
             kept.remove(place)
     left_out = [heads[place] for place in range(len(heads)) if place not in kept]
     return grid.iloc[:, kept].map(lambda text: text.replace(" [", "\n[")), left_out
@@ -88,8 +91,13 @@ def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:
 
 def _rich(grid: pd.DataFrame) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for head in grid:
-        rich.add_column(Text(head.replace("_", " ")), justify="left" if head in WORDS else "right")
+    for place, head in enumerate(grid):
+        words = head in WORDS
+        longest = max((len(word) for text in grid.iloc[:, place] for word in text.split()), default=0)
+        rich.add_column(
+            Text(head.replace("_", " ")), justify="left" if words else "right", no_wrap=not words,
+            min_width=longest if words else None,
+        )  # fmt: skip
     for heading, lines in sections(grid):
         if heading:
             rich.add_section()

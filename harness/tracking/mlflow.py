@@ -246,8 +246,12 @@ def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
     for path in sorted(runs.glob("*/*/unsent.*"), reverse=True):  # `.sending` before `.jsonl`
         if path.suffix not in (".sending", ".jsonl"):
             continue
+        try:
+            rows = RowStore(path).rows()
+        except RequestError as error:
+            print(f"warning: not sent: {error}", file=sys.stderr)
+            continue
         waiting = path.replace(path.with_suffix(".sending"))
-        rows = RowStore(waiting).rows()
         recipe, scale = path.parts[-3:-1]
         device = (rows[0].device if rows else None) or ""
         invocation = MlflowInvocation(tracker, recipe, recipe, scale, device, path.parent)

@@ -232,3 +232,10 @@ def test_what_is_no_row_is_refused():
         Row.of({"schema": SCHEMA})
     with pytest.raises(KeyError, match="count"):
         Row.of(row().as_json() | {"processes": [{"pairs": [{"baseline_ns": [1.0], "method_ns": [1.0]}]}]})
+
+
+def test_what_follows_is_told_to_programs_that_read_no_samples():
+    told = rows.with_samples(rows.new_row(speed_baseline=BASELINE), 2.0).following()
+    assert told["decision"] == "faster" and told["cell"] == "a"
+    value, low, high = told["numbers"]["speedup"]
+    assert low < value < high and value == pytest.approx(2.0, rel=0.01)

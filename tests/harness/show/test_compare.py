@@ -122,9 +122,22 @@ def test_what_a_reader_of_a_verdict_must_know_has_a_line_of_its_own(tmp_path):
     timed = row(simulated(Machine("quiet", 5), 10, 3, 2.0))
     before = stored(tmp_path / "before", timed)
     after = stored(tmp_path / "after", replace(timed, params={"method": {"k": 9}, "task": {}}, processes=()))
-    alike, note = compare.compare(before, after).itertuples()
+    compared = compare.compare(before, after)
+    alike, note, apart = compared.itertuples()
     assert (alike.verdict, note.verdict, note.cell_verdict) == ("no difference shown", "note", "no difference shown")
-    assert note.change == "other parameters; timed in the first run alone"
+    assert (note.change, apart.change) == ("other parameters", "timed in the first run alone")
+    assert apart.verdict == "not comparable", "a speed that cannot be compared is no pass where it is asked for"
+    assert compare.is_worse(compared, strict=True) and not compare.is_worse(compared)
+
+
+def test_baselines_are_the_same_where_the_parameters_agree_that_both_have(tmp_path):
+    ran = simulated(Machine("quiet", 5), 10, 3, 2.0)
+    older = row(ran, speed_baseline={"method": "exact", "params": {"k": 5, "gone": False}})
+    newer = row(ran, speed_baseline={"method": "exact", "params": {"k": 5}})
+    other = row(ran, speed_baseline={"method": "exact", "params": {"k": 6}})
+    places = [stored(tmp_path / str(number), one) for number, one in enumerate((older, newer, other))]
+    assert not compare.is_worse(compare.compare(*places[:2]), strict=True)
+    assert compare.is_worse(compare.compare(*places[1:]), strict=True)
 
 
 def test_places_without_rows_are_refused(tmp_path, capsys):

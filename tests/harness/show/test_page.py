@@ -111,7 +111,8 @@ def test_the_report_writes_the_frame_of_all_its_rows(results):
     call("report", "--results", results)
     written = pd.read_csv(results / "report.csv")
     known = frame(results)
-    assert list(written.columns) == list(known.columns) and len(written) == len(known) > 10
+    assert list(written.columns) == [name for name in known.columns if name != "params"]
+    assert len(written) == len(known) > 10
     np.testing.assert_allclose(written.value, known.value.astype(float))
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric, described
 from harness.measure import environment
-from harness.show import formats, markup, tables, terminal
+from harness.plan.registry import Registry
+from harness.show import formats, frame, markup, stored, tables, terminal
 from harness.show.claims import Verdicts, verdicts
 from harness.show.published import Number
 from tests.harness.made import cell_of, numbers_of, stored_of
@@ -384,7 +386,17 @@ def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(widt
     assert all(len(line) <= width for line in shown.splitlines())
     for words in ("85.00", "[84.00, 86.00]", "1.800", "[1.710, 1.890]", "faster", "FoSS=0.5"):
         assert words in shown
-    assert ("Not enough room for: " in shown) == (width < 100)
+    assert ("Not enough room for: " in shown) == (width <= 100)
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_a_committed_table_has_no_number_cut_or_broken(width):
+    registry = Registry()
+    one = stored.of("l2s-table1", "small", ROOT / "results", registry, (stored.MEASURED,))
+    console = Console(file=io.StringIO(), width=width)
+    terminal.show(tables.build(one, frame.of_all([one], registry), Verdicts()), console)
+    shown = console.file.getvalue()
+    assert "…" not in shown and "[13.74, 19.25]" in shown and "[35.50, 44.25]" in shown
 
 
 def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
@@ -462,3 +474,11 @@ def test_numbers_carry_the_digits_that_their_interval_supports(value, interval, 
 )
 def test_durations(seconds, shown):
     assert formats.duration(seconds) == shown
+
+
+def test_the_machine_that_is_named_leads_whichever_measured_last():
+    mine, theirs = row(CELLS[0], 50.0, started="2026-01-01"), row(CELLS[0], 60.0, machine=OTHER, started="2026-01-02")
+    cells, given = planned(CELLS[:1]), {stored.RUNS: [mine, theirs]}
+    recipe = stored_of(RECIPE, [mine]).recipe
+    assert stored.gathered(recipe, "small", cells, given).rows == [theirs]
+    assert stored.gathered(recipe, "small", cells, given, machine=mine.machine).rows == [mine]
