@@ -246,7 +246,7 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
 
 
 def _set(cell: Cell, options: Options) -> str:
-    """What `--set` has changed in a cell, but for its timing, which the line shows anyway. What the recipe states for a
+    """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for a
     cell stays."""
     groups = {"method": cell.method.params, "task": cell.task.params}
     asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides).items()]

@@ -186,7 +186,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _ancestry(pid: int) -> list[int]:
-    """The process and its ancestors, as far as /proc shows them."""
+    """The process and the ancestors that /proc shows."""
     chain = []
     while pid > 1 and pid not in chain:
         chain.append(pid)

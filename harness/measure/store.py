@@ -173,7 +173,7 @@ def _write_at_end(file: int, line: bytes) -> None:
 
 
 def _torn_bytes(file: int, length: int, block: int = 1 << 16) -> int:
-    """Bytes after the last whole row, reading backwards from the end only as far as the last line reaches."""
+    """Bytes after the last whole row, reading backwards from the end to where the last line begins."""
     start = length
     tail = b""
     while start > 0 and b"\n" not in tail:

@@ -89,7 +89,7 @@ def _of_children(process: str) -> float:
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         try:
             for child in thread.read_text(encoding="ascii").split():
-                # behind the name, which may hold spaces: state, and from the 12th field user, system, and those of
+                # after the name, which may hold spaces: state, and from the 12th field user, system, and those of
                 # its own children that have ended
                 fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
                 seconds += sum(map(int, fields[11:15])) * tick + _of_children(child)

@@ -1,7 +1,7 @@
 """Acceptance: how much of what is drafted the model agrees with, by one definition for every method that drafts.
 
-An iteration is a forward pass of the model whose output is written; it accepts a block, that is the drafted tokens that
-the model agrees with and, but behind an end token, one of its own.
+An iteration is a forward pass of the model whose output is written. It accepts a block: the drafted tokens that the
+model agrees with and one token of its own; after an end token there is none.
 
 `accepted_tokens`, the mean acceptance length: tokens written over iterations, pooled over all outputs.
 `accepted_tokens_by_item`: the mean over outputs of each output's own ratio.
