@@ -246,8 +246,8 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
 
 
 def _set(cell: Cell, options: Options) -> str:
-    """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for a
-    cell stays."""
+    """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for
+    a cell stays."""
     groups = {"method": cell.method.params, "task": cell.task.params}
     asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides).items()]
     told = [f"{group}.{name}={value}" for group, name, value in asked if groups.get(group, {}).get(name) == value]
