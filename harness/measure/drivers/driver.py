@@ -96,9 +96,9 @@ class Driver(ABC):
         return {}
 
     def sums(self, method: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]) -> dict[str, float]:
-        """Totals of the timed answers' counters that the method's ratios go by, as `ROLE.COUNTER`. calls, answers: of
-        each role, what the timed calls gave, and what that comes to."""
-        wanted = {name for ratio in method.ratios.values() for name in ratio.names}
+        """Totals of the timed answers' counters that this driver's and the method's ratios go by, as `ROLE.COUNTER`.
+        calls, answers: of each role, what the timed calls gave, and what that comes to."""
+        wanted = {name for ratio in (*self.ratios.values(), *method.ratios.values()) for name in ratio.names}
         return {
             f"{role}.{name}": value
             for role, given in answers.items() if any(one.startswith(f"{role}.") for one in wanted)
