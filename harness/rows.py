@@ -41,6 +41,7 @@ OWN = (
     Metric("latency_s", "time per item", "s", "lower", "time"),
     Metric("latency_std_s", "deviation of the time per item", "s", "lower", "time"),
     Metric("baseline_latency_s", "baseline's time per item", "s", "lower", "time"),
+    Metric("baseline_retrieval_share", kind="counter"),
     # how much was timed
     Metric("timed_items", kind="counter"),
     Metric("different_items", kind="counter"),
