@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.contracts.tasks import Measure
 from harness.measure.drivers import Demand, Driver, Essence
-from harness.plan.cell import Cell
-from harness.plan.recipe import Fidelity
 from harness.rows import OPERATORS, Row
 
-Demanded = Fidelity | Demand  # by the recipe, or else by the contract
+if TYPE_CHECKING:  # what a recipe may say, its figure for one, changes no row
+    from harness.plan.cell import Cell
+    from harness.plan.recipe import Fidelity
+
+    Demanded = Fidelity | Demand  # by the recipe, or else by the contract
+
 COUNTS = ("differing", "wide_differences")  # computed in the worker, where the method is open
 
 
