@@ -300,8 +300,8 @@ def tree(tmp_path_factory):
         ("harness/common/cache.py", {"row", "other row"}),
         ("harness/measure/display.py", set()),
         ("harness/show/tables.py", set()),
-        ("harness/decision.py", set()),
-        ("harness/plan/recipe.py", set()),  # what follows from a row is not in it,
+        ("harness/decision.py", set()),  # what follows from a row is not in it
+        ("harness/plan/recipe.py", set()),
     ],
 )
 def test_a_change_counts_where_its_module_is_borrowed_and_nowhere_else(tree, file, changes):
