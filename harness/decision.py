@@ -1,29 +1,47 @@
 """What the samples of all processes of a cell support.
 
-- A process's ratio is the sum of the baseline's times over the sum of the method's, on the same items.
-- The speedup is the median of these ratios, its interval that of the median over processes
-  (`statistics.interval_over_fits`), so that it covers machine, items and, where processes open other fits, fits.
+- The speedup is the baseline's time over the method's, summed over all processes on the same items. Its interval
+  (`statistics.ratio_of_totals`) covers machine, items and, where processes open other fits, fits.
 - The interval's lower bound must lie above 1 and above the noise floor, the median A/A ratio or its inverse, whichever
   is above 1.
+- An interval inside [1 - x, 1 + x] says "equal within x".
 - 6 processes x 4 pairs, or 10 x 3, and 100 different items (where one takes a millisecond or more) are the least for a
-  claim. An objection (fidelity, a changed environment) or a method that is more than 10% faster on items it has seen
-  ends in "no claim", however fast it was.
+  claim.
+- These end in "no claim", however fast the method was: an objection (fidelity, a changed environment); a method that is
+  more than 10% faster on items that it has seen, or than on items that nobody could prepare for; a baseline that is
+  more than 10% slower next to the method than alone; a baseline whose time for the same work differs by more than 1.25
+  between the processes; threads of the method that work while others are timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median, stdev
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
 
 from harness.common import statistics
 
-Decision = Literal["faster", "slower", "no difference shown", "no claim", "exploratory"]
+FASTER, SLOWER, UNDECIDED, NO_CLAIM, EXPLORATORY = (
+    "faster", "slower", "no difference shown", "no claim", "exploratory",
+)  # fmt: skip
+SIDES = ("method", "baseline")
+EQUAL = "equal within "  # and the share, such as 2%
 LEAST = ((6, 4), (10, 3))  # (processes, pairs) that suffice for a claim
 LEAST_ITEMS = 100  # different items over a cell's processes, where an item takes LONG_NS or more
 LONG_NS = 1e6
 REMEMBERS = 1.10  # an item timed again may be so much faster than at first
+PREPARED = 1.5  # items of the data may be so much faster than varied ones, whose answers may take other work
+SLOWED = 1.10  # the baseline next to the method may take so much longer than alone
+SPREAD = 1.25  # between the upper and the lower quartile of the processes' times of the same work
+IDLE = 0.10  # of its time that a method's threads may work while it is not asked
+
+
+def is_decided(decision: str | None) -> bool:
+    """Whether the samples sufficed to decide: faster, slower, equal, or no difference shown."""
+    return decision in (FASTER, SLOWER, UNDECIDED) or bool(decision and decision.startswith(EQUAL))
 
 
 @dataclass(slots=True)
@@ -31,35 +49,58 @@ class ProcessSample:
     """What one process measured, in nanoseconds.
 
     pairs: {"order": "AB" | "BA", "count": items, "items": their numbers or None where a pass has too many to keep,
-    "baseline_ns", "method_ns": one time for each call, in order; None for a side that is not timed}.
-    again: the same of the last pair's items, timed once more. hot: of every pair {"baseline_ns", "method_ns"}, the time
-    of all calls in a loop with nothing between them; empty where nothing runs between calls anyway. fit: the number of
-    the fit that was opened.
+    "baseline_ns", "method_ns": one time for each call, in order; None for a side that is not timed}. These have the
+    form {"baseline_ns", "method_ns"}, too: again, of the last pair's items, timed once more; varied, of the same items
+    changed a little, so that no answer to them can have been prepared; hot, of every pair, the time of all calls in a
+    loop with nothing between them (empty where nothing runs between calls anyway).
+
+    alone: the baseline's times on the first pair's items before the process opened a method. work: what the baseline's
+    answers to the pairs come to, in tokens or items, or None where items cannot be compared. idle_ns: CPU time of the
+    method's threads while it was not asked. fit: the number of the fit that was opened.
     """
 
     pairs: list[dict[str, Any]]
     again: dict[str, Any] | None = None
+    varied: dict[str, Any] | None = None
     hot: list[dict[str, float]] = field(default_factory=list)
+    alone: list[int] | None = None
+    work: float | None = None
+    idle_ns: float = 0.0
     fit: int = 0
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ProcessSample:
         """The sample in a stored process."""
-        return cls(stored["pairs"], stored.get("again"), stored.get("hot") or [], stored.get("fit", 0))
+        return cls(
+            stored["pairs"], stored.get("again"), stored.get("varied"), stored.get("hot") or [], stored.get("alone"),
+            stored.get("work"), stored.get("idle_ns") or 0.0, stored.get("fit", 0),
+        )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def total(self, side: str) -> float:
+        """Nanoseconds of all pairs of a side, `baseline` or `method`."""
+        return float(sum(sum(pair[f"{side}_ns"]) for pair in self.pairs))
+
+    @property
+    def items(self) -> int:
+        """Items that were timed."""
+        return sum(int(pair["count"]) for pair in self.pairs)
 
 
 @dataclass(slots=True)
 class Summary:
     """The evidence of all processes and what it supports.
 
-    speedup, interval, ratios: as in the module's docstring; None where one side alone was timed. Seconds of one pass,
-    medians over processes: baseline_s, method_s; per item: baseline_item_s, method_item_s. method_std_s: deviation of
-    the processes' seconds an item, None for a single process. items: different ones; timed: items that were timed.
-    repeat: how much faster the method was on items that it had seen, beyond what the baseline was. hot, hot_interval:
-    the speedup in a loop.
+    - speedup, interval, ratios (of each process): as in the module's docstring; None where one side alone was timed.
+    - baseline_s, method_s: seconds of one pass; baseline_item, method_item: seconds of an item with their interval. All
+      are totals over processes, so that the speedup is their ratio.
+    - method_std_s: deviation of the processes' seconds an item, None for a single process.
+    - percentiles: seconds of single items, by percent, where they are known.
+    - items: different ones; timed: items that were timed.
+    - repeat: how much faster the method was on items that it had seen, beyond what the baseline was.
+    - hot, hot_interval: the speedup in a loop.
     """
 
     speedup: float | None
@@ -67,9 +108,10 @@ class Summary:
     interval: statistics.Interval | None
     baseline_s: float | None
     method_s: float
-    baseline_item_s: float | None
-    method_item_s: float
+    baseline_item: tuple[float | None, statistics.Interval | None]
+    method_item: tuple[float | None, statistics.Interval | None]
     method_std_s: float | None
+    percentiles: dict[int, float]
     noise_floor: float | None
     repeat: float | None
     hot: float | None
@@ -77,121 +119,166 @@ class Summary:
     items: int | None
     timed: int
     outliers: int
-    decision: Decision | None
+    decision: str | None
     reason: str
 
 
-def decide(processes: Sequence[ProcessSample], *, exploratory: bool = False, objections: Sequence[str] = ()) -> Summary:
+def decide(
+    processes: Sequence[ProcessSample], *, exploratory: bool = False, objections: Sequence[str] = (),
+    equal: float = 0.02,
+) -> Summary:  # fmt: skip
     """What the samples of all processes support. `exploratory` words the case of too few samples (scale mini).
-    objections: reasons for no claim that the samples do not show (fidelity, validity, environment)."""
+    objections: reasons for no claim that the samples do not show (fidelity, validity, environment). equal: a speedup
+    that differs from 1 by less is called equal."""
     paired = all(pair["baseline_ns"] is not None for process in processes for pair in process.pairs)
-    ratios = [_total(p, "baseline") / _total(p, "method") for p in processes] if paired else []
     fits = [process.fit for process in processes]
-    interval = statistics.interval_over_fits(ratios, fits) if ratios else None
-    noise = [ratio for process in processes if (ratio := _again(process, "baseline")) is not None]
+    method, baseline = ([p.total(side) for p in processes] if paired or side == "method" else [] for side in SIDES)
+    speedup, interval = statistics.ratio_of_totals(baseline, method, fits) if paired else (None, None)
+    noise = _each(processes, lambda p: _over(p.pairs[-1], p.again, "baseline"))
     central = median(noise) if noise else None
-    floor = max(central, 1 / central) if central is not None else None
-    repeats = [ratio for process in processes if (ratio := _remembered(process)) is not None]
-    per_item = {side: [_total(p, side) / _items(p) for p in processes] for side in ("baseline", "method") if paired}
-    per_item.setdefault("method", [_total(p, "method") / _items(p) for p in processes])
-    hot = [_hot(process) for process in processes if process.hot]
+    repeats = _each(processes, _remembered)
+    hot: tuple[float | None, statistics.Interval | None] = (None, None)
+    if paired and all(process.hot for process in processes):
+        loops = [[sum(one[f"{side}_ns"] for one in process.hot) for process in processes] for side in SIDES]
+        hot = statistics.ratio_of_totals(loops[1], loops[0], fits)
     known = [pair["items"] for process in processes for pair in process.pairs]
-    different = None if None in known else len({item for items in known for item in items})
+    count, passes = [p.items for p in processes], sum(len(p.pairs) for p in processes)
+    per_item = [total / items / 1e9 for total, items in zip(method, count, strict=True)]
     summary = Summary(
-        speedup=median(ratios) if ratios else None,
-        ratios=ratios,
+        speedup=speedup,
+        ratios=[theirs / ours for theirs, ours in zip(baseline, method, strict=True)] if paired else [],
         interval=interval,
-        baseline_s=median(_total(p, "baseline") / len(p.pairs) for p in processes) / 1e9 if paired else None,
-        method_s=median(_total(p, "method") / len(p.pairs) for p in processes) / 1e9,
-        baseline_item_s=median(per_item["baseline"]) / 1e9 if paired else None,
-        method_item_s=median(per_item["method"]) / 1e9,
-        method_std_s=stdev(per_item["method"]) / 1e9 if len(processes) > 1 else None,
-        noise_floor=floor,
+        baseline_s=sum(baseline) / passes / 1e9 if paired else None,
+        method_s=sum(method) / passes / 1e9,
+        baseline_item=statistics.ratio_of_totals([ns / 1e9 for ns in baseline], count) if paired else (None, None),
+        method_item=statistics.ratio_of_totals([ns / 1e9 for ns in method], count),
+        method_std_s=stdev(per_item) if len(processes) > 1 else None,
+        percentiles=_percentiles(processes),
+        noise_floor=max(central, 1 / central) if central is not None else None,
         repeat=median(repeats) if repeats else None,
-        hot=median(hot) if hot else None,
-        hot_interval=statistics.interval_over_fits(hot, fits) if len(hot) == len(fits) else None,
-        items=different,
-        timed=sum(_items(p) for p in processes),
+        hot=hot[0],
+        hot_interval=hot[1],
+        items=None if None in known else len({item for items in known for item in items}),
+        timed=sum(count),
         outliers=_outliers(processes),
         decision=None,
         reason="one side alone was timed",
     )
     if paired:
-        summary.decision, summary.reason = _decision(summary, processes, repeats, exploratory, objections)
+        summary.decision, summary.reason = _decision(summary, processes, exploratory, objections, equal)
     return summary
 
 
 def _decision(
-    summary: Summary, processes: Sequence[ProcessSample], repeats: Sequence[float], exploratory: bool,
-    objections: Sequence[str],
-) -> tuple[Decision, str]:  # fmt: skip
+    summary: Summary, processes: Sequence[ProcessSample], exploratory: bool, objections: Sequence[str], equal: float,
+) -> tuple[str, str]:  # fmt: skip
     interval, floor = summary.interval, summary.noise_floor
     fewest = min((len(process.pairs) for process in processes), default=0)
-    assert summary.baseline_item_s is not None
-    long = max(summary.baseline_item_s, summary.method_item_s) * 1e9 >= LONG_NS
+    long = max(summary.baseline_item[0] or 0.0, summary.method_item[0] or 0.0) * 1e9 >= LONG_NS
     if objections:
-        return "no claim", "; ".join(objections)
+        return NO_CLAIM, "; ".join(objections)
     if not any(len(processes) >= n and fewest >= m for n, m in LEAST):
-        return "exploratory" if exploratory else "no claim", (
+        return EXPLORATORY if exploratory else NO_CLAIM, (
             f"{len(processes)} process(es) x {fewest} pairs are too few for a claim (6 x 4 or 10 x 3 are the least)"
         )
     if long and (summary.items is not None and summary.items < LEAST_ITEMS):
-        return "no claim", f"{summary.items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
-    if _remembers(repeats):
-        return "no claim", (
-            f"the method is {summary.repeat:.3f} times as fast on items that it has seen as on new ones "
-            f"(at most {REMEMBERS:.2f} is allowed): it may remember answers"
-        )
+        return NO_CLAIM, f"{summary.items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
+    if doubts := _doubts(processes):
+        return NO_CLAIM, "; ".join(doubts)
     if interval is None:
-        return "no claim", "no interval from these samples"
+        return NO_CLAIM, "no interval from these samples"
     if floor is None:
-        return "no claim", "no noise floor was measured"
+        return NO_CLAIM, "no noise floor was measured"
     low, high = interval
+    if 1 - equal <= low and high <= 1 + equal:
+        return f"{EQUAL}{100 * equal:g}%", "the whole interval is so near to 1"
     if low > 1 and low > floor:
-        return "faster", f"lower bound {low:.3f} above the noise floor {floor:.3f}"
+        return FASTER, f"lower bound {low:.3f} above the noise floor {floor:.3f}"
     if high < 1 and high < 1 / floor:
-        return "slower", f"upper bound {high:.3f} below the noise floor {1 / floor:.3f}"
+        return SLOWER, f"upper bound {high:.3f} below the noise floor {1 / floor:.3f}"
     if low <= 1 <= high:
-        return "no difference shown", "the interval holds 1"
-    return "no difference shown", f"the interval reaches into the noise floor {floor:.3f}"
+        return UNDECIDED, "the interval holds 1"
+    return UNDECIDED, f"the interval reaches into the noise floor {floor:.3f}"
 
 
-def _remembers(repeats: Sequence[float]) -> bool:
-    """Whether the method is faster on items that it has seen by more than is allowed, and not by chance."""
-    if not repeats:
-        return False
-    interval = statistics.interval_over_processes(repeats)
-    return interval is not None and interval[0] > 1 and median(repeats) > REMEMBERS
+def _doubts(processes: Sequence[ProcessSample]) -> list[str]:
+    """What the samples show against the comparison itself."""
+    doubts = []
+    for values, most, words in (
+        (_each(processes, _remembered), REMEMBERS,
+         "the method is {:.3f} times as fast on items that it has seen as on new ones (at most {:.2f} is allowed): it "
+         "may remember answers"),
+        (_each(processes, _prepared), PREPARED,
+         "the method is {:.3f} times as fast on the data's items as on items changed a little (at most {:.2f} is "
+         "allowed): it may have prepared answers"),
+        (_each(processes, lambda p: sum(p.pairs[0]["baseline_ns"]) / sum(p.alone) if p.alone else None), SLOWED,
+         "the baseline takes {:.3f} times as long next to the method as alone (at most {:.2f} is allowed): the method "
+         "may slow it"),
+    ):  # fmt: skip
+        interval = statistics.order_statistic_interval(values) if values else None
+        if interval is not None and interval[0] > most:
+            doubts.append(words.format(median(values), most))
+    if (share := sum(p.idle_ns for p in processes) / sum(p.total("method") for p in processes)) > IDLE:
+        doubts.append(
+            f"threads of the method work {share:.0%} of its time while it is not asked (at most {IDLE:.0%} is allowed)"
+        )
+    if (spread := baseline_spread(processes)) is not None and spread > SPREAD:
+        doubts.append(
+            f"the baseline's time for the same work differs by {spread:.2f} between processes (quartiles; at most "
+            f"{SPREAD} is allowed): the machine favours one side"
+        )
+    return doubts
 
 
-def _total(process: ProcessSample, side: str) -> float:
-    return float(sum(sum(pair[f"{side}_ns"]) for pair in process.pairs))
+def baseline_spread(processes: Sequence[ProcessSample]) -> float | None:
+    """Upper over lower quartile of the baseline's time for the same work over processes; None where work cannot be
+    compared."""
+    rates = _each(processes, lambda p: p.total("baseline") / p.work if p.work else None)
+    if len(rates) < max(len(processes), statistics.LEAST_PROCESSES):
+        return None
+    low, high = np.quantile(rates, [0.25, 0.75])
+    return float(high / low)
 
 
-def _items(process: ProcessSample) -> int:
-    return sum(int(pair["count"]) for pair in process.pairs)
+def _each(processes: Sequence[ProcessSample], value: Callable[[ProcessSample], float | None]) -> list[float]:
+    """A value of every process that has it."""
+    return [found for process in processes if (found := value(process)) is not None]
 
 
-def _again(process: ProcessSample, side: str) -> float | None:
-    """First time over second time of one side on the items of the last pair."""
-    times = (process.again or {}).get(f"{side}_ns")
-    return sum(process.pairs[-1][f"{side}_ns"]) / sum(times) if times else None
+def _over(pair: Mapping[str, Any], other: Mapping[str, Any] | None, side: str) -> float | None:
+    """A side's time in one pass over its time in another; None where it was not timed in both."""
+    times, others = pair.get(f"{side}_ns"), (other or {}).get(f"{side}_ns")
+    return sum(times) / sum(others) if times and others else None
 
 
 def _remembered(process: ProcessSample) -> float | None:
     """How much faster the method is on items that it has seen, beyond what the baseline is on the same."""
-    method, baseline = _again(process, "method"), _again(process, "baseline")
+    method, baseline = (_over(process.pairs[-1], process.again, side) for side in SIDES)
     return None if method is None or baseline is None else method / baseline
 
 
-def _hot(process: ProcessSample) -> float:
-    return sum(p["baseline_ns"] for p in process.hot) / sum(p["method_ns"] for p in process.hot)
+def _prepared(process: ProcessSample) -> float | None:
+    """How much faster the method is on items of the data than on varied ones, beyond what the baseline is."""
+    method, baseline = (_over(process.varied or {}, process.pairs[-1], side) for side in SIDES)
+    return None if method is None or baseline is None else method / baseline
+
+
+PERCENTILES = {50: 20, 90: 60, 99: 662}  # percent -> fewest items: at 662 two items or more lie above in 99% of draws
+
+
+def _percentiles(processes: Sequence[ProcessSample]) -> dict[int, float]:
+    """Percentiles of the method's seconds of an item over all timed items; empty where calls hold several items."""
+    pairs = [pair for process in processes for pair in process.pairs]
+    if any(len(pair["method_ns"]) != pair["count"] for pair in pairs):
+        return {}
+    times = [ns / 1e9 for pair in pairs for ns in pair["method_ns"]]
+    return {q: float(np.percentile(times, q)) for q, least in PERCENTILES.items() if len(times) >= least}
 
 
 def _outliers(processes: Sequence[ProcessSample]) -> int:
     """Passes far from the median of their side, per item; none is dropped."""
     count = 0
-    for side in ("baseline", "method"):
+    for side in SIDES:
         passes = [sum(p[f"{side}_ns"]) / p["count"] for q in processes for p in q.pairs if p[f"{side}_ns"] is not None]
         count += statistics.outliers(passes) if passes else 0
     return count

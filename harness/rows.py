@@ -16,10 +16,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any, Literal
 
-from harness.common.statistics import Interval, interval_over_processes
+from harness.common.statistics import Interval, ratio_of_totals
 from harness.contracts import ratios
 from harness.contracts.metrics import Metric
-from harness.decision import Decision, ProcessSample, Summary, decide
+from harness.decision import SPREAD, ProcessSample, Summary, decide
 
 SCHEMA = 4
 Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
@@ -41,6 +41,8 @@ OWN = (
     Metric("latency_s", "time per item", "s", "lower", "time"),
     Metric("latency_std_s", "deviation of the time per item", "s", "lower", "time"),
     Metric("baseline_latency_s", "baseline's time per item", "s", "lower", "time"),
+    Metric("latency_p*_s", "percentile * of the time per item", "s", "lower", "time"),
+    Metric("open_s", "opening", "s", "lower", "time"),
     Metric("baseline_retrieval_share", kind="counter"),
     # how much was timed
     Metric("timed_items", kind="counter"),
@@ -107,6 +109,7 @@ class Row:
     disturbed: str = ""  # what else the machine did meanwhile
     timing_counters: Mapping[str, float] = field(default_factory=dict)
     fitted_once: bool = False  # the fit is random and was done once
+    equal: float = 0.02  # a speedup that differs from 1 by less is called equal
     speed_baseline: Baseline | None = None
     fidelity_baseline: Baseline | None = None
     fidelity: Mapping[str, Any] | None = None  # what is demanded: {"metric", "is", "bound"}
@@ -141,14 +144,14 @@ class Row:
         if not self.processes:
             return None
         samples = [ProcessSample.of(process) for process in self.processes]
-        return decide(samples, exploratory=self.scale == "mini", objections=self.objections)
+        return decide(samples, exploratory=self.scale == "mini", objections=self.objections, equal=self.equal)
 
     @property
     def speedup(self) -> float | None:
         return self.value("speedup")
 
     @property
-    def decision(self) -> Decision | None:
+    def decision(self) -> str | None:
         return self.summary.decision if self.summary else None
 
     @property
@@ -223,9 +226,8 @@ class Row:
         if (summary := self.summary) is None:
             return {"speedup": (None, None)} if self.speed_baseline else {}
         plain = {
-            "wall_clock_s": summary.method_s, "latency_s": summary.method_item_s,
-            "latency_std_s": summary.method_std_s, "baseline_wall_clock_s": summary.baseline_s,
-            "baseline_latency_s": summary.baseline_item_s,
+            "wall_clock_s": summary.method_s, "latency_std_s": summary.method_std_s,
+            "baseline_wall_clock_s": summary.baseline_s,
         }  # fmt: skip
         evidence = {
             "timed_items": summary.timed, "different_items": summary.items, "noise_floor": summary.noise_floor,
@@ -233,6 +235,10 @@ class Row:
         }  # fmt: skip
         return {
             **{name: (value, None) for name, value in plain.items()},
+            "latency_s": summary.method_item,
+            "baseline_latency_s": summary.baseline_item,
+            **{f"latency_p{percent}_s": (value, None) for percent, value in summary.percentiles.items()},
+            "open_s": (self._median(lambda process: (process.get("open_s") or {}).get("method")), None),
             "speedup": (summary.speedup, summary.interval),
             "hot_loop_speedup": (summary.hot, summary.hot_interval),
             **{name: self._over_processes(ratio) for name, ratio in self.ratios.items()},
@@ -240,10 +246,15 @@ class Row:
         }
 
     def _over_processes(self, ratio: Mapping[str, Any]) -> tuple[float | None, Interval | None]:
-        """The median of a ratio over processes, and its interval; None where a process has no value."""
-        values = [ratios.value(ratio, process) for process in self.processes]
-        known = [value for value in values if value is not None]
-        return (median(known), interval_over_processes(known)) if len(known) == len(values) else (None, None)
+        """A ratio of totals over processes, and its interval; None where a process has no value."""
+        found = [ratios.parts(ratio, process) for process in self.processes]
+        known = [both for both in found if both is not None]
+        return ratio_of_totals(*zip(*known, strict=True)) if len(known) == len(found) else (None, None)
+
+    def _median(self, value: Callable[[Mapping[str, Any]], float | None]) -> float | None:
+        """The median of a number over the processes that have it."""
+        known = [found for process in self.processes if (found := value(process)) is not None]
+        return median(known) if known else None
 
 
 def _own(name: str) -> Metric | None:
@@ -294,6 +305,36 @@ def by_cell(rows: Iterable[Row]) -> dict[str, Row]:
     for row in rows:
         found.setdefault(row.cell, []).append(row)
     return {cell: newest(every) for cell, every in found.items()}
+
+
+def paired(row: Row, other: Row) -> tuple[float, Interval | None] | None:
+    """How many times as fast the row's method is as the other's, timed in the same processes, with its interval; None
+    where they share no process."""
+    theirs = {process.get("block"): process for process in other.processes if process.get("block")}
+    both = [(process, theirs[process["block"]]) for process in row.processes if process.get("block") in theirs]
+    totals = [[ProcessSample.of(one).total("method") for one in side] for side in zip(*both, strict=True)]
+    return ratio_of_totals(totals[1], totals[0]) if both else None
+
+
+def with_one_baseline(rows: Iterable[Row]) -> list[Row]:
+    """The rows, with an objection to those of a column whose common baseline took another time beside each."""
+    found = list(rows)
+    columns: dict[str, list[Row]] = {}
+    for row in found:
+        if row.speed_baseline and row.speedup is not None:
+            key = [row.column, row.task, row.params["task"], row.speed_baseline, row.environment.get("threads")]
+            columns.setdefault(json.dumps(key, sort_keys=True), []).append(row)
+    objected: dict[int, Row] = {}
+    for group in columns.values():
+        samples = [[ProcessSample.of(process) for process in row.processes] for row in group]
+        times = [median(one.total("baseline") / one.items for one in every) for every in samples]
+        if (spread := max(times) / min(times)) > SPREAD:
+            words = (
+                f"the baseline took {spread:.2f} times as long next to one method of the column as next to another (at "
+                f"most {SPREAD} is allowed)"
+            )
+            objected |= {id(row): replace(row, objections=[*row.objections, words]) for row in group}
+    return [objected.get(id(row), row) for row in found]
 
 
 # ---------------------------------------------------------------- what a stored environment says

@@ -165,8 +165,8 @@ class NmtBeam(ParallelOptions, NextWordTask):
         )
 
     def evaluate(self, setting: TranslationSetting, method: SoftmaxScreening) -> dict[str, Measure]:
-        """`bleu` and `chrf` of the beam search with this softmax, `bleu_difference` to the exact softmax (paired
-        bootstrap over sentences), and `same_translations`, the share of equal sentences.
+        """`bleu` and `chrf` of the beam search with this softmax, `bleu_difference` to the exact softmax (paired over
+        sentences), and `same_translations`, the share of equal sentences.
 
         quality_softmax_s, quality_lstm_s: wall-clock seconds of softmax and LSTM in this one pass, on one thread as in
         the recipes; they support no claim of speed. quality_contexts: number of contexts given to the softmax.

@@ -68,7 +68,7 @@ class WmtTranslation(ParallelOptions, DistilledTask):
     def compared(
         self, setting: DecodingSetting, ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]
     ) -> dict[str, Measure]:
-        """`bleu_difference` to the baseline's outputs (paired bootstrap)."""
+        """`bleu_difference` to the baseline's outputs (with its paired interval)."""
         outputs, others = ([self.parsed(self.generator.decode(list(ids))) for ids in given] for given in (ours, theirs))
         return {"bleu_difference": bleu_difference(outputs, others, self.chosen.gold)}
 

@@ -1,14 +1,15 @@
-"""Statistics that fail closed: intervals over processes, robust spreads, bootstraps over tokens and items.
+"""Statistics that fail closed: intervals over processes, tokens and items, robust spreads.
 
-Plain functions on sequences of numbers; every random choice is seeded. An interval is None if there is too little data.
+Plain functions on sequences of numbers, without random choices: no seed decides. An interval is None if there is too
+little data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist, median, stdev
-from typing import TYPE_CHECKING
+from statistics import NormalDist, fmean, median, stdev
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 LEVEL = 0.95
-RESAMPLES = 2000
+LEAST_PROCESSES = 6
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # 97.5%, 1 to 10 degrees of freedom
 
 
@@ -52,44 +53,47 @@ def order_statistic_interval(values: Sequence[float]) -> Interval | None:
     return ordered[rank - 1], ordered[n - rank]
 
 
-def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
-    """Percentile bootstrap interval of the median of `values`, independent of their order."""
-    data = np.sort(np.asarray(values, dtype=np.float64))
-    draws = np.random.default_rng(0).integers(len(data), size=(resamples, len(data)))
-    return _ends(np.median(data[draws], axis=1))
+def ratio_of_totals(
+    of: Sequence[float] | NDArray[Any], per: Sequence[float] | NDArray[Any], fits: Sequence[int] = ()
+) -> tuple[float, Interval | None]:
+    """The ratio of two totals over processes, and its 95% interval; the interval is None for fewer than 6 processes.
 
+    of, per: a total of each process, such as its times of baseline and method. The interval is Student's, of the log
+    ratio linearised over processes, so that it is the same if the two sides swap names, and covers what differs between
+    processes: machine and items. Where a total may be negative it is linearised in the ratio itself.
 
-def _ends(statistics: NDArray[np.float64]) -> Interval:
-    """The percentiles between which 95% of resampled statistics lie."""
-    low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    fits: the number of the random fit that each process opened. The interval is then widened to hold Student's interval
+    of the fits' log ratios: processes of one fit share its randomness, so three fits are three samples of it.
 
-
-def interval_over_processes(ratios: Sequence[float]) -> Interval | None:
-    """Interval for the median ratio, one ratio per process: order statistics below 10 processes, else a bootstrap."""
-    return bootstrap_interval(ratios) if len(ratios) >= 10 else order_statistic_interval(ratios)
-
-
-def interval_over_fits(ratios: Sequence[float], fits: Sequence[int]) -> Interval | None:
-    """Interval for the median of positive ratios whose processes opened different random fits (`fits`, one number per
-    process).
-
-    It is the interval over processes, widened to include Student's interval of the fits' median log ratios around the
-    median. Processes of one fit share its randomness, so three fits of ten processes are three samples of it.
+    Source: Cochran 1977, Sampling Techniques, sections 2.11 and 6.4 (ratio estimates from clusters).
     """
-    over_processes = interval_over_processes(ratios)
-    numbers = sorted(set(fits))
-    if over_processes is None or len(numbers) < 2:
-        return over_processes
-    medians = [median(r for r, fit in zip(ratios, fits, strict=True) if fit == number) for number in numbers]
-    half = _student(len(medians) - 1) * stdev(map(math.log, medians)) / math.sqrt(len(medians))
-    centre = median(ratios)
-    return min(over_processes[0], centre * math.exp(-half)), max(over_processes[1], centre * math.exp(half))
+    whole, part = np.asarray(of, np.float64), np.asarray(per, np.float64)
+    value, n = float(whole.sum() / part.sum()), len(whole)
+    if n < LEAST_PROCESSES:
+        return value, None
+    if whole.min() <= 0:
+        half = _half((whole - value * part) / part.sum())
+        return value, (value - half, value + half)
+    half = _half(whole / whole.sum() - part / part.sum())
+    if len(numbers := sorted(set(fits))) > 1:
+        chosen = [np.asarray(fits) == number for number in numbers]
+        logs = [math.log(whole[one].sum() / part[one].sum()) for one in chosen]
+        half = max(half, student(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
+    return value, (value * math.exp(-half), value * math.exp(half))
 
 
-def _student(freedom: int) -> float:
-    """The 97.5% quantile of Student's t."""
-    return STUDENT[min(freedom, len(STUDENT)) - 1]
+def _half(deviations: NDArray[np.float64]) -> float:
+    """Half of the width of Student's interval of a total, from the processes' deviations, which sum to 0."""
+    n = len(deviations)
+    return student(n - 1) * math.sqrt(n / (n - 1) * float((deviations**2).sum()))
+
+
+def student(freedom: int) -> float:
+    """The 97.5% quantile of Student's t, to 1e-3. Source: Abramowitz and Stegun 1964, 26.7.5, from 11 degrees on."""
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, Interval] | None:
@@ -129,49 +133,51 @@ def _by_ranks(ordered: NDArray[np.float64], deviation: float, level: float) -> t
     return float(np.median(ordered)), (float(ordered[rank - 1]), float(ordered[-rank]))
 
 
-def block_bootstrap(
+def block_jackknife(
     columns: Sequence[NDArray[np.float64]],
     statistic: Callable[..., NDArray[np.float64]],
     block: int = 256,
 ) -> Interval | None:
-    """Interval for a statistic of means of paired per-token values, resampling blocks of consecutive tokens.
+    """Interval for a statistic of means of paired per-token values: Student's, with the standard error that leaving out
+    each block of consecutive tokens in turn gives.
 
     columns: float64 arrays [T] of equal length (for example the log-probabilities of two methods on the same tokens).
-    statistic: takes the resampled mean of each column, arrays [2000], and gives the statistic, [2000].
-    None with fewer than 10 blocks.
+    statistic: takes the mean of each column, arrays [n], and gives the statistic, [n].
+    None with fewer than 10 blocks. Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, section 11.5.
     """
     length = len(columns[0])
     starts = np.arange(0, length, block)
-    if len(starts) < 10:
+    if (n := len(starts)) < 10:
         return None
-    sizes = np.diff(np.append(starts, length)).astype(np.float64)
-    draws = np.random.default_rng(0).integers(len(starts), size=(RESAMPLES, len(starts)))
-    totals = sizes[draws].sum(axis=1)
-    means = [np.add.reduceat(column, starts)[draws].sum(axis=1) / totals for column in columns]
-    return _ends(statistic(*means))
+    left = np.append(length, length - np.diff(np.append(starts, length)))  # of the whole, then without each
+    sums = [np.append(0.0, np.add.reduceat(np.asarray(column, np.float64), starts)) for column in columns]
+    whole, *others = np.asarray(statistic(*((one.sum() - one) / left for one in sums)), np.float64).tolist()
+    error = math.sqrt((n - 1) / n * sum((other - fmean(others)) ** 2 for other in others))
+    return whole - student(n - 1) * error, whole + student(n - 1) * error
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval | None:
-    """Bootstrap interval of the mean over independent items [n]; None with fewer than 10 items."""
-    return block_bootstrap([np.asarray(values, np.float64)], lambda m: m, block=1)
+    """Student's interval of the mean over independent items [n]; None with fewer than 10 items."""
+    return block_jackknife([values], lambda m: m, block=1)
 
 
 def share_interval(values: NDArray[np.float64]) -> Interval | None:
-    """Interval of the mean over independent items [n] of values between 0 and 1, such as hits or precisions.
+    """Wilson's interval of the mean over independent items [n] of values between 0 and 1, such as hits or precisions.
 
-    By Wilson's score if every value is 0 or 1, else by a bootstrap. A sample without a miss (or hit) does not prove
-    that there is none: Wilson's lower end is then n / (n + z^2). None with fewer than 10 items.
-    Source: Wilson 1927, Journal of the American Statistical Association 22, section on the corrected formula.
+    Values between 0 and 1 vary less than hits: they count as the number of hits that would vary as much. A sample
+    without a miss (or hit) does not prove that there is none: Wilson's lower end is then n / (n + z^2). None with fewer
+    than 10 items. Source: Wilson 1927, Journal of the American Statistical Association 22, section on the corrected
+    formula.
     """
     data = np.asarray(values, np.float64)
-    if len(data) < 10:
+    if (n := len(data)) < 10:
         return None
-    if np.isin(data, (0.0, 1.0)).all() or data.min() == data.max():
-        return wilson(float(data.sum()), len(data))
-    return mean_interval(data)
+    mean, variance = float(data.mean()), float(data.var())
+    size = mean * (1 - mean) / variance * n if variance > 0 else n
+    return wilson(mean * size, size)
 
 
-def wilson(hits: float, n: int, level: float = LEVEL) -> Interval:
+def wilson(hits: float, n: float, level: float = LEVEL) -> Interval:
     """Wilson's score interval of a share: `hits` of `n` items."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     share = hits / n

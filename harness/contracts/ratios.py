@@ -1,5 +1,5 @@
-"""Metrics that are ratios of times. There is one value per process, so their interval covers the variation of machine
-and items like that of the speedup."""
+"""Metrics that are ratios of times: of two totals over processes, so that their interval covers machine and items like
+that of the speedup."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Ratio:
 _PRODUCT = re.compile("([*/])")
 
 
-def value(ratio: Mapping[str, Any], process: Mapping[str, Any]) -> float | None:
-    """The value of a ratio, in the form of rows, for one stored process. None if nothing of it was measured or `per` is
-    0."""
+def parts(ratio: Mapping[str, Any], process: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The two sums of a ratio, in the form of rows, for one stored process. None if nothing of it was measured or `per`
+    is 0."""
     numbers = _numbers(process)
     whole = sum(weight * (_term(name, numbers) or 0.0) for name, weight in ratio["per"].items())
-    parts = [(weight, _term(name, numbers)) for name, weight in ratio["of"].items()]
-    if not whole or all(part is None for _, part in parts):
+    terms = [(weight, _term(name, numbers)) for name, weight in ratio["of"].items()]
+    if not whole or all(term is None for _, term in terms):
         return None
-    return float(sum(weight * (part or 0.0) for weight, part in parts) / whole)
+    return float(sum(weight * (term or 0.0) for weight, term in terms)), float(whole)
 
 
 def _term(term: str, numbers: Mapping[str, float]) -> float | None:

@@ -59,7 +59,8 @@ class Setting:
     """A prepared task. `hashes` identifies data and model by content (`data`, `model`, ...).
 
     evaluation: items of the quality pass. timed: all items that may be timed; a timing process draws its own. sample:
-    items of one timed pass, that is, of one side of one pair (`harness.measure.timed`).
+    items of one timed pass, that is, of one side of one pair (`harness.measure.timed`). numbers: the place in
+    `evaluation` of each timed item, where it differs from its place in `timed`; rows give items by these numbers.
     """
 
     hashes: dict[str, str]
@@ -67,6 +68,7 @@ class Setting:
     evaluation: Any
     timed: Any
     sample: int
+    numbers: Sequence[int] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """`--executor ray`: the cells of a recipe over a Ray cluster, their rows in the one store.
 
-A cell is one Ray task that has its node to itself (as many cores as the smallest node has: nodes should be alike) and
-runs there as it would here, in isolated processes, with that node's cache. What is measured is a ratio inside one
-process, so it does not matter which node it was; a row says which machine it is of. A node that is lost takes its
-cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra `cluster`).
+Cells that are timed together are one Ray task. It has its node to itself (as many cores as the smallest node has: nodes
+should be alike), where they run as they would here, in isolated processes, with that node's cache. What is measured is
+a ratio inside one process, so it does not matter which node it was; a row says which machine it is of. A node that is
+lost takes its cells' tasks with it: Ray starts them again elsewhere. Ray is imported when a cluster is asked for (extra
+`cluster`).
 
 Where all nodes have one cache folder (HARNESS_CACHE on a shared disk), what the cells need is built before the first of
 them is measured: datastores and indexes in parts, a core of some node each (`harness.common.parts`). A build itself
@@ -27,7 +28,7 @@ from harness.common import parts
 from harness.common.errors import HarnessError, MachineError, RequestError
 from harness.common.files import default_cache
 from harness.measure.display import Display
-from harness.measure.runner import Result, RowSink, Runner, only_run_in
+from harness.measure.runner import Result, RowSink, Runner, blocks, headline, only_run_in
 from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
@@ -67,10 +68,13 @@ class ClusterRunner:
             task = ray.remote(num_gpus=gpus, max_retries=parts.RETRIES, num_cpus=_cores(ray))(measured).options(
                 scheduling_strategy="SPREAD"
             )
-            waiting: dict[Any, tuple[int, Cell]] = {}
-            for number, cell in enumerate(cells, 1):
-                earlier = [as_line(row) for row in known if row.cell == cell.name]
-                waiting[task.remote(cell, self.device, self.fresh, earlier)] = number, cell
+            numbers = {id(cell): number for number, cell in enumerate(cells, 1)}
+            waiting: dict[Any, list[tuple[int, Cell]]] = {}
+            for block in blocks(cells):
+                names = {cell.name for cell in block}
+                earlier = [as_line(row) for row in known if row.cell in names]
+                reference = task.remote(block, self.device, self.fresh, earlier)
+                waiting[reference] = [(numbers[id(cell)], cell) for cell in block]
             try:
                 return self._gather(ray, waiting, len(cells))
             except BaseException:
@@ -94,34 +98,35 @@ class ClusterRunner:
                 ray.cancel(one, force=True)
             raise
 
-    def _gather(self, ray: Any, waiting: dict[Any, tuple[int, Cell]], cells: int) -> Result:
+    def _gather(self, ray: Any, waiting: dict[Any, list[tuple[int, Cell]]], cells: int) -> Result:
         """Rows as their cells finish; in the result in the cells' order."""
         found: dict[int, Row] = {}
         resumed = exit_code = 0
         while waiting:
             (ready,), _ = ray.wait(list(waiting), num_returns=1)
-            number, cell = waiting.pop(ready)
-            label = f"[{number}/{cells}] {cell.name}"
+            block = waiting.pop(ready)
             try:
                 answer = ray.get(ready)
             except ray.exceptions.RayError as error:
                 reason = " ".join(str(error).split())[:200]
-                raise MachineError(f"{cell.name}: its node was lost {parts.RETRIES + 1} times ({reason})") from error
+                message = f"{block[0][1].name}: its node was lost {parts.RETRIES + 1} times ({reason})"
+                raise MachineError(message) from error
             if answer["error"]:
                 kind, text = answer["error"]
-                raise (MachineError if kind == MachineError.exit_code else RequestError)(f"{cell.name}: {text}")
-            row: Row = answer["row"]
-            if answer["resumed"]:
-                resumed += 1
-                self.sink.finished(row)
-                self.display.line(f"{label}: finished before, not run again")
-            else:
-                self.store.append(row)
-                self.sink.row(row)
-                self.display.line(f"{answer['said']} on {answer['node']}".replace("[1/1]", f"[{number}/{cells}]"))
-            found[number] = row
+                raise (MachineError if kind == MachineError.exit_code else RequestError)(f"{block[0][1].name}: {text}")
+            for (number, cell), row, known in zip(block, answer["rows"], answer["known"], strict=True):
+                label = f"[{number}/{cells}] {cell.name}"
+                if known:
+                    resumed += 1
+                    self.sink.finished(row)
+                    self.display.line(f"{label}: finished before, not run again")
+                else:
+                    self.store.append(row)
+                    self.sink.row(row)
+                    self.display.line(f"{label}: {headline(row)} on {answer['node']}")
+                found[number] = row
+                self.display.advance()
             exit_code = max(exit_code, answer["exit_code"])
-            self.display.advance()
         return Result([found[number] for number in sorted(found)], resumed, exit_code)
 
 
@@ -129,33 +134,29 @@ def built(cell: Cell, device: str, address: str) -> None:
     """A Ray task: build what a cell needs into the cache, with its parts on the whole cluster."""
     with tempfile.TemporaryDirectory() as folder:
         display = Display(Console(file=io.StringIO()), cell.recipe, 1)
-        Runner(Path(folder), device, Registry(), display, _Nowhere()).build(cell, address)
+        Runner(Path(folder), device, Registry(), display, _Known()).build(cell, address)
 
 
-def measured(cell: Cell, device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
-    """A Ray task: one cell, on the node where it came to.
+def measured(cells: Sequence[Cell], device: str, fresh: bool, earlier: Sequence[str]) -> dict[str, Any]:
+    """A Ray task: cells that are timed together, on the node where they came to.
 
-    earlier: lines of the cell's earlier rows. Returns its row, whether it was finished before, the exit code, what
-    was said of it, the node; or the exit code and text of an error that ends the run.
+    earlier: lines of the cells' earlier rows. Returns their rows, whether each was finished before, the exit code, the
+    node; or the exit code and text of an error that ends the run.
     """
     import ray
 
-    said = io.StringIO()
-    sink = _Nowhere()
+    sink = _Known()
     answer: dict[str, Any] = {"error": None, "node": ray.util.get_node_ip_address()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "rows.jsonl").write_text("".join(earlier), encoding="utf-8")
-        display = Display(Console(file=said, width=500), cell.recipe, 1)
+        display = Display(Console(file=io.StringIO()), cells[0].recipe, len(cells))
         try:
-            result = Runner(folder, device, Registry(), display, sink, fresh=fresh).run([cell])
+            result = Runner(folder, device, Registry(), display, sink, fresh=fresh).run(cells)
         except HarnessError as error:
             return {**answer, "error": (error.exit_code, str(error))}
-    lines = [line.strip() for line in said.getvalue().splitlines() if line.strip().startswith("[1/1]")]
-    return {
-        **answer, "row": result.rows[0], "resumed": result.resumed > 0, "exit_code": result.exit_code,
-        "said": lines[-1] if lines else "[1/1]",
-    }  # fmt: skip
+    known = [row.cell in sink.cells for row in result.rows]
+    return {**answer, "rows": result.rows, "known": known, "exit_code": result.exit_code}
 
 
 def connected(address: str | None = None) -> Any:
@@ -207,9 +208,13 @@ def _cores(ray: Any) -> float:
     return float(min((cores for cores in found if cores > 0), default=1.0))
 
 
-class _Nowhere:
-    """Rows are gathered by the runner that started the tasks."""
+class _Known:
+    """Remembers which cells were finished before. Rows are gathered by the runner that started the tasks."""
+
+    def __init__(self) -> None:
+        self.cells: set[str] = set()
 
     def row(self, row: Row) -> None: ...
 
-    def finished(self, row: Row) -> None: ...
+    def finished(self, row: Row) -> None:
+        self.cells.add(row.cell)

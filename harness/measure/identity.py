@@ -41,6 +41,7 @@ class Identity:
             "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
             "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
             "timing": cell.timing.model_dump(),
+            "fit": 0,
             "code": self._code_of(cell),
             "baseline_code": self._baseline_code_of(cell),
             "libraries": environment.capture("cpu")["libraries"],

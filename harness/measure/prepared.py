@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,12 +21,15 @@ from harness.plan.registry import Registry, construct
 Request = dict[str, Any]
 
 
+BASELINE = "speed_baseline"
+
+
 class Sides(NamedTuple):
-    """What a process times: the methods by role, what drives them, and the setting with the items."""
+    """What a process times: its driver, the setting with the items, and what opens each side, the baseline first."""
 
     driver: Driver
     setting: Any
-    methods: dict[str, Any]
+    openers: dict[str, Callable[[], Any]]
 
 
 class PreparedCell:
@@ -42,13 +46,11 @@ class PreparedCell:
         self.driver: Driver = DRIVERS[self.registry.entry("task", request["task"]["name"]).contract]
         self.salt = salt(request["device"], request["libraries"], self.driver.subject(self.setting))
 
-    def named(self, role: str) -> Any:
-        """A fresh instance of the method in this role (`method`, `speed_baseline`, `fidelity_baseline`). In a repeated
-        fit, a method that is fitted at random gets another seed where it has one."""
-        wanted = self.request[role]
+    def named(self, wanted: Mapping[str, Any], number: int) -> Any:
+        """A fresh instance of a method, {"name", "params"}, for a fit of this number. In a repeated fit, a method that
+        is fitted at random gets another seed where it has one."""
         target, params = self.registry.resolve("method", wanted["name"]), wanted["params"]
         method = construct(target, params)
-        number = self.request.get("fit", 0)
         if number and method.random_fit and "seed" in params:
             method = construct(target, {**params, "seed": params["seed"] + number})
         return method
@@ -58,42 +60,46 @@ class PreparedCell:
         wanted = self.request["method"]
         return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
 
-    def salt_of(self, role: str) -> dict[str, Any]:
+    def salt_of(self, wanted: Mapping[str, Any], number: int) -> dict[str, Any]:
         """What determines a method's artifacts apart from its own keys. A repeated fit at random has artifacts of its
         own: those of another seed, or, where the method has no seed, those of the fit's number."""
-        number, wanted = self.request.get("fit", 0), self.request[role]
-        alone = number and self.named(role).random_fit and "seed" not in wanted["params"]
+        alone = number and self.named(wanted, number).random_fit and "seed" not in wanted["params"]
         return {**self.salt, "fit": number} if alone else self.salt
 
-    def opened(self, role: str, manifest: dict[str, Any]) -> Any:
-        """The method in this role, opened from its artifacts as a process that did not fit it would."""
-        method = self.named(role)
-        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=self.salt_of(role), **manifest))
+    def opened(self, wanted: Mapping[str, Any], manifest: Mapping[str, Any], number: int) -> Any:
+        """A method, opened from its artifacts as a process that did not fit it would."""
+        method, salt = self.named(wanted, number), self.salt_of(wanted, number)
+        method.open(self.driver.subject(self.setting), CellArtifacts(self.cache, salt=salt, **manifest))
         return method
 
     def sides(self) -> Sides:
-        """What was fitted, opened for timing: method and baseline, or the two sides of a timed analysis."""
-        manifests = self.request["manifests"]
-        if self.request["kind"] == "pair":
-            roles = self.roles("method", "speed_baseline")
-            return Sides(self.driver, self.setting, {role: self.opened(role, manifests[role]) for role in roles})
+        """What was fitted, for timing: the baseline and the methods of a block by place, or the two sides of a timed
+        analysis."""
+        request = self.request
+        if request["kind"] == "pair":
+            opens: dict[str, Callable[[], Any]] = {
+                str(place): partial(self.opened, one["method"], one["manifests"]["method"], one["fit"])
+                for place, one in enumerate(request["block"]) if one["method"] != request[BASELINE]
+            }  # fmt: skip
+            if request[BASELINE]:
+                first = request["block"][0]
+                role = BASELINE if first["method"] != request[BASELINE] else "method"
+                opens = {
+                    BASELINE: partial(self.opened, request[BASELINE], first["manifests"][role], first["fit"])
+                } | opens
+            return Sides(self.driver, self.setting, opens)
         run: TimedAnalysis = self.analysis()
-        run.open(self.setting, CellArtifacts(self.cache, salt=self.salt, **manifests))
+        run.open(self.setting, CellArtifacts(self.cache, salt=self.salt, **request["block"][0]["manifests"]))
         pool, sample = run.items()
-        setting = SimpleNamespace(timed=range(pool), sample=sample)
-        return Sides(GivenSides(run), setting, {"method": run.method, "speed_baseline": run.baseline})
-
-    def roles(self, *names: str) -> list[str]:
-        """Those of these roles that the request names."""
-        return [name for name in names if self.request.get(name)]
+        setting = SimpleNamespace(timed=range(pool), sample=sample, numbers=None)
+        return Sides(GivenSides(run), setting, {BASELINE: lambda: run.baseline, "0": lambda: run.method})
 
 
-def keep_answers(request: Request, groups: Mapping[str, Essence]) -> None:
-    """Write the answers of a pass, by role, where the request says, so that a new metric needs no new run."""
-    if path := request.get("answers"):
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial_file = target.with_suffix(".partial.npz")
-        arrays: dict[str, Any] = {f"{role}.{n}": array for role, group in groups.items() for n, array in group.items()}
-        np.savez_compressed(partial_file, **arrays)
-        partial_file.replace(target)
+def keep_answers(path: str, groups: Mapping[str, Essence]) -> None:
+    """Write the answers of a pass, by role, so that a new metric needs no new run."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial_file = target.with_suffix(".partial.npz")
+    arrays: dict[str, Any] = {f"{role}.{n}": array for role, group in groups.items() for n, array in group.items()}
+    np.savez_compressed(partial_file, **arrays)
+    partial_file.replace(target)

@@ -1,17 +1,18 @@
 """Cells -> rows: isolated processes, resume by hash, one row per cell whatever happens to it.
 
-A cell is one fitting process and n timing processes that open its artifacts. It is not run again when a row of this
-machine has its key (`harness.measure.identity`). Each distinct task is prepared once before its first cell, in a
-process of its own, because the data's and model's hashes belong to the key.
+A cell is one fitting process and n timing processes that open its artifacts. Cells of a column share the timing
+processes (`blocks`): all of their methods, and one pass of their baseline, on the same items. A cell is not run again
+when a row of this machine has its key (`harness.measure.identity`). Each distinct task is prepared once before its
+first cell, in a process of its own, because the data's and model's hashes belong to the key.
 """
 
 from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from harness.common import sources
 from harness.common.cache import Cache
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import digest
+from harness.common.statistics import LEAST_PROCESSES
 from harness.measure import environment
 from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
@@ -50,6 +52,19 @@ class Result:
     rows: list[Row]
     resumed: int
     exit_code: int = 0  # the highest of the cells': 1 it failed, 2 it cannot be carried out as given
+
+
+@dataclass(slots=True, eq=False)
+class _Started:
+    """A cell that is being measured: its row so far, how its last step ended, what its fits left for the others."""
+
+    cell: Cell
+    row: Row
+    outcome: Outcome
+    label: str
+    before: dict[str, Any]
+    manifests: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Runner:
@@ -88,31 +103,38 @@ class Runner:
             self._step("build", {**self.identity.request(cell), "cluster": cluster}, f"{_slug(cell)}-build", cell)
 
     def _run(self, cells: Sequence[Cell]) -> Result:
-        rows: list[Row] = []
+        found: dict[int, Row] = {}
         resumed = exit_code = 0
-        for number, cell in enumerate(cells, 1):
+        numbers = {id(cell): number for number, cell in enumerate(cells, 1)}
+        for block in blocks(cells):
             before = environment.capture(self.device)
-            prepared = self._prepare(cell)
-            hashes = prepared.response.get("hashes", {})
-            key = self.identity.key(cell, hashes, before)
-            done = None if self.fresh or prepared.status != "ok" else self.store.finished(key)
-            label = f"[{number}/{len(cells)}] {cell.name}"
-            if done is not None:
+            waiting: list[_Started] = []
+            for cell in block:
+                prepared = self._prepare(cell)
+                key = self.identity.key(cell, prepared.response.get("hashes", {}), before)
+                done = None if self.fresh or prepared.status != "ok" else self.store.finished(key)
+                label = f"[{numbers[id(cell)]}/{len(cells)}] {cell.name}"
+                if done is None:
+                    waiting.append(_Started(cell, self._answered(cell, prepared, key, label), prepared, label, before))
+                    continue
                 resumed += 1
-                rows.append(done)
+                found[numbers[id(cell)]] = done
                 self.sink.finished(done)
                 self.display.line(f"{label}: finished before, not run again")
-            else:
-                row, outcome = self._measure(cell, prepared, key, before, label)
+                self.display.advance()
+            for one in self._measured(waiting):
+                row = one.row
                 self.store.append(row)
                 self.sink.row(row)
-                rows.append(self.store.finished(key) or row if row.status == "ok" else row)
-                if outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
-                    raise MachineError(outcome.error)
-                if outcome.status != "skipped":
-                    exit_code = max(exit_code, outcome.exit_code)
-            self.display.advance()
-        return Result(rows, resumed, exit_code)
+                found[numbers[id(one.cell)]] = (
+                    self.store.finished(row.hashes["key"]) or row if row.status == "ok" else row
+                )
+                if one.outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
+                    raise MachineError(one.outcome.error)
+                if one.outcome.status != "skipped":
+                    exit_code = max(exit_code, one.outcome.exit_code)
+                self.display.advance()
+        return Result([found[number] for number in sorted(found)], resumed, exit_code)
 
     # ------------------------------------------------------------ one cell
 
@@ -129,91 +151,147 @@ class Runner:
             self._prepared[identity] = outcome
         return self._prepared[identity]
 
-    def _measure(
-        self, cell: Cell, prepared: Outcome, key: str, before: dict[str, Any], label: str
-    ) -> tuple[Row, Outcome]:
-        started, clock = datetime.now(UTC), time.monotonic()
+    def _answered(self, cell: Cell, prepared: Outcome, key: str, label: str) -> Row:
+        """The row of a cell before anything was measured."""
         self.display.line(f"{label} ...")
-        row = Row(
+        return Row(
             recipe=cell.recipe, row=cell.row, column=cell.column, published=cell.published, scale=cell.scale,
             method=cell.method.name, task=cell.task.name,
             params={"method": cell.method.params, "task": cell.task.params}, seed=cell.seed, device=self.device,
             speed_baseline=named(cell.speed_baseline), fidelity_baseline=named(cell.fidelity_baseline),
             hashes={**prepared.response.get("hashes", {}), "cell": cell.hash, "key": key},
-            facts=prepared.response.get("facts", {}),
-            code=self._code, started=started.isoformat(timespec="seconds"),
+            facts=prepared.response.get("facts", {}), code=self._code, equal=cell.timing.equal,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
         )  # fmt: skip
-        outcome = prepared
-        if outcome.status == "ok":
-            row, outcome = self._run_analysis(cell, row) if cell.kind == "analysis" else self._run_pair(cell, row)
+
+    def _measured(self, block: Sequence[_Started]) -> Iterator[_Started]:
+        """The cells of a block, fitted one by one and timed together."""
+        for one in block:
+            clock = time.monotonic()
+            if one.outcome.status == "ok":
+                (self._analyse if one.cell.kind == "analysis" else self._fit)(one)
+            one.seconds += time.monotonic() - clock
+        timed = [one for one in block if one.outcome.status == "ok" and one.cell.timed]
+        clock = time.monotonic()
+        if timed:
+            self._time(timed)
+        for one in block:
+            seconds = one.seconds + (time.monotonic() - clock) / len(timed) * (one in timed) if timed else one.seconds
+            yield self._ended(one, seconds)
+
+    def _ended(self, one: _Started, seconds: float) -> _Started:
+        outcome = one.outcome
         error = None if outcome.status == "ok" else {"message": outcome.error, "log": _scrub(outcome.log)}
-        row = replace(
-            row, status=outcome.status, error=error, seconds=time.monotonic() - clock,
-            environment={"before": before, "after": environment.capture(self.device)},
+        one.row = replace(
+            one.row, status=outcome.status, error=error, seconds=seconds,
+            environment={"before": one.before, "after": environment.capture(self.device)},
         )  # fmt: skip
         self.display.line(
-            f"{label}: {_headline(row)}  ({row.seconds:.0f} s)",
+            f"{one.label}: {headline(one.row)}  ({seconds:.0f} s)",
             {"ok": "", "skipped": "yellow"}.get(outcome.status, "red"),
         )
         if outcome.status not in ("ok", "skipped"):
             self.display.line(f"    log: {outcome.log_file}", "red")
-        return row, outcome
+        return one
 
-    def _run_analysis(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
-        outcome = self._step("analysis", self.identity.request(cell), f"{_slug(cell)}-analysis", cell)
-        if outcome.status != "ok":
-            return row, outcome
-        response = outcome.response
-        parts = ("metrics", "intervals", "counters", "described", "examples")
-        row = replace(row, **{part: response[part] for part in parts}, ratios=response["ratios"])
-        return self._time(cell, row, [response["manifests"]]) if cell.timed else (row, outcome)
+    def _analyse(self, one: _Started) -> None:
+        cell = one.cell
+        one.outcome = self._step("analysis", self.identity.request(cell), f"{_slug(cell)}-analysis", cell)
+        if one.outcome.status == "ok":
+            response = one.outcome.response
+            parts = ("metrics", "intervals", "counters", "described", "examples", "ratios")
+            one.row = replace(one.row, **{part: response[part] for part in parts})
+            one.manifests = [response["manifests"]]
 
-    def _run_pair(self, cell: Cell, row: Row) -> tuple[Row, Outcome]:
-        request = self.identity.request(cell)
+    def _fit(self, one: _Started) -> None:
+        """Fit a cell, as often as a random fit asks for, and ask for the answers of the quality pass."""
+        cell, row, request = one.cell, one.row, self.identity.request(one.cell)
         fits: list[dict[str, Any]] = []
         wanted = 1
         while len(fits) < wanted:
             number = len(fits)
             self.display.step(f"{cell.name}, fitting" + (f" {number + 1} of {wanted}" if wanted > 1 else ""))
             answers = str(self._answers(row, f"quality{number}"))
-            fitted = self._step(
+            one.outcome = self._step(
                 "fit", {**request, "fit": number, "answers": answers}, f"{_slug(cell)}-fit{number}", cell
             )
-            if fitted.status != "ok":
-                return row, fitted
-            fits.append(fitted.response)
-            wanted = cell.timing.fits if fitted.response["random"] else 1
-        row = replace(
+            if one.outcome.status != "ok":
+                return
+            fits.append(one.outcome.response)
+            wanted = cell.timing.fits if fits[0]["random"] else 1
+        one.manifests = [fit["manifests"] for fit in fits]
+        one.row = replace(
             row, **of_quality(cell, fits, self._driver(cell).demands),
             ratios={name: asdict(ratio) for name, ratio in self._driver(cell).ratios.items()} | fits[0]["ratios"],
             timing_counters=fits[0]["timing_counters"], fitted_once=fits[0]["random"] and len(fits) == 1,
         )  # fmt: skip
-        return self._time(cell, row, [fit["manifests"] for fit in fits]) if cell.timed else (row, fitted)
 
-    def _time(self, cell: Cell, row: Row, manifests: Sequence[dict[str, Any]]) -> tuple[Row, Outcome]:
-        """Run the timing processes of a cell, which open what its fits built in turn; the row with their samples."""
-        request, before = self.identity.request(cell), environment.capture(self.device)
-        responses: list[dict[str, Any]] = []
-        done = self._processes(row.hashes["key"])  # a repeat draws other items
-        for process in range(done, done + cell.timing.processes):
-            self.display.step(f"{cell.name}, process {process - done + 1} of {cell.timing.processes}")
-            fit = process % len(manifests)
-            timed = {
-                **request, "process": process, "swap": process // len(manifests) % 2 == 1, "memory": process == done,
-                "fit": fit, "manifests": manifests[fit],
-                "answers": str(self._answers(row, f"time{process}")),
+    def _time(self, block: Sequence[_Started]) -> None:
+        """Run the timing processes of a block, which open in turn what its cells' fits built. Cells of a block that
+        fails are timed again one by one, so that each has an outcome of its own."""
+        cell, before = block[0].cell, environment.capture(self.device)
+        timing, baseline = cell.timing, _baseline(block)
+        done = max(self._processes(one.row.hashes["key"]) for one in block)  # a repeat draws other items
+        name = digest([one.row.hashes["key"] for one in block] + [block[0].row.started])
+        responses: list[list[dict[str, Any]]] = []
+        memory = self._memory(block) if timing.processes >= LEAST_PROCESSES else []
+        for process in range(done, done + timing.processes):
+            self.display.step(f"{_of_block(block)}, process {process - done + 1} of {timing.processes}")
+            request = {
+                **self.identity.request(cell), "speed_baseline": baseline, "process": process,
+                "name": f"{name}-{process}",
+                "block": [
+                    {
+                        "method": asdict(one.cell.method), "fit": process % len(one.manifests),
+                        "fidelity_baseline": asdict(one.cell.fidelity_baseline) if one.cell.fidelity_baseline else None,
+                        "manifests": one.manifests[process % len(one.manifests)],
+                        "answers": str(self._answers(one.row, f"time{process}")),
+                    } for one in block
+                ],
             }  # fmt: skip
-            outcome = self._step("time", timed, f"{_slug(cell)}-time{process}", cell)
+            outcome = self._step("time", request, f"{_slug(cell)}-time{process}", cell, times=len(block))
+            if outcome.status != "ok" and len(block) > 1:
+                for one in block:
+                    self._time([one])
+                return
+            block[0].outcome = outcome
             if outcome.status != "ok":
-                return row, outcome
-            responses.append({**outcome.response, "process": process, "fit": fit})
-        after = environment.capture(self.device)
-        files = [self._answers(row, f"time{response['process']}") for response in responses]
-        changes = environment.changed(before, after)
-        return replace(
-            row, processes=responses, disturbed=disturbance(response["quiet"] for response in responses),
-            objections=objections(cell, row, self._driver(cell), files, responses, changes),
-        ), outcome  # fmt: skip
+                return
+            responses.append([{**row, "process": process} for row in outcome.response["rows"]])
+        changes = environment.changed(before, environment.capture(self.device))
+        for place, one in enumerate(block):
+            processes = [each[place] for each in responses]
+            if memory:
+                processes[0]["memory_mib"] = memory[place]
+            files = [self._answers(one.row, f"time{each['process']}") for each in processes]
+            one.row = replace(
+                one.row, processes=processes, disturbed=disturbance(each["quiet"] for each in processes),
+                objections=objections(one.cell, one.row, self._driver(one.cell), files, processes, changes),
+            )  # fmt: skip
+
+    def _memory(self, block: Sequence[_Started]) -> list[dict[str, float | None]]:
+        """Peak memory of each method of a block and of the baseline, each in a process of its own; empty for a timed
+        analysis, whose sides are opened together, and where a process fails: that ends no cell."""
+        if block[0].cell.kind == "analysis":
+            return []
+        cell, baseline = block[0].cell, _baseline(block)
+        peaks: dict[str, float | None] = {}
+
+        def peak(method: Mapping[str, Any], manifest: Mapping[str, Any]) -> float | None:
+            if (key := digest(dict(method))) not in peaks:
+                self.display.step(f"{method['name']}, memory")
+                request = {**self.identity.request(cell), "wanted": method, "manifest": manifest}
+                outcome = self._step("memory", request, f"{_slug(cell)}-memory-{key[:6]}", cell)
+                peaks[key] = outcome.response.get("memory_mib")
+            return peaks[key]
+
+        found = []
+        for one in block:
+            mine = {"method": peak(asdict(one.cell.method), one.manifests[0]["method"])}
+            if baseline is not None and one.cell.speed_baseline is not None:
+                mine["speed_baseline"] = peak(baseline, one.manifests[0]["speed_baseline"])
+            found.append(mine)
+        return found
 
     def _processes(self, key: str) -> int:
         """Timing processes of this cell in earlier rows of the same key."""
@@ -229,16 +307,40 @@ class Runner:
         """Where the answers of a row's pass are kept; another key's are other files."""
         return self.folder / "answers" / f"{_readable(row.cell)}-{row.hashes['key'][:8]}-{part}.npz"
 
-    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell) -> Outcome:
+    def _step(self, mode: str, request: dict[str, Any], label: str, cell: Cell, times: int = 1) -> Outcome:
+        """Run a step. times: how many cells' time limits it has."""
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
-        threads = cell.timing.threads if mode == "time" or cell.scale == "mini" else None
+        threads = cell.timing.threads if mode in ("time", "memory") or cell.scale == "mini" else None
         return self.executor.run(
             mode, request, self.folder / "logs", label,
-            timeout=cell.timing.timeout, threads=threads, report=self.display.report,
+            timeout=times * cell.timing.timeout, threads=threads, report=self.display.report,
         )  # fmt: skip
 
 
-def _headline(row: Row) -> str:
+def blocks(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that are timed in the same processes, against one pass of one baseline: those of a column with the same
+    task, baseline and timing. The baseline's own cell is one of them. Everything else is a block of its own."""
+    found: dict[str, list[Cell]] = {}
+    for number, cell in enumerate(cells):
+        baseline = cell.speed_baseline or cell.method
+        together = [cell.column, asdict(cell.task), asdict(baseline), cell.timing.model_dump(), cell.seed]
+        alone = [number] if cell.kind == "analysis" or not cell.timed else []
+        found.setdefault(digest([*together, *alone]), []).append(cell)
+    return list(found.values())
+
+
+def _baseline(block: Sequence[_Started]) -> dict[str, Any] | None:
+    """The baseline of a block; None for a cell without one that is timed alone."""
+    known = [one.cell.speed_baseline for one in block if one.cell.speed_baseline is not None]
+    return asdict(known[0]) if known else asdict(block[0].cell.method) if len(block) > 1 else None
+
+
+def _of_block(block: Sequence[_Started]) -> str:
+    first = block[0].cell.name
+    return first if len(block) == 1 else f"{first} and {len(block) - 1} more"
+
+
+def headline(row: Row) -> str:
     """The row in a few words, for the line that stays on the terminal."""
     if row.status != "ok":
         return f"{row.status}: {(row.error or {}).get('message', '')}"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from harness.common.cache import CellArtifacts, SharedResults
+import numpy as np
+
+from harness.common.cache import Cache, CellArtifacts, SharedResults
 from harness.common.parts import makers
 from harness.common.phases import NoPhases
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
 from harness.contracts.tasks import Measure
 from harness.measure.prepared import PreparedCell, Request, keep_answers
-from harness.measure.usage import peak_resident
+from harness.measure.usage import peak_of, peak_resident
 
 Response = dict[str, Any]
 
@@ -33,11 +36,14 @@ def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
     """Of each role, what fitting left for other processes, and the seconds that it takes."""
     manifests: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for role in cell.roles("speed_baseline", "fidelity_baseline", "method"):
-        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(role), parts=makers(cell.request.get("cluster")))
+    for role in ("speed_baseline", "fidelity_baseline", "method"):
+        if (wanted := cell.request.get(role)) is None:
+            continue
+        number, parts = cell.request.get("fit", 0), makers(cell.request.get("cluster"))
+        artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(wanted, number), parts=parts)
         started = time.perf_counter()
-        needs = cell.registry.entry("method", cell.request[role]["name"]).needs
-        cell.driver.fit(cell.named(role), cell.setting, artifacts, needs)
+        needs = cell.registry.entry("method", wanted["name"]).needs
+        cell.driver.fit(cell.named(wanted, number), cell.setting, artifacts, needs)
         seconds[role] = time.perf_counter() - started - artifacts.spent + artifacts.cost
         manifests[role] = artifacts.manifest()
     return manifests, seconds
@@ -50,28 +56,31 @@ def build(request: Request) -> Response:
 def fit(request: Request) -> Response:
     cell = PreparedCell(request)
     manifests, seconds = _fitted(cell)
-    method = cell.opened("method", manifests["method"])
-    shared = SharedResults(cell.cache, salt=cell.salt_of("method"))
+    number, wanted = request["fit"], request["method"]
+    method = cell.opened(wanted, manifests["method"], number)
+    shared = SharedResults(cell.cache, salt=cell.salt_of(wanted, number))
     cell.progress.update("quality pass", 0, None)
     answers = _quality(cell, method, shared)
+    cell.driver.consistent(method, cell.setting)
     essence = cell.driver.essence(answers)
     metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
     if request.get("fidelity_baseline"):
         baseline = request["fidelity_baseline"]
-        theirs = SharedResults(cell.cache, salt=cell.salt_of("fidelity_baseline"))
+        theirs = SharedResults(cell.cache, salt=cell.salt_of(baseline, number))
+        kept = SharedResults(Cache(Path(request["answers"]).parent), salt=cell.salt_of(baseline, number))
 
         def exact() -> Any:
-            opened = cell.opened("fidelity_baseline", manifests["fidelity_baseline"])
+            opened = cell.opened(baseline, manifests["fidelity_baseline"], number)
             return cell.driver.essence(_quality(cell, opened, theirs))
 
         key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["baseline_code"]}
-        if cell.named("fidelity_baseline").random_fit:
-            key["fit"] = request.get("fit", 0)
-        expected = theirs.arrays("essence", key, exact)
+        if cell.named(baseline, number).random_fit:
+            key["fit"] = number
+        expected = kept.arrays("answers", key, exact)  # not where methods keep artifacts
         metrics |= cell.driver.fidelity(essence, expected)
         metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
         metrics |= cell.driver.compared(cell.task, cell.setting, essence, expected)
-    keep_answers(request, {"method": essence})
+    keep_answers(request["answers"], {"method": essence})
     return {
         "random": method.random_fit,
         "ratios": {name: asdict(ratio) for name, ratio in method.ratios.items()},
@@ -87,6 +96,15 @@ def fit(request: Request) -> Response:
         "timing_counters": cell.driver.timing_counters(answers),
         "memory_mib": peak_resident(),
     }
+
+
+def memory(request: Request) -> Response:
+    """Peak memory in a process that opens one method alone and asks the first items of a timed pass."""
+    cell = PreparedCell(request)
+    method = cell.opened(request["wanted"], request["manifest"], request["fit"])
+    ask = cell.driver.asker(method, cell.setting, NoPhases())
+    given = cell.driver.inputs(cell.setting, np.arange(getattr(cell.setting, "batch", 1)))
+    return {"memory_mib": peak_of(lambda: [ask(one) for one in given], request["device"])}
 
 
 def _numbers(metrics: Mapping[str, Measure]) -> Response:

@@ -1,85 +1,125 @@
-"""What a process does on the clock: draws items of its own, times pairs of baseline and method on them, and compares
-answers.
+"""What a process does on the clock: draws items of its own, times passes of a baseline and of the methods of a block on
+them, and compares answers.
 
-Every process of a cell draws other items, none of them twice, so that the interval over processes covers the items as
-well as the machine. A pass is what one side of one pair answers. The first pass of a process warms up and is not
-counted.
+Every process of a block draws other items, none of them twice, so that an interval over processes covers the items as
+well as the machine. A pass is what one side answers. The first pass of a process warms up and is not counted. The
+baseline is opened first and timed alone on the items of the first pair: a method that slows it shows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.common.cores import usable_cores
 from harness.common.errors import CellFailedError
+from harness.common.files import digest
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.contracts.tasks import Measure
 from harness.measure.drivers import Essence
-from harness.measure.prepared import PreparedCell, Request, Sides, keep_answers
-from harness.measure.timing import Side, measure
-from harness.measure.usage import Watch, peak_of
+from harness.measure.prepared import BASELINE, PreparedCell, Request, Sides, keep_answers
+from harness.measure.timing import MOST_TIMES, Side, clocked, measure, sample_of
+from harness.measure.usage import Watch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 def timed(request: Request) -> dict[str, Any]:
-    """Samples, phases, how the answers of the timed calls compare with the baseline's, and peak memory."""
+    """{"rows": for each cell of the block, its samples, phases, and how the answers of the timed calls compare with the
+    baseline's}."""
+    run_calls = clocked()  # before any method's code is loaded
     cell = PreparedCell(request)
     sides = cell.sides()
     driver, setting = sides.driver, sides.setting
+    drawn = _drawn(request, sides)
     synchronise, watch = _synchroniser(request["device"]), Watch()
     opens = getattr(setting, "between", None)
     between = opens() if opens is not None else None
-
-    def side(method: Any) -> Side:
+    methods: dict[str, Any] = {}
+    clocks: dict[str, Side] = {}
+    open_s: dict[str, float] = {}
+    alone: list[int] | None = None
+    for name, opener in sides.openers.items():
+        running, started = set(threading.enumerate()), perf_counter()
+        methods[name] = opener()
+        open_s[name] = perf_counter() - started
         timer = PhaseTimer(synchronise)
-        return Side(
-            driver.asker(method, setting, timer), partial(driver.inputs, setting),
-            between=between, synchronise=synchronise, watch=watch, timer=timer,
+        clocks[name] = Side(
+            driver.asker(methods[name], setting, timer), partial(driver.inputs, setting), run_calls=run_calls,
+            vary=driver.vary if driver.varies else None, between=between, synchronise=synchronise, watch=watch,
+            timer=timer,
         )  # fmt: skip
+        clocks[name].threads = set(threading.enumerate()) - running
+        if name == BASELINE and len(sides.openers) > 1:
+            clocks[name].warm(drawn[0])
+            alone = clocks[name].run(drawn[1])[0]
+    found = measure(
+        clocks, drawn, _order(request, list(clocks)), alone=len(clocks) == 1,
+        progress=lambda done, total: cell.progress.update("timing", done, total, "passes"),
+    )  # fmt: skip
+    items = np.concatenate(drawn[1:])
+    answers = {name: driver.gathered(method, setting, items, found[name].answers) for name, method in methods.items()}
+    essences = {name: driver.essence(given) for name, given in answers.items()}
+    expected: dict[str, Essence] = {}  # answers of other fidelity baselines
+    common = {"threads": _threads(), "quiet": watch.as_dict(), "block": request["name"]}
+    rows = []
+    for place, one in enumerate(request["block"]):
+        name = str(place) if str(place) in methods else BASELINE
+        of = {"method": name} | ({BASELINE: BASELINE} if name != BASELINE and BASELINE in methods else {})
+        ours = {role: essences[side] for role, side in of.items()}
+        if (theirs := _expected(cell, sides, one, ours, items, expected)) is not None:
+            ours["fidelity_baseline"] = theirs
+        compared: dict[str, Measure] = {}
+        if theirs is not None:
+            compared = driver.fidelity(ours["method"], theirs)
+            timed_items = [setting.timed[i] for i in items.tolist()]
+            compared |= driver.differences(methods[name], setting, timed_items, ours["method"], theirs)
+        times = {f"{role}_ns": np.concatenate(found[side].times) for role, side in of.items()}
+        keep_answers(one["answers"], {**ours, "time": {"items": items, **times}})
+        sample = sample_of(found[name], found.get(of.get(BASELINE, "")), *_numbered(setting, drawn[1:]), alone)
+        sample.fit, sample.idle_ns = one["fit"], clocks[name].idle_ns
+        sample.work = driver.work(answers[BASELINE]) if BASELINE in of else None
+        rows.append(sample.as_dict() | common | {
+            "open_s": {role: open_s[side] for role, side in of.items()},
+            "answers_sha256": {role: _hash(essence) for role, essence in ours.items()},
+            "sums": driver.sums(
+                methods[name], {role: found[side].answers for role, side in of.items()},
+                {role: answers[side] for role, side in of.items()},
+            ),
+            "phases": {role: clocks[side].phases for role, side in of.items()},
+            "fidelity": {name: measure.value for name, measure in compared.items()},
+        })  # fmt: skip
+    return {"rows": rows}
 
-    clocked = {role: side(method) for role, method in sides.methods.items()}
-    measured = measure(
-        clocked.get("speed_baseline"),
-        clocked["method"],
-        _drawn(request, sides),
-        swap=request["swap"],
-        progress=lambda done, total: cell.progress.update("timing", done, total, "pairs"),
-    )
-    calls = {"method": measured.method, "speed_baseline": measured.baseline}
-    answers = {
-        role: driver.gathered(method, setting, measured.items, calls[role]) for role, method in sides.methods.items()
-    }
-    essences = {role: driver.essence(given) for role, given in answers.items()}
-    essences |= _expected(cell, sides, essences, measured.items)
-    found: dict[str, Measure] = {}
-    if "fidelity_baseline" in essences:
-        ours, theirs = essences["method"], essences["fidelity_baseline"]
-        items = [setting.timed[i] for i in measured.items.tolist()]
-        found = driver.fidelity(ours, theirs)
-        found |= driver.differences(sides.methods["method"], setting, items, ours, theirs)
-    times = {f"{name}_ns": values for name, values in measured.times.items()}
-    keep_answers(request, {**essences, "time": {"items": measured.items, **times}})
-    memory: dict[str, float | None] = {}
-    if request["memory"]:  # it hardly varies: one process of a row tells
-        first = measured.items[: getattr(setting, "batch", 1)]
-        memory = {role: peak_of(partial(one.run, first), request["device"]) for role, one in clocked.items()}
-    return measured.sample.as_dict() | {
-        "threads": _threads(),
-        "quiet": watch.as_dict(),
-        "answers_sha256": {role: _hash(essence) for role, essence in essences.items()},
-        "sums": driver.sums(sides.methods["method"], calls, answers),
-        "phases": {role: one.phases for role, one in clocked.items()},
-        "fidelity": {name: measure.value for name, measure in found.items()},
-        "memory_mib": memory,
-    }
+
+def _order(request: Request, names: Sequence[str]) -> Callable[[int], list[str]]:
+    """Who comes when in a pass: a drawn order, and in the next pass its reverse. The next process begins with the
+    reverse, so that each side is early as often as late."""
+
+    def order(number: int) -> list[str]:
+        rng = np.random.default_rng([request["seed"], request["process"] // 2, number // 2])
+        drawn = [names[i] for i in rng.permutation(len(names)).tolist()]
+        return drawn if (number + request["process"]) % 2 == 0 else drawn[::-1]
+
+    return order
+
+
+def _numbered(setting: Any, passes: Sequence[NDArray[np.int64]]) -> tuple[list[int], list[list[int] | None]]:
+    """Of each pass, how many items it has, and their places in the evaluation where they have one (`Setting.numbers`);
+    None for a pass of too many to keep."""
+    places = getattr(setting, "numbers", None)
+    return [len(one) for one in passes], [
+        None if len(one) > MOST_TIMES else [int(places[i]) if places is not None else i for i in one.tolist()]
+        for one in passes
+    ]
 
 
 def _drawn(request: Request, sides: Sides) -> list[Any]:
@@ -95,15 +135,21 @@ def _drawn(request: Request, sides: Sides) -> list[Any]:
     return drawn
 
 
-def _expected(cell: PreparedCell, sides: Sides, essences: dict[str, Essence], items: Any) -> dict[str, Essence]:
-    """The fidelity baseline's answers to the timed items: the timed ones where it is the speed baseline as well."""
-    request, driver = cell.request, sides.driver
-    if request.get("fidelity_baseline") in (None, request.get("speed_baseline")):
-        return {"fidelity_baseline": essences["speed_baseline"]} if "speed_baseline" in essences else {}
-    method = cell.opened("fidelity_baseline", request["manifests"]["fidelity_baseline"])
-    ask = driver.asker(method, sides.setting, NoPhases())
-    calls = [ask(one) for one in driver.inputs(sides.setting, items)]
-    return {"fidelity_baseline": driver.essence(driver.gathered(method, sides.setting, items, calls))}
+def _expected(
+    cell: PreparedCell, sides: Sides, one: Mapping[str, Any], ours: Mapping[str, Essence], items: Any,
+    known: dict[str, Essence],
+) -> Essence | None:  # fmt: skip
+    """The answers to the timed items of a cell's fidelity baseline: the timed ones where it is the speed baseline as
+    well. known: answers of others by what they are."""
+    driver, wanted = sides.driver, one["fidelity_baseline"]
+    if wanted in (None, cell.request.get(BASELINE)):
+        return ours.get(BASELINE)
+    if (name := digest([wanted, one["fit"]])) not in known:
+        method = cell.opened(wanted, one["manifests"]["fidelity_baseline"], one["fit"])
+        ask = driver.asker(method, sides.setting, NoPhases())
+        calls = [ask(given) for given in driver.inputs(sides.setting, items)]
+        known[name] = driver.essence(driver.gathered(method, sides.setting, items, calls))
+    return known[name]
 
 
 def _hash(essence: Essence) -> str:

@@ -1,19 +1,20 @@
-"""Paired timing on fresh items.
+"""Timing of several methods and their baseline on fresh items.
 
-A process draws its own items (`harness.measure.timed`) and times them in pairs of passes (baseline, method),
-alternating AB and BA; no item comes twice. Finally it times both sides once more on the items of its last pair. The
-baseline's two times on these items are the noise (A/A); the method's two times tell whether it remembers answers.
-`harness.decision` says what the samples of all processes support.
+A process draws its own items (`harness.measure.timed`) and times passes of all sides over them, in drawn order; no item
+comes twice. Then it times all sides once more on the items of the last pass, and on these items changed a little. The
+baseline's two times on the same items are the noise (A/A); a method's tell whether it remembers answers, and whether it
+has prepared them. `harness.decision` says what the samples of all processes support.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from time import perf_counter_ns
+from time import clock_gettime_ns, perf_counter_ns, pthread_getcpuclockid
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,68 +28,106 @@ if TYPE_CHECKING:
 
 MOST_TIMES = 64  # times of one side that a row keeps for each pass; more are summed by stretches
 WARM_NS = 1e8  # time of calls that a side is warmed up with
+Answers = tuple[list[int], list[Any]]  # nanoseconds and answer of each call
 
 
-class Side:
-    """One method as it is timed.
+def clocked() -> Callable[..., Answers]:
+    """What asks one call after the other, with the clock around each. It closes over the clock: made before a method's
+    code is loaded, it cannot be changed by one that replaces a name, of `time` or of this module."""
+    clock = perf_counter_ns
 
-    inputs: item numbers -> what each call gets, prepared off the clock. ask: answers one input; the clock runs around
-    it alone. between: what runs between two calls in use, off the clock. synchronise: waits for the device. timer: the
-    phases that `ask` records; those of the pairs alone are kept, in `phases` (seconds of one pass).
-    """
-
-    def __init__(
-        self, ask: Callable[[Any], Any], inputs: Callable[[Any], Sequence[Any]], *,
-        between: Callable[[], object] | None = None, synchronise: Callable[[], None] | None = None,
-        watch: Watch | None = None, timer: PhaseTimer | None = None,
-    ) -> None:  # fmt: skip
-        self.ask, self.inputs, self.between, self.synchronise = ask, inputs, between, synchronise
-        self.watch, self.timer = watch, timer
-        self.phases: dict[str, Any] = {}
-
-    def run(self, items: Any) -> tuple[list[int], list[Any]]:
-        """Nanoseconds and answer of each call of one pass, garbage collection off."""
-        given = self.inputs(items)
-        with _undisturbed(self.watch):
-            return self._run(given)
-
-    def _run(self, given: Sequence[Any]) -> tuple[list[int], list[Any]]:
-        ask, between, synchronise = self.ask, self.between, self.synchronise
+    def run(
+        ask: Callable[[Any], Any], given: Sequence[Any], between: Callable[[], object] | None,
+        synchronise: Callable[[], None] | None,
+    ) -> Answers:  # fmt: skip
         times, answers = [], []
         for one in given:
             if between is not None:
                 between()
             if synchronise is not None:
                 synchronise()
-            started = perf_counter_ns()
+            started = clock()
             answer = ask(one)
             if synchronise is not None:
                 synchronise()
-            times.append(perf_counter_ns() - started)
+            times.append(clock() - started)
             answers.append(answer)
         return times, answers
+
+    return run
+
+
+class Side:
+    """One method as it is timed.
+
+    - inputs: item numbers -> what each call gets, prepared off the clock.
+    - vary: an input -> one that differs a little.
+    - ask: answers one input; the clock runs around it alone. run_calls: asks all, clocked (`clocked`).
+    - between: what runs between two calls in use, off the clock. synchronise: waits for the device.
+    - timer: the phases that `ask` records; those of the pairs alone are kept, in `phases` (seconds of one pass).
+    """
+
+    def __init__(
+        self, ask: Callable[[Any], Any], inputs: Callable[[Any], Sequence[Any]], *,
+        run_calls: Callable[..., Answers] | None = None, vary: Callable[[Any], Any] | None = None,
+        between: Callable[[], object] | None = None, synchronise: Callable[[], None] | None = None,
+        watch: Watch | None = None, timer: PhaseTimer | None = None,
+    ) -> None:  # fmt: skip
+        self.ask, self.inputs, self.vary, self.between, self.synchronise = ask, inputs, vary, between, synchronise
+        self.run_calls, self.watch, self.timer = run_calls or clocked(), watch, timer
+        self.phases: dict[str, Any] = {}
+        self.threads: set[threading.Thread] = set()  # that the method has started
+        self.asked_ns = 0  # CPU time of these threads while the method was asked
+
+    def run(self, items: Any, varied: bool = False) -> Answers:
+        """Nanoseconds and answer of each call of one pass, garbage collection off. varied: on the items changed a
+        little."""
+        given = self.inputs(items)
+        if varied and self.vary is not None:
+            given = [self.vary(one) for one in given]
+        with _undisturbed(self.watch), self.owning():
+            before = self._threads_ns()
+            found = self.run_calls(self.ask, given, self.between, self.synchronise)
+            self.asked_ns += self._threads_ns() - before
+        return found
 
     def loop(self, items: Any) -> int:
         """Nanoseconds of all calls of one pass with nothing between them."""
         given, ask = self.inputs(items), self.ask
-        with _undisturbed():
-            if self.synchronise is not None:
-                self.synchronise()
-            started = perf_counter_ns()
+
+        def every(_: Any) -> None:
             for one in given:
                 ask(one)
-            if self.synchronise is not None:
-                self.synchronise()
-            return perf_counter_ns() - started
+
+        with _undisturbed():
+            return self.run_calls(every, [None], None, self.synchronise)[0][0]
 
     def warm(self, items: Any) -> None:
         """Call a few times, off the record: the first calls pay for compilation, caches and lazy initialisation."""
-        given = self.inputs(items)
         spent = 0
-        for number, one in enumerate(given):
-            if spent >= WARM_NS and number >= 2:
-                return
-            spent += sum(self._run([one])[0])
+        with self.owning():
+            for number, one in enumerate(self.inputs(items)):
+                if spent >= WARM_NS and number >= 2:
+                    return
+                spent += sum(self.run_calls(self.ask, [one], self.between, self.synchronise)[0])
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """Threads that are started meanwhile and go on are the method's."""
+        before = set(threading.enumerate())
+        yield
+        self.threads |= set(threading.enumerate()) - before
+
+    def _threads_ns(self) -> int:
+        """CPU time of the method's running threads so far."""
+        return sum(
+            clock_gettime_ns(pthread_getcpuclockid(one.ident)) for one in self.threads if one.is_alive() and one.ident
+        )
+
+    @property
+    def idle_ns(self) -> int:
+        """CPU time of the method's running threads while it was not asked."""
+        return max(0, self._threads_ns() - self.asked_ns)
 
 
 @contextmanager
@@ -108,60 +147,77 @@ def _undisturbed(watch: Watch | None = None) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Measured:
-    """A process's sample, and each side's answers to the items of all its pairs, in order (`items`)."""
+class Passes:
+    """What a side gave in each pass of a process: [pass] -> nanoseconds of its calls, and the answers of all passes in
+    order; the times of the last pass repeated, and varied; of each pass, the time of its calls in a loop."""
 
-    sample: ProcessSample
-    items: NDArray[np.int64]
-    baseline: list[Any]
-    method: list[Any]
-    times: dict[str, NDArray[np.int64]]  # every single call of the pairs, by side
+    times: list[list[int]] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # in the order of the sides, by pass
+    again: list[int] = field(default_factory=list)
+    varied: list[int] = field(default_factory=list)
+    hot: list[float] = field(default_factory=list)
 
 
 def measure(
-    baseline: Side | None, method: Side, passes: Sequence[NDArray[np.int64]], *, swap: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Measured:  # fmt: skip
-    """Time both sides in this process. passes: the first warms up, each other one is a pair. `swap` starts with BA
-    (every other process does). Without a baseline the method alone is timed, and no speedup follows."""
-    sides = {"baseline": baseline, "method": method} if baseline is not None else {"method": method}
+    sides: Mapping[str, Side], passes: Sequence[NDArray[np.int64]], order: Callable[[int], Sequence[str]], *,
+    alone: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Passes]:  # fmt: skip
+    """Time all sides in this process. passes: the first warms up. order: number of a pass -> the names of the sides, as
+    they take turns. alone: a single side, for which nothing is compared."""
     for side in sides.values():
         side.warm(passes[0])
         if side.timer is not None:
             side.timer.clear()
-    sample = ProcessSample([])
-    answers: dict[str, list[Any]] = {"baseline": [], "method": []}
-    times: dict[str, list[int]] = {"baseline": [], "method": []}
+    found = {name: Passes() for name in sides}
     total = len(passes)
     for number, items in enumerate(passes[1:]):
-        order = list(sides) if (number % 2 == 0) != swap else list(sides)[::-1]
-        pair: dict[str, Any] = {
-            "order": "".join("AB"[name == "method"] for name in order), "count": len(items),
-            "items": items.tolist() if len(items) <= MOST_TIMES else None, "baseline_ns": None, "method_ns": None,
-        }  # fmt: skip
-        for name in order:
-            taken, given = sides[name].run(items)
-            pair[f"{name}_ns"] = summed(taken)
-            answers[name] += given
-            times[name] += taken
-        sample.pairs.append(pair)
+        for place, name in enumerate(order(number)):
+            times, answers = sides[name].run(items)
+            found[name].times.append(times)
+            found[name].answers += answers
+            found[name].places.append(place)
         progress(number + 1, total)
     for side in sides.values():
         if side.timer is not None:
-            side.phases = side.timer.record(len(sample.pairs))
-    if baseline is not None:
+            side.phases = side.timer.record(total - 1)
+    if not alone:
         last = passes[-1]
-        order = ["baseline", "method"] if not swap else ["method", "baseline"]
-        sample.again = {f"{name}_ns": summed(sides[name].run(last)[0]) for name in order}
-        if method.between is not None:
-            for number, items in enumerate(passes[1:]):
-                order = list(sides) if (number % 2 == 0) != swap else list(sides)[::-1]
-                sample.hot.append({f"{name}_ns": float(sides[name].loop(items)) for name in order})
+        for name in order(total - 1):
+            found[name].again = sides[name].run(last)[0]
+        for name in reversed(list(sides)):  # the baseline last, so that no method has its answers
+            if sides[name].vary is not None:
+                found[name].varied = sides[name].run(last, varied=True)[0]
+        for number, items in enumerate(passes[1:]):
+            for name in order(number):
+                if sides[name].between is not None:
+                    found[name].hot.append(float(sides[name].loop(items)))
     progress(total, total)
-    return Measured(
-        sample, np.concatenate(passes[1:]), answers["baseline"], answers["method"],
-        {name: np.asarray(values, np.int64) for name, values in times.items() if values},
-    )  # fmt: skip
+    return found
+
+
+def sample_of(
+    method: Passes, baseline: Passes | None, counts: Sequence[int], items: Sequence[Sequence[int] | None],
+    alone: Sequence[int] | None = None,
+) -> ProcessSample:  # fmt: skip
+    """A method's and its baseline's times in one process, as a row has them. counts, items: of each pass."""
+    pairs = [
+        {
+            "order": "AB" if baseline is None or baseline.places[n] < method.places[n] else "BA",
+            "count": counts[n], "items": items[n],
+            "baseline_ns": summed(baseline.times[n]) if baseline else None, "method_ns": summed(method.times[n]),
+        } for n in range(len(method.times))
+    ]  # fmt: skip
+    if baseline is None:
+        return ProcessSample(pairs)
+    again, varied = (
+        {f"{name}_ns": summed(getattr(side, part)) for name, side in (("baseline", baseline), ("method", method))}
+        for part in ("again", "varied")
+    )
+    hot = [{"baseline_ns": b, "method_ns": m} for b, m in zip(baseline.hot, method.hot, strict=True)]
+    return ProcessSample(
+        pairs, again, varied if method.varied else None, hot, summed(alone) if alone is not None else None
+    )
 
 
 def summed(times: Sequence[int], most: int = MOST_TIMES) -> list[int]:

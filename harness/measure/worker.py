@@ -4,8 +4,9 @@ prepare   load the task (train and cache its model where the scale says so), rep
 build     build what fitting leaves in the cache, measure nothing
 fit       fit method and baselines, run the quality pass, report metrics, fidelity, counters, artifact manifests
 analysis  call a named analysis, report its metrics and counters; fit it where it is a timed one
-time      open what was fitted, time pairs of two sides on items of its own, report samples and phases, and how the
-          answers of the timed calls compare with the baseline's
+time      open what was fitted, time the baseline and the methods of a block on items of its own, report samples and
+          phases, and how the answers of the timed calls compare with the baseline's
+memory    open one method alone, report its peak memory
 
 The response is written atomically; without one the runner knows that the process died. An error travels in the response
 as one line. One that is no `HarnessError` travels with its file and line, and its traceback goes to standard error, the
@@ -27,12 +28,12 @@ from typing import Any
 from harness.common.errors import HarnessError, NotInstalledError, place
 from harness.common.files import write_atomically
 from harness.measure.prepared import Request
-from harness.measure.steps import analysis, build, fit, prepare
+from harness.measure.steps import analysis, build, fit, memory, prepare
 from harness.measure.timed import timed
 from harness.plan.registry import Registry
 
 MODES: dict[str, Callable[[Request], dict[str, Any]]] = {
-    "prepare": prepare, "build": build, "fit": fit, "analysis": analysis, "time": timed,
+    "prepare": prepare, "build": build, "fit": fit, "analysis": analysis, "time": timed, "memory": memory,
 }  # fmt: skip
 
 

@@ -44,10 +44,11 @@ class Cell:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The settings of this cell from recipe and command line, as JSON: labels, methods, task, fidelity, timing. The
-        `timeout` is left out, because it changes no number."""
+        """The settings of this cell from recipe and command line, as JSON: labels, methods, task, fidelity, timing.
+        `timeout` and `equal` are left out, because they change no number."""
         cell: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
-        cell["timing"].pop("timeout")
+        for name in ("timeout", "equal"):
+            cell["timing"].pop(name)
         return cell
 
     @property

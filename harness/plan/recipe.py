@@ -102,7 +102,8 @@ class Timing(_Strict):
     """How a cell is timed. The sample is `processes` x `pairs`.
 
     timeout: of each process, in seconds. fits: number of fits if fitting is random. The processes are divided among
-    them, so there are at most as many fits as processes. threads: null means the machine's default.
+    them, so there are at most as many fits as processes. threads: null means the machine's default. equal: a speedup
+    that differs from 1 by less, with its whole interval, is called equal.
     """
 
     processes: int = Field(default=10, ge=1)
@@ -110,6 +111,7 @@ class Timing(_Strict):
     fits: int = Field(default=1, ge=1)
     timeout: float = Field(default=7200.0, gt=0)
     threads: int | None = Field(default=None, ge=1)
+    equal: float = Field(default=0.02, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _has_a_process_for_each_fit(self) -> Timing:

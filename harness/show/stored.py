@@ -21,7 +21,7 @@ from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
-from harness.rows import Row, by_cell, describe
+from harness.rows import Row, by_cell, describe, with_one_baseline
 from harness.show import published
 from harness.show.published import Published
 
@@ -90,7 +90,7 @@ def gathered(
         groups.setdefault((kind, row.machine), []).append(row)
     place = {cell.name: number for number, cell in enumerate(cells)}
     ordered = {
-        key: sorted(by_cell(group).values(), key=lambda row: place.get(row.cell, len(place)))
+        key: sorted(with_one_baseline(by_cell(group).values()), key=lambda row: place.get(row.cell, len(place)))
         for key, group in groups.items()
     }
     ours = ordered.pop((lead, machine))

@@ -63,7 +63,7 @@ class IadForced(IadOptions):
         tokens, iterations = tokens[iterations > 0], iterations[iterations > 0]
         if not len(iterations):
             raise CellFailedError("the gold outputs hold no token; give others, or a higher limit")
-        interval = statistics.block_bootstrap([tokens, iterations], lambda t, i: t / i, block=1)
+        interval = statistics.block_jackknife([tokens, iterations], lambda t, i: t / i, block=1)
         return {
             "accepted_tokens": Measure.of(tokens.sum() / iterations.sum(), interval),
             "edits": Measure.of(np.mean([pairs[n][1].edits for n in chosen]), None),

@@ -98,7 +98,7 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
     }
     if total.sum() < FEWEST:
         return counted
-    interval = statistics.block_bootstrap(
+    interval = statistics.block_jackknife(
         [right[total > 0], total[total > 0]], lambda hits, among: hits / among, block=1
     )  # fmt: skip
     return {"agreement": Measure.of(right.sum() / total.sum(), interval), **counted}

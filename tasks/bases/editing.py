@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Tokens = list[str]
 CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"
-_LEAST = 10  # fewest sentences for an interval
 MEASURES = (
     Metric("edit_ratio", "median edit ratio"),
     Metric("mean_edit_ratio"),
@@ -154,8 +153,7 @@ class EditingTask(Seq2SeqTask):
         ratios = edit_ratios(self.chosen.sources, outputs)
         counts = edit_counts(self.chosen.sources, outputs).astype(np.float64)
         same = (counts == 0).astype(np.float64)
-        enough = len(ratios) >= _LEAST
-        median = statistics.bootstrap_interval(ratios.tolist(), resamples=2000) if enough else None
+        median = statistics.order_statistic_interval(ratios.tolist())
         return {
             **super().metrics(setting, answers),
             "edit_ratio": Measure.of(np.median(ratios), median),

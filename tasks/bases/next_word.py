@@ -124,10 +124,10 @@ class LanguageModelTask(NextWordTask):
         covered = np.isfinite(log_probs)
         measures = {"coverage": Measure(float(covered.mean()))}
         if covered.all():
-            interval = statistics.block_bootstrap([log_probs], lambda mean: np.exp(-mean))
+            interval = statistics.block_jackknife([log_probs], lambda mean: np.exp(-mean))
             measures["perplexity"] = Measure.of(np.exp(-log_probs.mean()), interval)
             exact = exact_log_probs(setting.layer, setting.evaluation, setting.evaluation_targets)
-            interval = statistics.block_bootstrap([log_probs, exact], lambda ours, theirs: np.exp(theirs - ours))
+            interval = statistics.block_jackknife([log_probs, exact], lambda ours, theirs: np.exp(theirs - ours))
             measures["perplexity_ratio"] = Measure.of(np.exp(exact.mean() - log_probs.mean()), interval)
         return measures
 

@@ -157,6 +157,7 @@ class Seq2SeqTask(Task):
             model=self.generator,
             evaluation=sources,
             timed=[encoded[number] for number in drawn],
+            numbers=np.searchsorted(numbers, drawn).tolist(),
             sample=min(max(self.timed, self.batch), len(drawn)),
             limit=self.limit,
             batch=self.batch,

@@ -11,7 +11,7 @@ import numpy as np
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.statistics import block_bootstrap, mean_interval
+from harness.common.statistics import block_jackknife, mean_interval
 from harness.common.text import Source
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
@@ -136,8 +136,7 @@ class ServingTask(LanguageModelOptions, Task):
 
 
 def serving_metrics(answers: Sequence[Decoded]) -> dict[str, Measure]:
-    """Times of requests and results of their speculation. From 10 requests on there are 95% intervals, by a bootstrap
-    over requests.
+    """Times of requests and results of their speculation. From 10 requests on there are 95% intervals.
 
     Seconds are the main thread's in the quality pass, with each prompt once (the paired timing is a separate run). They
     leave out the first request, which warms up the process.
@@ -201,5 +200,5 @@ def _ratio(parts: Column, wholes: Column) -> Measure | None:
     if not wholes.sum():
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        interval = block_bootstrap([parts, wholes], lambda part, whole: part / whole, 1)
+        interval = block_jackknife([parts, wholes], lambda part, whole: part / whole, 1)
     return Measure.of(parts.sum() / wholes.sum(), interval if interval and np.isfinite(interval).all() else None)

@@ -1,7 +1,7 @@
 """Corpus BLEU and chrF by sacrebleu, with intervals over sentences.
 
 BLEU is a function of counts summed over sentences. So its interval, and that of the difference of two systems on the
-same sentences, is a bootstrap of these counts over sentences (Koehn, 2004).
+same sentences, is that of these counts over sentences (`harness.common.statistics.block_jackknife`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Seq
 
 
 def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]) -> Measure:
-    """BLEU of the hypotheses minus BLEU of the baseline's, with the interval of the paired bootstrap."""
+    """BLEU of the hypotheses minus BLEU of the baseline's, with the interval over paired sentences."""
     ours, theirs = (BLEU().corpus_score(list(h), [list(references)]).score for h in (hypotheses, baseline))
     columns = [*_columns(hypotheses, references), *_columns(baseline, references)]
     size, half = len(hypotheses), len(columns) // 2
-    interval = statistics.block_bootstrap(columns, lambda *m: _score(size, m[:half]) - _score(size, m[half:]), block=1)
+    interval = statistics.block_jackknife(columns, lambda *m: _score(size, m[:half]) - _score(size, m[half:]), block=1)
     return Measure.of(ours - theirs, interval)
 
 
@@ -72,7 +72,7 @@ def _signature(metric: Any, references: int) -> str:
 
 
 def _interval(columns: Sequence[NDArray[np.float64]], sentences: int) -> tuple[float, float] | None:
-    return statistics.block_bootstrap(columns, lambda *m: _score(sentences, m), block=1)
+    return statistics.block_jackknife(columns, lambda *m: _score(sentences, m), block=1)
 
 
 def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArray[np.float64]]:

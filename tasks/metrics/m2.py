@@ -130,12 +130,12 @@ def score(table: NDArray[np.int64], beta: float = 0.5) -> Score:
 
 
 def measures(table: NDArray[np.int64]) -> dict[str, Measure]:
-    """`precision`, `recall` and `f0.5` from 0 to 100, F0.5 with its bootstrap interval over sentences.
+    """`precision`, `recall` and `f0.5` from 0 to 100, F0.5 with its interval over sentences.
 
-    In the bootstrap the annotators of the sentences stay fixed.
+    For the interval the annotators of the sentences stay fixed.
     """
     columns = [column.astype(np.float64) for column in table.T]
-    interval = statistics.block_bootstrap(columns, lambda c, p, g: 100 * 1.25 * c / np.maximum(p + 0.25 * g, 1e-12), 1)
+    interval = statistics.block_jackknife(columns, lambda c, p, g: 100 * 1.25 * c / np.maximum(p + 0.25 * g, 1e-12), 1)
     precision, recall, f = (100 * value for value in score(table))
     return {"precision": Measure(precision), "recall": Measure(recall), "f0.5": Measure.of(f, interval)}
 

@@ -24,7 +24,7 @@ _Grams = Counter[tuple[str, ...]]
 def sari(
     sources: Sequence[Tokens], hypotheses: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
 ) -> dict[str, Measure]:
-    """`sari`, `sari_keep`, `sari_delete`, `sari_add`, from 0 to 100, with bootstrap intervals over sentences.
+    """`sari`, `sari_keep`, `sari_delete`, `sari_add`, from 0 to 100, with intervals over sentences.
 
     All sentences are tokens, compared in lower case. references[i] holds the references of sentence i. Raises
     `RequestError` when the numbers of sentences differ or a sentence has no reference.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.common.errors import RequestError
-from harness.common.statistics import block_bootstrap, mean_interval
+from harness.common.statistics import block_jackknife, mean_interval
 from harness.contracts import OutputLayer
 from harness.contracts.tasks import (
     DecodingSetting,
@@ -60,7 +60,7 @@ class ToyText(Task):
 
     def metrics(self, setting, answers):
         log_probs = np.concatenate([a.log_probs for a in answers])
-        low, high = block_bootstrap([log_probs], lambda mean: np.exp(-mean)) or (None, None)
+        low, high = block_jackknife([log_probs], lambda mean: np.exp(-mean)) or (None, None)
         return {"perplexity": Measure(float(np.exp(-log_probs.mean())), low, high)}
 
 

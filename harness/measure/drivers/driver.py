@@ -33,13 +33,16 @@ class Driver(ABC):
     """One contract's way from a method and a setting to answers and fidelity.
 
     demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
-    counts. ratios: further metrics of the timed calls. consecutive: a timed pass holds neighbours of the pool, because
-    in use they follow each other.
+    counts. limits: what the timed answers must satisfy besides. ratios: further metrics of the timed calls.
+    consecutive: a timed pass holds neighbours of the pool, because in use they follow each other. varies: whether
+    inputs can be changed a little (`vary`).
     """
 
     demands: ClassVar[tuple[Demand, ...]]
+    limits: ClassVar[tuple[Demand, ...]] = ()
     ratios: ClassVar[Mapping[str, Ratio]] = {}
     consecutive: ClassVar[bool] = False
+    varies: ClassVar[bool] = True
 
     @abstractmethod
     def subject(self, setting: Any) -> Any:
@@ -61,6 +64,19 @@ class Driver(ABC):
         """What each timed call gets, for these numbers of `setting.timed`."""
         return [[setting.timed[i]] for i in items.tolist()]
 
+    def vary(self, given: Any) -> Any:
+        """An input of a timed call with one token less in the middle of each of its sequences: as much work, and
+        nothing that a method can have seen."""
+        return [[*one[: len(one) // 2], *one[len(one) // 2 + 1 :]] if len(one) > 2 else one for one in given]
+
+    def work(self, answers: Any) -> float | None:
+        """What the timed answers come to, so that times of other items can be compared: answers, or their tokens. None
+        where they cannot."""
+        return float(len(answers))
+
+    def consistent(self, method: Any, setting: Any) -> None:  # noqa: B027 - most answers show nothing more
+        """Refuse a method whose answers contradict each other, as `answer` does. Part of the quality pass."""
+
     def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
         """The call that is timed, of one input: the work of the quality pass."""
         return lambda items: self.answer(method, setting, items, phases)
@@ -80,6 +96,10 @@ class Driver(ABC):
     @abstractmethod
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         """How close the method's answers are to the baseline's."""
+
+    def agreement(self, method: Essence, baseline: Essence) -> tuple[str, NDArray[np.float64]] | None:
+        """The metric of `fidelity` that is a mean over items, and its value for each item; None where no metric is."""
+        return None
 
     def differences(
         self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence

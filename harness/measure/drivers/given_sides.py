@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contracts import Decoded, Phases
 from harness.contracts.analyses import TimedAnalysis
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class GivenSides(DecodingDriver):
     """The two calls of a timed analysis. Their answers are sequences of ids, compared as outputs are."""
 
+    varies: ClassVar[bool] = False
+
     def __init__(self, run: TimedAnalysis) -> None:
         self.run = run
 
@@ -31,6 +33,9 @@ class GivenSides(DecodingDriver):
 
     def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
         return [Decoded(list(ids)) for call in calls for ids in self.run.answers(call)]
+
+    def work(self, answers: Any) -> float | None:
+        return None
 
     def differences(
         self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence

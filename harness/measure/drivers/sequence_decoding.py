@@ -49,6 +49,9 @@ class DecodingDriver(Driver):
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
         return batches([setting.timed[i] for i in items.tolist()], getattr(setting, "batch", 1))
 
+    def work(self, answers: Sequence[Decoded]) -> float | None:
+        return float(sum(len(answer.ids) for answer in answers)) or None
+
     def essence(self, answers: Sequence[Decoded]) -> Essence:
         ids = [np.asarray(a.ids, np.int64) for a in answers]
         flat = np.concatenate(ids) if ids else np.empty(0, np.int64)
@@ -59,9 +62,12 @@ class DecodingDriver(Driver):
         return {"ids": np.concatenate([part["ids"] for part in parts]), "offsets": np.cumsum([0, *lengths])}
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
-        same = np.asarray([np.array_equal(a, b) for a, b in zip(_split(method), _split(baseline), strict=True)], float)
-        low, high = statistics.share_interval(same) or (None, None)
-        return {"exact_match": Measure(float(same.mean()), low, high)}
+        name, same = self.agreement(method, baseline)
+        return {name: Measure.of(same.mean(), statistics.share_interval(same))}
+
+    def agreement(self, method: Essence, baseline: Essence) -> tuple[str, NDArray[np.float64]]:
+        pairs = zip(_split(method), _split(baseline), strict=True)
+        return "exact_match", np.asarray([np.array_equal(ours, theirs) for ours, theirs in pairs], np.float64)
 
     def differences(
         self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence

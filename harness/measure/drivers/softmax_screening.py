@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from harness.plan.registry import label
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+ROUNDING = 1e-2  # nats by which a log-normaliser in float32 may be below the log-sum of some of its terms
 PROBABILITY = "log_prob_"  # begins the names of counters of `log_prob`
 
 
@@ -25,9 +26,13 @@ class SoftmaxDriver(Driver):
     """precision@1 and precision@k: the share of the exact top-k among the method's, averaged over contexts; a word that
     the method gives twice counts once. Where the probability of given words is timed, `perplexity_ratio`: the method's
     perplexity of these words over the exact one.
+
+    logit_error, normalizer_error: median distance in nats, where both find the same best word, of its logit and of the
+    log-normaliser from the exact ones.
     """
 
     demands = (Demand("precision_at_1", "at least", 0.95), Demand("perplexity_ratio", "at most", 1.1))
+    limits = (Demand("logit_error", "at most", 0.1),)
     consecutive = True
 
     def subject(self, setting: Any) -> Any:
@@ -47,6 +52,11 @@ class SoftmaxDriver(Driver):
         if setting.timed_targets is not None:
             return list(zip(contexts, setting.timed_targets[items].tolist(), strict=True))
         return list(contexts) if setting.batch == 1 else batches(contexts, setting.batch)
+
+    def vary(self, given: Any) -> Any:
+        """The contexts a thousandth longer: the same words, and other bytes."""
+        longer = np.float32(1.001)
+        return (longer * given[0], given[1]) if isinstance(given, tuple) else longer * given
 
     def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
         """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
@@ -79,6 +89,9 @@ class SoftmaxDriver(Driver):
             raise RequestError(f"{label(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
         if not np.isfinite(logits).all():
             raise RequestError(f"{label(method)} gives a logit that is not finite")
+        totals = np.stack([np.asarray(a.log_normalizer) for a in calls]).reshape(len(logits))
+        if (totals < np.logaddexp.reduce(logits, axis=-1) - ROUNDING).any():
+            raise RequestError(f"{label(method)} gives a log_normalizer below that of the words that it answers")
         if single:
             return list(calls)
         rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
@@ -94,7 +107,11 @@ class SoftmaxDriver(Driver):
 
     def essence(self, answers: Sequence[TopK] | Sequence[float]) -> Essence:
         if isinstance(answers[0], TopK):
-            return {"ids": np.stack([a.ids for a in answers])}  # type: ignore[union-attr]
+            found = cast("Sequence[TopK]", answers)
+            return {
+                "ids": np.stack([a.ids for a in found]), "logits": np.stack([a.logits for a in found]),
+                "log_normalizer": np.asarray([a.log_normalizer for a in found], np.float32),
+            }  # fmt: skip
         return {"log_probs": np.asarray(answers, np.float64)}
 
     def joined(self, parts: Sequence[Essence]) -> Essence:
@@ -106,7 +123,7 @@ class SoftmaxDriver(Driver):
             finite = all(np.isfinite(column).all() for column in columns)  # a word may have no probability at all
             block = min(256, max(1, len(columns[0]) // 20))
             interval = (
-                statistics.block_bootstrap(columns, lambda ours, theirs: np.exp(theirs - ours), block)
+                statistics.block_jackknife(columns, lambda ours, theirs: np.exp(theirs - ours), block)
                 if finite
                 else None
             )
@@ -115,7 +132,19 @@ class SoftmaxDriver(Driver):
         ours, theirs = method["ids"], baseline["ids"]
         result = {}
         for k in sorted({1, ours.shape[1]}):
-            found = (theirs[:, :k, None] == ours[:, None, :k]).any(axis=2).mean(axis=1)
-            low, high = statistics.share_interval(found) or (None, None)
-            result[f"precision_at_{k}"] = Measure(float(found.mean()), low, high)
+            found = _precisions(ours, theirs, k)
+            result[f"precision_at_{k}"] = Measure.of(found.mean(), statistics.share_interval(found))
+        if "logits" in method and (same := theirs[:, 0] == ours[:, 0]).any():
+            for name, of in (("logit_error", method["logits"][:, 0]), ("normalizer_error", method["log_normalizer"])):
+                exact = baseline["logits"][:, 0] if name == "logit_error" else baseline["log_normalizer"]
+                result[name] = Measure(float(np.median(np.abs(of - exact)[same])))
         return result
+
+    def agreement(self, method: Essence, baseline: Essence) -> tuple[str, NDArray[np.float64]] | None:
+        return ("precision_at_1", _precisions(method["ids"], baseline["ids"], 1)) if "ids" in method else None
+
+
+def _precisions(ours: NDArray[np.int64], theirs: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Of each context, the share of the exact k best words among the method's, [n]."""
+    found: NDArray[np.float64] = (theirs[:, :k, None] == ours[:, None, :k]).any(axis=2).mean(axis=1)
+    return found

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.common import statistics
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, Phases, Shared, TokenScores
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, sums, thinned
 from harness.measure.drivers.refusals import counted, probable
+from harness.plan.registry import label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+ABOVE_ONE = 1e-3  # by so much probabilities of one place may sum to more than 1, in float32 arithmetic
+PIECES, LONGEST_PIECE, WORDS = 20, 32, 256  # streams and their tokens that are looked at, words that are scored
 
 
 class TokenScoringDriver(Driver):
@@ -43,6 +49,24 @@ class TokenScoringDriver(Driver):
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
         return [[setting.timed[i] for i in items.tolist()]]
 
+    def vary(self, given: Any) -> Any:
+        return [np.delete(stream, len(stream) // 2) if len(stream) > 2 else stream for stream in given]
+
+    def work(self, answers: Sequence[TokenScores]) -> float | None:
+        return float(sum(len(answer.log_probs) for answer in answers))
+
+    def consistent(self, method: Any, setting: Any) -> None:
+        """Refuse probabilities of one place that sum to more than 1 + 1e-3: the words that the model thinks likeliest
+        at its surest place are scored there in turn."""
+        if (streams := _continued(setting)) is None:
+            return
+        scores: list[TokenScores] = method.score(setting.model, streams, NoPhases())
+        if (total := float(np.exp([one.log_probs[-1] for one in scores]).sum())) > 1 + ABOVE_ONE:
+            raise RequestError(
+                f"{label(method)} gives {len(scores)} words at one place probabilities that sum to {total:.4g}, more "
+                "than 1"
+            )
+
     def essence(self, answers: Sequence[TokenScores]) -> Essence:
         return {"log_probs": np.concatenate([a.log_probs for a in answers])}
 
@@ -57,7 +81,7 @@ class TokenScoringDriver(Driver):
             compared["improvement_pct"] = _improvement
         return {
             name: Measure.of(
-                by(ours.mean(), theirs.mean()), statistics.block_bootstrap([ours, theirs], by, block)
+                by(ours.mean(), theirs.mean()), statistics.block_jackknife([ours, theirs], by, block)
             ) for name, by in compared.items()
         }  # fmt: skip
 
@@ -70,6 +94,26 @@ class TokenScoringDriver(Driver):
     def series(self, answers: Sequence[TokenScores]) -> dict[str, list[float]]:
         names = dict.fromkeys(name for a in answers for name in a.series)
         return {name: thinned([float(v) for a in answers for v in a.series.get(name, ())]) for name in names}
+
+
+def _continued(setting: Any) -> list[NDArray[np.int64]] | None:
+    """Streams that differ in their last token: of the places in the first tokens of the evaluation, the surest one,
+    with the likeliest words in turn. None where the model gives no distributions."""
+    import torch
+
+    best: tuple[float, list[NDArray[np.int64]]] | None = None
+    for stream in setting.evaluation[:PIECES]:
+        piece = np.asarray(stream[:LONGEST_PIECE])
+        for block in setting.model.encode(piece, statistics=True):
+            row = int(torch.argmin(block.entropy))
+            if best is not None and float(block.entropy[row]) >= best[0]:
+                continue
+            words = torch.topk(
+                block.log_distribution(torch.tensor([row]))[0], min(WORDS, setting.model.vocabulary_size)
+            )
+            prefix = piece[: block.start + row]
+            best = float(block.entropy[row]), [np.append(prefix, word) for word in words.indices.tolist()]
+    return best[1] if best else None
 
 
 def _difference(ours: Any, theirs: Any) -> Any:

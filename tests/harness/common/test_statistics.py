@@ -51,20 +51,20 @@ def test_the_order_statistic_interval_covers_the_median_as_often_as_it_says():
 
 def test_block_bootstrap_of_a_constant_is_the_constant():
     ones = np.ones(3000)
-    assert statistics.block_bootstrap([ones], lambda m: m) == (1.0, 1.0)
+    assert statistics.block_jackknife([ones], lambda m: m) == (1.0, 1.0)
 
 
 def test_block_bootstrap_needs_ten_blocks():
-    assert statistics.block_bootstrap([np.ones(2304)], lambda m: m, block=256) is None
-    assert statistics.block_bootstrap([np.ones(2305)], lambda m: m, block=256) is not None
+    assert statistics.block_jackknife([np.ones(2304)], lambda m: m, block=256) is None
+    assert statistics.block_jackknife([np.ones(2305)], lambda m: m, block=256) is not None
 
 
 def test_paired_differences_are_narrower_than_their_parts():
     rng = np.random.default_rng(1)
     a = rng.normal(size=20_000)
     b = a + 0.01
-    difference = statistics.block_bootstrap([a, b], lambda x, y: y - x)
-    alone = statistics.block_bootstrap([a], lambda x: x)
+    difference = statistics.block_jackknife([a, b], lambda x, y: y - x)
+    alone = statistics.block_jackknife([a], lambda x: x)
     assert difference == pytest.approx((0.01, 0.01))
     assert alone[1] - alone[0] > 0.01
 
