@@ -54,8 +54,8 @@ class ProcessSample:
     changed a little, so that no answer to them can have been prepared; hot, of every pair, the time of all calls in a
     loop with nothing between them (empty where nothing runs between calls anyway).
 
-    alone: the baseline's times on the first pair's items before the process opened a method. work: what the baseline's
-    answers to the pairs come to, in tokens or items, or None where items cannot be compared. idle_ns: CPU time of the
+    alone: the baseline's times on the first pair's items before the process opened a method. work: the number
+    of equal pieces of work of the pairs (contexts, tokens of a text), or None where items differ. idle_ns: CPU time of the
     method's threads while it was not asked. fit: the number of the fit that was opened.
     """
 

@@ -317,23 +317,27 @@ def paired(row: Row, other: Row) -> tuple[float, Interval | None] | None:
 
 
 def with_one_baseline(rows: Iterable[Row]) -> list[Row]:
-    """The rows, with an objection to those of a column whose common baseline took another time beside each."""
+    """The rows of one table. Those next to whose method the baseline of their column took another time than it usually
+    did, by the column's median, have an objection."""
     found = list(rows)
-    columns: dict[str, list[Row]] = {}
+    columns: dict[str, list[tuple[Row, float]]] = {}
     for row in found:
         if row.speed_baseline and row.speedup is not None:
-            key = [row.column, row.task, row.params["task"], row.speed_baseline, row.environment.get("threads")]
-            columns.setdefault(json.dumps(key, sort_keys=True), []).append(row)
+            threads = {n for library, n in (row.processes[0].get("threads") or {}).items() if library != "usable_cores"}
+            key = [row.column, row.task, row.params["task"], row.speed_baseline, max(threads, default=None)]
+            samples = [ProcessSample.of(process) for process in row.processes]
+            time = median(one.total("baseline") / one.items for one in samples)
+            columns.setdefault(json.dumps(key, sort_keys=True), []).append((row, time))
     objected: dict[int, Row] = {}
     for group in columns.values():
-        samples = [[ProcessSample.of(process) for process in row.processes] for row in group]
-        times = [median(one.total("baseline") / one.items for one in every) for every in samples]
-        if (spread := max(times) / min(times)) > SPREAD:
-            words = (
-                f"the baseline took {spread:.2f} times as long next to one method of the column as next to another (at "
-                f"most {SPREAD} is allowed)"
-            )
-            objected |= {id(row): replace(row, objections=[*row.objections, words]) for row in group}
+        usual = median(time for _, time in group)
+        for row, time in group:
+            if max(time / usual, usual / time) > SPREAD:
+                words = (
+                    f"the baseline took {time / usual:.2f} times as long as next to the other methods of the column "
+                    f"(at most {SPREAD} is allowed, up or down)"
+                )
+                objected[id(row)] = replace(row, objections=[*row.objections, words])
     return [objected.get(id(row), row) for row in found]
 
 

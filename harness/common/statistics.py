@@ -93,7 +93,8 @@ def student(freedom: int) -> float:
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2) + third / freedom**3
 
 
 def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, Interval] | None:
@@ -151,9 +152,11 @@ def block_jackknife(
         return None
     left = np.append(length, length - np.diff(np.append(starts, length)))  # of the whole, then without each
     sums = [np.append(0.0, np.add.reduceat(np.asarray(column, np.float64), starts)) for column in columns]
-    whole, *others = np.asarray(statistic(*((one.sum() - one) / left for one in sums)), np.float64).tolist()
+    with np.errstate(invalid="ignore"):  # infinite values give no interval
+        whole, *others = np.asarray(statistic(*((one.sum() - one) / left for one in sums)), np.float64).tolist()
     error = math.sqrt((n - 1) / n * sum((other - fmean(others)) ** 2 for other in others))
-    return whole - student(n - 1) * error, whole + student(n - 1) * error
+    half = student(n - 1) * error
+    return (whole - half, whole + half) if math.isfinite(half) else None
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval | None:
@@ -173,7 +176,7 @@ def share_interval(values: NDArray[np.float64]) -> Interval | None:
     if (n := len(data)) < 10:
         return None
     mean, variance = float(data.mean()), float(data.var())
-    size = mean * (1 - mean) / variance * n if variance > 0 else n
+    size = mean * (1 - mean) / variance * n if data.min() < data.max() else n
     return wilson(mean * size, size)
 
 

@@ -79,11 +79,11 @@ class PreparedCell:
         if request["kind"] == "pair":
             opens: dict[str, Callable[[], Any]] = {
                 str(place): partial(self.opened, one["method"], one["manifests"]["method"], one["fit"])
-                for place, one in enumerate(request["block"]) if one["method"] != request[BASELINE]
+                for place, one in enumerate(request["block"]) if not one["is_baseline"]
             }  # fmt: skip
             if request[BASELINE]:
                 first = request["block"][0]
-                role = BASELINE if first["method"] != request[BASELINE] else "method"
+                role = "method" if first["is_baseline"] else BASELINE
                 opens = {
                     BASELINE: partial(self.opened, request[BASELINE], first["manifests"][role], first["fit"])
                 } | opens

@@ -21,7 +21,6 @@ from harness.common import sources
 from harness.common.cache import Cache
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import digest
-from harness.common.statistics import LEAST_PROCESSES
 from harness.measure import environment
 from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
@@ -234,7 +233,7 @@ class Runner:
         done = max(self._processes(one.row.hashes["key"]) for one in block)  # a repeat draws other items
         name = digest([one.row.hashes["key"] for one in block] + [block[0].row.started])
         responses: list[list[dict[str, Any]]] = []
-        memory = self._memory(block) if timing.processes >= LEAST_PROCESSES else []
+        memory = self._memory(block) if timing.processes > 1 else []
         for process in range(done, done + timing.processes):
             self.display.step(f"{_of_block(block)}, process {process - done + 1} of {timing.processes}")
             request = {
@@ -242,7 +241,7 @@ class Runner:
                 "name": f"{name}-{process}",
                 "block": [
                     {
-                        "method": asdict(one.cell.method), "fit": process % len(one.manifests),
+                        "method": asdict(one.cell.method), "is_baseline": bool(baseline) and one.cell.speed_baseline is None, "fit": process % len(one.manifests),
                         "fidelity_baseline": asdict(one.cell.fidelity_baseline) if one.cell.fidelity_baseline else None,
                         "manifests": one.manifests[process % len(one.manifests)],
                         "answers": str(self._answers(one.row, f"time{process}")),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.contracts import ratios
 from harness.contracts.tasks import Scale
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell, Named
@@ -26,6 +27,12 @@ def cell_of(method: str, task: str | Named, params: dict[str, Any] | None = None
     }  # fmt: skip
     task = Named(task) if isinstance(task, str) else task
     return Cell(method=Named(method, params or {}), task=task, **given | known)
+
+
+def ratio_in(ratio: dict[str, Any], process: dict[str, Any]) -> float | None:
+    """A ratio, in the form of rows, of a single process."""
+    found = ratios.parts(ratio, process)
+    return None if found is None else found[0] / found[1]
 
 
 def stored_of(

@@ -77,7 +77,9 @@ class Unigram(TokenScoring):
     def score(self, model, streams, phases, shared=None):
         with phases("lookup"):
             time.sleep(self.pause)
-            return [TokenScores(self.lambda_ * self.log_probs[s[1:]], {"tokens": len(s) - 1}) for s in streams]
+            scaled = self.lambda_ * self.log_probs
+            scaled -= np.log(np.exp(scaled).sum())
+            return [TokenScores(scaled[s[1:]], {"tokens": len(s) - 1}) for s in streams]
 
 
 def _counted(size, stream):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from harness.common.errors import RequestError
 from harness.common.statistics import block_jackknife, mean_interval
 from harness.contracts import OutputLayer
+from harness.contracts.models import EncodedBlock
 from harness.contracts.tasks import (
     DecodingSetting,
     Measure,
@@ -32,6 +35,13 @@ class ToyModel:
     kind: str = "causal"
     module: Any = None
     eos_ids: tuple[int, ...] = (0,)
+
+    def encode(self, stream, *, key=None, statistics=False):
+        """All words are equally likely at every place."""
+        uniform = torch.full((len(stream) - 1, self.vocabulary_size), -math.log(self.vocabulary_size))
+        yield EncodedBlock(
+            1, torch.from_numpy(stream[1:]), uniform[:, 0], None, None, -uniform[:, 0], lambda rows: uniform[rows]
+        )
 
 
 @task("toy-text", contract="token-scoring", provides=("reference-text",), summary="Zipfian token streams")
@@ -89,12 +99,14 @@ class ToyLayer(Task):
 @task("toy-successors", contract="sequence-decoding", provides=("causal",), summary="count down to the end token")
 class ToySuccessors(Task):
     batch: int = 4
+    same: bool = False  # evaluates what may be timed
 
     def prepare(self, context, progress):
+        timed = [[0, m, n] for m in range(8) for n in range(3, 25)]
         return DecodingSetting(
             model=ToyModel(module=lambda ids: max(0, ids[-1] - 1)),
-            evaluation=[[n] for n in range(3, 25)],
-            timed=[[m, n] for m in range(8) for n in range(3, 25)],
+            evaluation=timed if self.same else [[n] for n in range(3, 25)],
+            timed=timed,
             sample=5,
             limit=20,
             batch=self.batch,

@@ -70,9 +70,9 @@ class Driver(ABC):
         return [[*one[: len(one) // 2], *one[len(one) // 2 + 1 :]] if len(one) > 2 else one for one in given]
 
     def work(self, answers: Any) -> float | None:
-        """What the timed answers come to, so that times of other items can be compared: answers, or their tokens. None
-        where they cannot."""
-        return float(len(answers))
+        """How many equal pieces of work the timed answers are, so that times of other items can be compared: contexts,
+        tokens of a text. None where items differ."""
+        return None
 
     def consistent(self, method: Any, setting: Any) -> None:  # noqa: B027 - most answers show nothing more
         """Refuse a method whose answers contradict each other, as `answer` does. Part of the quality pass."""

@@ -34,9 +34,6 @@ class GivenSides(DecodingDriver):
     def gathered(self, method: Any, setting: Any, items: NDArray[np.int64], calls: Sequence[Any]) -> Any:
         return [Decoded(list(ids)) for call in calls for ids in self.run.answers(call)]
 
-    def work(self, answers: Any) -> float | None:
-        return None
-
     def differences(
         self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
     ) -> dict[str, Measure]:

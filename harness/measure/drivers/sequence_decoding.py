@@ -49,9 +49,6 @@ class DecodingDriver(Driver):
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
         return batches([setting.timed[i] for i in items.tolist()], getattr(setting, "batch", 1))
 
-    def work(self, answers: Sequence[Decoded]) -> float | None:
-        return float(sum(len(answer.ids) for answer in answers)) or None
-
     def essence(self, answers: Sequence[Decoded]) -> Essence:
         ids = [np.asarray(a.ids, np.int64) for a in answers]
         flat = np.concatenate(ids) if ids else np.empty(0, np.int64)

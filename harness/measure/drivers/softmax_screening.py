@@ -58,6 +58,9 @@ class SoftmaxDriver(Driver):
         longer = np.float32(1.001)
         return (longer * given[0], given[1]) if isinstance(given, tuple) else longer * given
 
+    def work(self, answers: Any) -> float | None:
+        return float(len(answers))
+
     def asker(self, method: Any, setting: Any, phases: Phases) -> Callable[[Any], Any]:
         """Probabilities where the setting gives words to ask for, else the top-k; no record is made of each answer."""
         if setting.timed_targets is not None:

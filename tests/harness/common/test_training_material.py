@@ -52,7 +52,8 @@ def test_a_cell_fits_by_the_needs_of_the_decorator(toys, cache_home, name, strea
 
     request = {
         "scale": "mini", "device": "cpu", "seed": 0, "cache": str(cache_home), "libraries": {}, "code": "",
-        "task": {"name": "toy-translation", "params": {}}, "method": {"name": name, "params": {}},
+        "task": {"name": "toy-translation", "params": {}}, "method": {"name": name, "params": {}}, "fit": 0,
+        "answers": str(cache_home / "answers.npz"),
     }  # fmt: skip
     response = steps.fit(request)
     counters = response["counters"]

@@ -5,10 +5,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from harness.common.statistics import ratio_of_totals
 from harness.contracts.metrics import Metric, described
-from harness.contracts.ratios import Ratio, value
+from harness.contracts.ratios import Ratio
 from harness.measure.records import qualities
-from harness.measure.runner import _headline
+from harness.measure.runner import headline
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
@@ -17,6 +18,7 @@ from harness.show import claims, frame, markup, tables
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RetoMaton
 from tests.harness import running
+from tests.harness.made import ratio_in as value
 from tests.harness.made import stored_of
 from tests.harness.rows import new_row, with_samples
 
@@ -55,11 +57,11 @@ def timed(shares):
     return new_row(speed_baseline={"method": "b", "params": {}}, processes=processes, ratios={"share": ratio})
 
 
-def test_a_ratio_is_the_median_over_processes_with_their_interval():
+def test_a_ratio_is_of_totals_over_processes_with_their_interval():
     row = timed([0.9, 1.0, 0.95, 0.97, 0.8, 0.99])
-    assert row.value("share") == pytest.approx(0.96)
-    assert row.interval_of("share") == pytest.approx((0.8, 1.0))  # six values: the whole range
-    assert replace(row, metrics={"share": 1.2}).value("share") == pytest.approx(0.96)
+    assert row.value("share") == pytest.approx(0.935)
+    assert row.interval_of("share") == pytest.approx(ratio_of_totals([0.9, 1.0, 0.95, 0.97, 0.8, 0.99], [1] * 6)[1])
+    assert replace(row, metrics={"share": 1.2}).value("share") == pytest.approx(0.935)
 
 
 def test_a_ratio_that_some_process_lacks_is_none():
@@ -135,7 +137,7 @@ def judged(row, metric, than, is_="at least"):
 
 
 DECIDED = {  # decision -> samples that lead to it
-    "faster": {}, "no difference shown": {"speedup": 1.0}, "no claim": {"objections": ["because"]},
+    "faster": {}, "no difference shown": {"speedup": 1.0, "spread": 0.1}, "no claim": {"objections": ["because"]},
     "exploratory": {"shape": (6, 3)},
 }  # fmt: skip
 
@@ -275,7 +277,7 @@ def test_a_declaration_goes_from_the_class_into_row_and_table_and_a_renamed_unit
     assert row.value("half") == 0.5
     assert RowStore(tmp_path / "run" / "rows.jsonl").rows()[-1].described == row.described
     assert "surprise (bits) ↓" in markup.markdown(table)
-    assert _headline(row).startswith("perplexity ") and "odd_s" not in _headline(row)  # no time is a headline
+    assert headline(row).startswith("perplexity ") and "odd_s" not in headline(row)  # no time is a headline
     assert list(plugged("told-text", TOLD, unit="nats")[1].lead)[2] == "surprise (nats) ↓"
 
 

@@ -1,5 +1,8 @@
 """Toys that only look fast get no claim, through the whole path from recipe to row."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from harness.plan import expansion, recipe
@@ -10,7 +13,7 @@ name: toy
 title: a toy
 paper: none
 source: none
-task: {{name: {task}}}
+task: {{name: {task}, params: {of_task}}}
 timing: {{processes: 6, pairs: 4}}
 scales: {{small: {{}}}}
 cells:
@@ -18,8 +21,9 @@ cells:
 """
 
 
-def run(registry, folder, task, line):
-    found = expansion.expand(recipe.parse(RECIPE.format(task=task, line=line), "toy.yaml"), "small", registry)
+def run(registry, folder, task, line, of_task="{}"):
+    text = RECIPE.format(task=task, line=line, of_task=of_task)
+    found = expansion.expand(recipe.parse(text, "toy.yaml"), "small", registry)
     return running.run(registry, folder, found).rows[0]
 
 
@@ -61,6 +65,58 @@ def test_scores_that_cannot_be_are_refused(toys, tmp_path, value):
     assert row.status == "failed"
     assert "method toy-certain gives a log-probability" in row.error["message"]
     assert not row.processes and not row.numbers
+
+
+def test_probabilities_that_sum_to_more_than_one_are_refused(toys, tmp_path):
+    row = run(toys, tmp_path, "toy-text", against("toy-oracle", "toy-uniform"))
+    assert row.status == "failed"
+    assert "toy-oracle gives 50 words at one place probabilities that sum to 1.051" in row.error["message"]
+
+
+def test_wrong_answers_weigh_by_the_time_that_they_save(toys, tmp_path):
+    row = run(toys, tmp_path, "toy-successors", against("toy-skips", "toy-steps"), "{batch: 1}")
+    assert row.value("exact_match") == 1 and row.speedup > 1.2
+    assert row.decision == "no claim" and "weighted by the time that each answer saved" in row.reason
+
+
+def test_a_method_that_slows_the_shared_model_gets_no_claim(toys, tmp_path):
+    row = run(toys, tmp_path, "toy-successors", against("toy-mutant", "toy-slow"))
+    assert row.value("exact_match") == 1 and row.speedup > 1.5
+    assert row.decision == "no claim" and "times as long next to the method as alone" in row.reason
+
+
+@pytest.mark.parametrize("how", ["open", "thread", "disk"])
+def test_answers_that_are_prepared_are_not_there_for_varied_items(toys, tmp_path, how):
+    line = f"{{row: a, method: toy-prepared, params: {{how: {how}, file: {tmp_path}/known}}, speed_baseline: toy-slow}}"
+    row = run(toys, tmp_path / "run", "toy-successors", line, "{same: true, batch: 1}")
+    assert row.value("exact_match") == 1 and row.speedup > 2
+    assert row.decision == "no claim" and "it may have prepared answers" in row.reason
+    assert row.value("open_s") > 0
+
+
+def test_a_clock_that_is_replaced_changes_nothing(toys, tmp_path):
+    row = run(toys, tmp_path, "toy-successors", against("toy-clockmaker", "toy-slow"))
+    assert row.status == "ok", row.error
+    assert row.speedup == pytest.approx(1, abs=0.3)  # 2 by the replaced clock
+
+
+def test_logits_are_compared_and_a_normaliser_below_them_is_refused(toys, tmp_path):
+    line = against("toy-words-only", "toy-exact")
+    zero = run(toys, tmp_path / "zero", "toy-layer", line)
+    assert zero.status == "failed" and "log_normalizer below that of the words" in zero.error["message"]
+    wrong = run(
+        toys, tmp_path / "wrong", "toy-layer", line.replace("toy-words-only", "toy-words-only, params: {logits: wrong}")
+    )
+    assert wrong.value("precision_at_1") == 1 and wrong.value("logit_error") == pytest.approx(0.5, abs=1e-5)
+    assert wrong.decision == "no claim" and "logit_error of 0.5 is not at most 0.1" in wrong.reason
+
+
+def test_the_answers_of_the_quality_pass_are_not_where_methods_keep_artifacts(toys, tmp_path):
+    row = run(toys, tmp_path / "run", "toy-questions", against("toy-sequential", "toy-sequential"))
+    assert row.status == "ok", row.error
+    kept = {path.relative_to(tmp_path / "run").parts[0] for path in (tmp_path / "run").rglob("ids.npy")}
+    assert kept == {"answers"}
+    assert not list(Path(os.environ["HARNESS_CACHE"]).rglob("ids.npy"))
 
 
 def test_an_honest_method_gets_its_claim(toys, tmp_path):

@@ -1,13 +1,14 @@
 """The decision fails closed, and samples are what they say."""
 
 import gc
+import threading
 import time
 
 import numpy as np
 import pytest
 
 from harness.decision import ProcessSample, decide
-from harness.measure.timing import MOST_TIMES, Side, measure, summed
+from harness.measure.timing import MOST_TIMES, Side, measure, sample_of, summed
 from harness.measure.usage import Watch
 
 
@@ -33,8 +34,8 @@ def cell(ratios, **details):
 def test_six_clear_processes_say_faster():
     summary = decide(cell([2.0 + i / 100 for i in range(6)]))
     assert summary.decision == "faster"
-    assert summary.interval == pytest.approx((2.0, 2.05))
-    assert summary.speedup == pytest.approx(2.025)
+    assert summary.speedup == pytest.approx(6 / sum(1 / (2.0 + i / 100) for i in range(6)))
+    assert 2.0 < summary.interval[0] < summary.speedup < summary.interval[1] < 2.05
     assert summary.items == summary.timed == 6 * 4 * 30
 
 
@@ -97,10 +98,68 @@ def test_a_method_that_is_faster_on_items_it_has_seen_gets_no_claim():
     assert summary.decision == "no claim" and "seen" in summary.reason
     assert summary.repeat == pytest.approx(1.2)
     assert decide(cell([9.0] * 6, repeat=1.08)).decision == "faster"
+    by_chance = [process(9.0, repeat=r, number=n) for n, r in enumerate((1.0, 1.05, 1.12, 1.15, 1.2, 1.3))]
+    assert decide(by_chance).decision == "faster"  # the interval of 1.135 reaches below 1.10
+
+
+def changed(**details):
+    """Six clear processes with these details."""
+    found = cell([2.0] * 6)
+    for one in found:
+        for name, value in details.items():
+            setattr(one, name, value)
+    return decide(found)
+
+
+def test_a_method_that_is_faster_on_the_datas_items_than_on_varied_ones_gets_no_claim():
+    summary = changed(varied={"baseline_ns": [1e9], "method_ns": [1e9]})  # 0.5e9 on the data's
+    assert summary.decision == "no claim" and "2.000 times as fast on the data's items" in summary.reason
+    assert changed(varied={"baseline_ns": [1e9], "method_ns": [0.6e9]}).decision == "faster"
+
+
+def test_a_baseline_that_is_slower_next_to_the_method_than_alone_gives_no_claim():
+    summary = changed(alone=[0.5e9])
+    assert summary.decision == "no claim" and "2.000 times as long next to the method as alone" in summary.reason
+    assert changed(alone=[0.95e9]).decision == "faster"
+
+
+def test_threads_that_work_while_the_method_is_not_asked_give_no_claim():
+    summary = changed(idle_ns=0.5e9)
+    assert summary.decision == "no claim" and "threads of the method work 25% of its time" in summary.reason
+    assert changed(idle_ns=0.1e9).decision == "faster"
+
+
+def test_a_baseline_whose_time_for_the_same_work_differs_between_processes_gives_no_claim():
+    found = cell([2.0] * 8)
+    for one, work in zip(found, (10, 10, 10, 10, 14, 14, 14, 14), strict=True):
+        one.work = work
+    summary = decide(found)
+    assert summary.decision == "no claim" and "differs by 1.40 between processes" in summary.reason
+    found[4].work = found[5].work = found[6].work = 10.0
+    assert decide(found).decision == "faster"  # one of eight: the quartiles agree
+
+
+def test_a_speedup_that_is_near_to_one_with_its_whole_interval_is_called_equal():
+    assert decide(cell([0.995, 1.0, 1.002, 1.005, 0.998, 1.0])).decision == "equal within 2%"
+    assert decide(cell([1.008, 1.01, 1.012, 1.01, 1.009, 1.011])).decision == "equal within 2%"
+    assert decide(cell([1.008, 1.01, 1.012, 1.01, 1.009, 1.011]), equal=0.005).decision == "faster"
+    assert decide(cell([0.95] * 6), equal=0.1).decision == "equal within 10%"
+
+
+def test_percentiles_are_given_where_items_were_timed_one_by_one_and_are_many_enough():
+    few = cell([2.0] * 6)  # a time for each pass of thirty items
+    assert decide(few).percentiles == {}
+    for n, one in enumerate(few):
+        for pair in one.pairs:
+            pair |= {"count": 28, "method_ns": [1e6 * (i + n) for i in range(28)], "baseline_ns": [1e9] * 28}
+    times = sorted(ns / 1e9 for one in few for pair in one.pairs for ns in pair["method_ns"])
+    found = decide(few).percentiles  # 672 items
+    assert set(found) == {50, 90, 99} and found[99] == pytest.approx(np.percentile(times, 99))
+    assert set(decide(few[:5]).percentiles) == {50, 90}
 
 
 def test_one_slow_process_among_six_prevents_faster():
-    assert decide(cell([1.5, 1.5, 1.5, 1.5, 1.5, 0.9])).decision == "no difference shown"
+    assert decide(cell([1.5, 1.5, 1.5, 1.5, 1.5, 0.7])).decision == "no difference shown"
 
 
 def test_without_noise_there_is_no_claim():
@@ -123,7 +182,7 @@ def test_a_side_alone_has_times_and_no_speedup():
     summary = decide(alone)
     assert (summary.speedup, summary.interval, summary.decision) == (None, None, None)
     assert summary.method_s == pytest.approx(0.5)
-    assert summary.method_item_s == pytest.approx(0.5 / 30)
+    assert summary.method_item[0] == pytest.approx(0.5 / 30)
 
 
 class Recorded:
@@ -139,28 +198,37 @@ class Recorded:
         return -item
 
 
-def test_pairs_alternate_on_fresh_items_and_the_last_ones_come_again():
+def turns(names):
+    """The sides in this order, and in every other pass in its reverse."""
+    return lambda number: names if number % 2 == 0 else names[::-1]
+
+
+def test_sides_take_turns_on_fresh_items_and_the_last_ones_come_again():
     calls = []
     passes = [np.asarray([n, n + 1]) for n in (0, 10, 20, 30)]
-    a, b = Recorded("A", calls), Recorded("B", calls)
-    measured = measure(a.side, b.side, passes, swap=True)
-    assert [pair["order"] for pair in measured.sample.pairs] == ["BA", "AB", "BA"]
+    sides = {name: Recorded(name, calls, vary=lambda item: item + 0.5).side for name in "ABC"}
+    found = measure(sides, passes, turns(["B", "A", "C"]))
     timed = [call for call in calls if call[1] >= 10]
-    expected = [("B", 10), ("B", 11), ("A", 10), ("A", 11), ("A", 20), ("A", 21), ("B", 20), ("B", 21),
-                ("B", 30), ("B", 31), ("A", 30), ("A", 31)]  # fmt: skip
-    assert timed[:12] == expected
-    assert sorted(timed[12:]) == [("A", 30), ("A", 31), ("B", 30), ("B", 31)]
-    assert measured.method == measured.baseline == [-10, -11, -20, -21, -30, -31]
-    assert measured.items.tolist() == [10, 11, 20, 21, 30, 31]
-    assert measured.sample.pairs[0]["items"] == [10, 11]
-    assert all(len(pair["method_ns"]) == 2 and min(pair["method_ns"]) >= 1e6 for pair in measured.sample.pairs)
-    assert ProcessSample.of(measured.sample.as_dict()) == measured.sample
+    expected = [(name, item) for order, first in (("BAC", 10), ("CAB", 20), ("BAC", 30))
+                for name in order for item in (first, first + 1)]  # fmt: skip
+    assert timed[:18] == expected
+    assert timed[18:24] == [("C", 30), ("C", 31), ("A", 30), ("A", 31), ("B", 30), ("B", 31)]  # again
+    assert timed[24:] == [("C", 30.5), ("C", 31.5), ("B", 30.5), ("B", 31.5), ("A", 30.5), ("A", 31.5)]  # varied
+    assert found["C"].answers == found["A"].answers == [-10, -11, -20, -21, -30, -31]
+    sample = sample_of(found["B"], found["A"], [2, 2, 2], [[10, 11], [20, 21], None], [5, 7])
+    assert [pair["order"] for pair in sample.pairs] == ["BA", "AB", "BA"]
+    assert [pair["items"] for pair in sample.pairs] == [[10, 11], [20, 21], None]
+    assert all(len(pair["method_ns"]) == 2 and min(pair["method_ns"]) >= 1e6 for pair in sample.pairs)
+    assert sample.alone == [5, 7] and sample.again["baseline_ns"] == found["A"].again
+    assert sample.varied["method_ns"] == found["B"].varied
+    assert ProcessSample.of(sample.as_dict()) == sample
 
 
 def test_a_method_alone_is_timed_once_per_pass():
     calls = []
-    sample = measure(None, Recorded("B", calls).side, [np.asarray([n]) for n in (0, 1, 2)]).sample
+    found = measure({"B": Recorded("B", calls).side}, [np.asarray([n]) for n in (0, 1, 2)], turns(["B"]), alone=True)
     assert [call for call in calls if call[1]] == [("B", 1), ("B", 2)]
+    sample = sample_of(found["B"], None, [1, 1], [[1], [2]])
     assert sample.again is None and sample.pairs[0]["baseline_ns"] is None
 
 
@@ -172,11 +240,35 @@ def test_the_step_between_two_calls_is_off_the_clock_and_the_loop_stands_apart()
 
     calls = []
     passes = [np.arange(3) + 10 * n for n in range(3)]
-    a, b = Recorded("A", calls, between=step), Recorded("B", calls, between=step)
-    sample = measure(a.side, b.side, passes).sample
-    assert max(max(pair["method_ns"]) for pair in sample.pairs) < 15e6
-    assert len(sample.hot) == 2 and all(loop["method_ns"] >= 3e6 for loop in sample.hot)
-    assert len(steps) == 2 * 3 + 2 * 2 * 3 + 2 * 3  # warm-up, pairs, again; none in the loop
+    sides = {name: Recorded(name, calls, between=step).side for name in "AB"}
+    found = measure(sides, passes, turns(["A", "B"]))
+    assert max(max(times) for times in found["B"].times) < 15e6
+    assert len(found["B"].hot) == 2 and min(found["B"].hot) >= 3e6
+    assert len(steps) == 2 * 3 + 2 * 2 * 3 + 2 * 3  # warm-up, passes, again; none in the loop
+
+
+def test_a_clock_replaced_by_name_does_not_change_a_side(monkeypatch):
+    side = Recorded("A", []).side
+    monkeypatch.setattr("harness.measure.timing.perf_counter_ns", lambda: 0)
+    monkeypatch.setattr("harness.measure.timing.clocked", lambda: None)
+    assert min(side.run(np.arange(2))[0]) >= 1e6
+
+
+def test_threads_that_a_method_leaves_are_seen_while_it_is_not_asked():
+    stop = threading.Event()
+
+    def spin():
+        while not stop.is_set():
+            pass
+
+    side = Side(lambda item: threading.Thread(target=spin).start(), lambda items: items.tolist())
+    side.run(np.arange(1))
+    asked = side.asked_ns
+    time.sleep(0.3)
+    idle = side.idle_ns
+    stop.set()
+    assert idle >= 0.05e9 and asked < idle
+    assert Side(lambda item: time.sleep(0.01), lambda items: items.tolist()).idle_ns == 0
 
 
 def test_many_times_of_a_pass_are_kept_as_sums_of_stretches():
