@@ -241,7 +241,8 @@ class Runner:
                 "name": f"{name}-{process}",
                 "block": [
                     {
-                        "method": asdict(one.cell.method), "is_baseline": bool(baseline) and one.cell.speed_baseline is None, "fit": process % len(one.manifests),
+                        "method": asdict(one.cell.method), "fit": process % len(one.manifests),
+                        "is_baseline": baseline is not None and one.cell.speed_baseline is None,
                         "fidelity_baseline": asdict(one.cell.fidelity_baseline) if one.cell.fidelity_baseline else None,
                         "manifests": one.manifests[process % len(one.manifests)],
                         "answers": str(self._answers(one.row, f"time{process}")),

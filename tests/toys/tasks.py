@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from harness.common.errors import RequestError
 from harness.common.statistics import block_jackknife, mean_interval
@@ -36,12 +35,16 @@ class ToyModel:
     module: Any = None
     eos_ids: tuple[int, ...] = (0,)
 
+    distributions: bool = False
+
     def encode(self, stream, *, key=None, statistics=False):
-        """All words are equally likely at every place."""
-        uniform = torch.full((len(stream) - 1, self.vocabulary_size), -math.log(self.vocabulary_size))
-        yield EncodedBlock(
-            1, torch.from_numpy(stream[1:]), uniform[:, 0], None, None, -uniform[:, 0], lambda rows: uniform[rows]
-        )
+        """All words are equally likely at every place, if the model says what it thinks at all."""
+        if self.distributions:
+            import torch
+
+            uniform = torch.full((len(stream) - 1, self.vocabulary_size), -math.log(self.vocabulary_size))
+            told, entropy = torch.from_numpy(stream[1:]), -uniform[:, 0]
+            yield EncodedBlock(1, told, -entropy, None, None, entropy, lambda rows: uniform[rows])
 
 
 @task("toy-text", contract="token-scoring", provides=("reference-text",), summary="Zipfian token streams")
@@ -50,6 +53,7 @@ class ToyText(Task):
 
     tokens: int = 3000
     missing: bool = False
+    distributions: bool = False
 
     def prepare(self, context, progress):
         if self.missing:
@@ -57,7 +61,7 @@ class ToyText(Task):
         rng = np.random.default_rng(context.seed)
         streams = [np.minimum(rng.zipf(1.5, self.tokens) - 1, 49) for _ in range(3)]
         return TokenScoringSetting(
-            model=ToyModel(),
+            model=ToyModel(distributions=self.distributions),
             reference=streams[:1],
             validation=streams[1:2],
             evaluation=streams[2:],

@@ -92,7 +92,7 @@ class SoftmaxDriver(Driver):
             raise RequestError(f"{label(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
         if not np.isfinite(logits).all():
             raise RequestError(f"{label(method)} gives a logit that is not finite")
-        totals = np.stack([np.asarray(a.log_normalizer) for a in calls]).reshape(len(logits))
+        totals = np.concatenate([np.atleast_1d(a.log_normalizer) for a in calls])
         if (totals < np.logaddexp.reduce(logits, axis=-1) - ROUNDING).any():
             raise RequestError(f"{label(method)} gives a log_normalizer below that of the words that it answers")
         if single:

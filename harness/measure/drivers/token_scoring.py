@@ -99,20 +99,17 @@ class TokenScoringDriver(Driver):
 def _continued(setting: Any) -> list[NDArray[np.int64]] | None:
     """Streams that differ in their last token: of the places in the first tokens of the evaluation, the surest one,
     with the likeliest words in turn. None where the model gives no distributions."""
-    import torch
-
     best: tuple[float, list[NDArray[np.int64]]] | None = None
     for stream in setting.evaluation[:PIECES]:
         piece = np.asarray(stream[:LONGEST_PIECE])
         for block in setting.model.encode(piece, statistics=True):
-            row = int(torch.argmin(block.entropy))
+            row = int(block.entropy.argmin())
             if best is not None and float(block.entropy[row]) >= best[0]:
                 continue
-            words = torch.topk(
-                block.log_distribution(torch.tensor([row]))[0], min(WORDS, setting.model.vocabulary_size)
-            )
+            rows = block.targets.new_tensor([row])
+            words = block.log_distribution(rows)[0].topk(min(WORDS, setting.model.vocabulary_size)).indices
             prefix = piece[: block.start + row]
-            best = float(block.entropy[row]), [np.append(prefix, word) for word in words.indices.tolist()]
+            best = float(block.entropy[row]), [np.append(prefix, word) for word in words.tolist()]
     return best[1] if best else None
 
 

@@ -68,7 +68,7 @@ def test_scores_that_cannot_be_are_refused(toys, tmp_path, value):
 
 
 def test_probabilities_that_sum_to_more_than_one_are_refused(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-text", against("toy-oracle", "toy-uniform"))
+    row = run(toys, tmp_path, "toy-text", against("toy-oracle", "toy-uniform"), "{distributions: true}")
     assert row.status == "failed"
     assert "toy-oracle gives 50 words at one place probabilities that sum to 1.051" in row.error["message"]
 

@@ -64,7 +64,12 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
         assert process["again"]["method_ns"] and process["quiet"]["seconds"] > 0.02
     assert processes[0]["phases"]["method"]["seconds"]["lookup"] >= 0.01
     kept = {file.name.rpartition("-")[2] for file in (tmp_path / "answers").iterdir()}
-    assert kept == {"quality0.npz", "time0.npz", "time1.npz"}
+    assert kept == {
+        "quality0.npz",
+        "time0.npz",
+        "time1.npz",
+        "answers",
+    }  # the last are the baseline's of the quality pass
     assert row.counters["tokens"] == 2999
     assert row.counters["reference_streams"] == 1
     assert row.hashes["model"] == "toy-1"
@@ -96,8 +101,7 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
             sum(sum(pair["baseline_ns"]) for pair in process["pairs"]) / len(process["pairs"]) / 1e9
             for process in row.processes
         ]
-        shares = [phase / clock for phase, clock in zip(phases, clocks, strict=True)]
-        assert row.value("baseline_retrieval_share") == pytest.approx(statistics.median(shares))
+        assert row.value("baseline_retrieval_share") == pytest.approx(sum(phases) / sum(clocks))
         assert 0 < row.value("baseline_retrieval_share") < 1
     if task == "toy-successors":
         assert row.counters["accepted_tokens"] == pytest.approx(2, rel=0.1)
