@@ -187,7 +187,7 @@ class NmtBeam(ParallelOptions, NextWordTask):
             "bleu": bleu(self._translations, setting.references),
             "chrf": chrf(self._translations, setting.references),
             "bleu_difference": bleu_difference(self._translations, setting.exact, setting.references),
-            "same_translations": Measure.of(same.mean(), statistics.mean_interval(same.astype(float))),
+            "same_translations": Measure.of(same.mean(), statistics.share_interval(same)),
             "quality_softmax_s": Measure(clock.softmax_s),
             "quality_lstm_s": Measure(clock.model_s),
             "quality_contexts": Measure(clock.contexts),

@@ -16,6 +16,7 @@ from typing import Literal
 from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES, Scale
+from harness.decision import FASTER, SLOWER, is_decided
 from harness.plan.matching import describe, differences, find
 from harness.plan.recipe import CellOf, Claim, Comparison
 from harness.rows import Row
@@ -143,7 +144,7 @@ class _Judge:
         outcome = _compare(left, claim.is_, (scaled[0], scaled[1]))
         equal = self._equal(row)
         if outcome == "holds" and equal is not None and other is None:
-            outcome = _allowed_by_decision(row, claim.is_, scaled[0], equal)
+            outcome = _allowed(self._direction(row, left), claim.is_, scaled[0], equal)
         return outcome, detail
 
     def _is_timed(self, row: Row) -> bool:
@@ -159,6 +160,14 @@ class _Judge:
             equal: float | None = row.ratios[self.claim.metric].get("equal")
             return equal
         return self.metric.equal if self.metric.kind == "speed" else None
+
+    def _direction(self, row: Row, interval: Interval) -> str | None:
+        """The timing's decision. It is about the clock of `speedup`; a loop of calls is judged by its own interval and
+        the noise floor."""
+        if self.claim.metric != "hot_loop_speedup":
+            return row.decision
+        floor = row.value("noise_floor") or math.inf
+        return FASTER if interval[0] > max(floor, 1) else SLOWER if interval[1] < min(1 / floor, 1) else None
 
     def _row(self, wanted: CellOf) -> Row:
         """The finished row of the cell that ran this, or the point of the curve that is asked for."""
@@ -201,9 +210,8 @@ class _Judge:
             name, timed = self.claim.metric, self._is_timed(row) or self.metric.kind == "time"
             if name not in row.metrics and not timed:
                 return value, value
-            few = "too few processes or pairs" if timed else "too few items"
-            command = self._larger_sample() if timed else self._larger_set()
-            raise _UndecidedError("not settled", f"{name} of {row.cell} has no interval ({few} for one)", command)
+            message = f"{name} of {row.cell} was stored without an interval"
+            raise _UndecidedError("not settled", message, None if timed else self._larger_set())
         low, high = interval
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             message = f"the interval of {self.claim.metric} of {row.cell} is broken"
@@ -215,7 +223,7 @@ class _Judge:
             unchecked = row.fidelity is None
             message = "was not compared with its baseline" if unchecked else "does not answer like its baseline"
             raise _UndecidedError("not settled", f"no claim, {row.cell} {message}", None)
-        if row.decision not in ("faster", "slower", "no difference shown"):
+        if not is_decided(row.decision):
             message = f"{row.decision or 'no claim'}, {row.cell}: {row.reason}"
             raise _UndecidedError("not settled", message, self._larger_sample())
 
@@ -230,13 +238,17 @@ class _Judge:
     def _paired(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
         """The difference on the same items, with its interval, when the row was compared with exactly that other row.
 
-        It is far narrower than two separate intervals: what both find hard cancels out.
+        It is far narrower than two separate intervals: what both find hard cancels out. It is exactly 0 if all outputs
+        and the quality are the same.
         """
         if other is None or self.claim.factor != 1 or row.fidelity_baseline is None:
             return None
         if row.fidelity_baseline != {"method": other.method, "params": other.params["method"]}:
             return None
-        name = f"{self.claim.metric}_difference"
+        name = self.claim.metric
+        if row.value("differing") == 0 and self.metric.kind == "quality" and row.numbers[name] == other.numbers[name]:
+            return 0.0, (0.0, 0.0)
+        name = f"{name}_difference"
         value, interval = row.value(name), row.interval_of(name)
         return None if value is None or interval is None or not all(map(math.isfinite, interval)) else (value, interval)
 
@@ -275,11 +287,11 @@ def _compare(left: Interval, comparison: Comparison, right: Interval) -> Outcome
     return "holds" if holds else "does not hold" if fails else "no difference shown"
 
 
-def _allowed_by_decision(row: Row, comparison: Comparison, bound: float, equal: float) -> Outcome:
-    """A speedup beyond 1, or another comparison beyond its value for equal times, counts only when the timing's own
-    decision, which knows the noise floor, says so."""
-    if comparison in ("above", "at least") and bound >= equal and row.decision != "faster":
+def _allowed(direction: str | None, comparison: Comparison, bound: float, equal: float) -> Outcome:
+    """A speedup beyond 1, or another comparison beyond its value for equal times, counts only in the direction that the
+    timing, which knows the noise floor, shows."""
+    if comparison in ("above", "at least") and bound >= equal and direction != FASTER:
         return "no difference shown"
-    if comparison in ("below", "at most") and bound <= equal and row.decision != "slower":
+    if comparison in ("below", "at most") and bound <= equal and direction != SLOWER:
         return "no difference shown"
     return "holds"

@@ -85,7 +85,8 @@ class TokenChoice:
 
 def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> dict[str, Measure]:
     """Share of the chosen tokens that the estimate agrees with, their number and their share of all tokens. No
-    agreement for fewer than `FEWEST` tokens. The interval resamples texts."""
+    agreement for fewer than `FEWEST` tokens. The interval of the agreement is over texts; that of the share of all
+    tokens is Wilson's, which takes tokens as independent."""
     agreed, asked, every = [], [], 0
     for found, wanted in zip(scores, chosen, strict=True):
         agreed.append(float(((found.probabilities > AGREES) & wanted).sum()))
@@ -93,7 +94,9 @@ def agreement(scores: Iterable[Scores], chosen: Iterable[NDArray[np.bool_]]) -> 
         every += len(wanted)
     right, total = np.array(agreed), np.array(asked)
     counted = {
-        "share_of_tokens": Measure.of(total.sum() / every if every else 0.0, None),
+        "share_of_tokens": Measure.of(
+            total.sum() / every if every else 0.0, statistics.wilson(float(total.sum()), every) if every else None
+        ),
         "tokens": Measure.of(total.sum(), None),
     }
     if total.sum() < FEWEST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.common import statistics
 from harness.common.errors import RequestError, unknown
 from harness.common.progress import Progress
 from harness.contracts import Artifacts
@@ -23,15 +24,16 @@ class Decontamination:
     dataset: str = ""
 
     def __call__(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> dict[str, Measure]:
-        """`documents`, those `left_out`, and their share `left_out_percent`. Raises `RequestError` if the task has no
-        such data set."""
+        """`documents`, those `left_out`, and their share `left_out_percent` with Wilson's interval. Raises
+        `RequestError` if the task has no such data set."""
         if not setting.filtered:
             raise RequestError("the task does not compare its reference text with its test; wikitext-perplexity does")
         if self.dataset not in setting.filtered:
             raise unknown("data set", self.dataset, [name for name in setting.filtered if name], "task.more_text")
         documents, left_out = setting.filtered[self.dataset]()
+        low, high = statistics.wilson(left_out, documents) if documents else (0.0, 1.0)
         return {
             "documents": Measure.of(documents, None),
             "left_out": Measure.of(left_out, None),
-            "left_out_percent": Measure.of(100 * left_out / max(documents, 1), None),
+            "left_out_percent": Measure(100 * left_out / max(documents, 1), 100 * low, 100 * high),
         }

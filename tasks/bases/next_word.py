@@ -122,7 +122,7 @@ class LanguageModelTask(NextWordTask):
         tracked = Progress().track(pairs, "perplexity of the screened softmax", len(setting.evaluation), "words")
         log_probs = np.asarray([method.log_prob(context, int(target)) for context, target in tracked])
         covered = np.isfinite(log_probs)
-        measures = {"coverage": Measure(float(covered.mean()))}
+        measures = {"coverage": Measure.of(covered.mean(), statistics.share_interval(covered))}
         if covered.all():
             interval = statistics.block_jackknife([log_probs], lambda mean: np.exp(-mean))
             measures["perplexity"] = Measure.of(np.exp(-log_probs.mean()), interval)

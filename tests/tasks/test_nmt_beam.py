@@ -88,7 +88,7 @@ def test_the_layer_on_the_test_contexts_gives_the_perplexity_stated(prepare):
 def test_the_exact_softmax_translates_as_the_stored_exact_search(prepare):
     task, setting = prepare()
     measures = task.evaluate(setting, Exact(setting.layer))
-    assert measures["same_translations"].value == 1
+    assert measures["same_translations"].low < measures["same_translations"].value == 1
     assert measures["bleu_difference"].value == 0
     assert measures["bleu"].value > 0
     assert task._translations == setting.exact

@@ -52,6 +52,10 @@ def test_every_claim_names_one_cell_or_a_curve_and_one_on_speed_names_a_timed_ce
                 metric = described(cell, condition.metric)
                 timed = cell.timed and cell.speed_baseline
                 assert timed or cell.kind == "analysis" or metric is None or metric.kind != "speed", condition.text
+                assert metric or condition.metric in RATIOS or cell.kind == "analysis", f"no row has {condition.metric}"
+                if condition.metric == "hot_loop_speedup":
+                    contract = REGISTRY.entry("method", cell.method.name).contract
+                    assert contract == "softmax-screening", "only its calls are timed with a step between two"
                 assert condition.metric not in RATIOS or timed, condition.text
                 assert condition.metric != "retrieval_share", "of the quality pass, which asks each prompt once"
                 if cell.kind == "analysis" and cell.timed:  # its times are judged by the rule of cells
@@ -59,6 +63,29 @@ def test_every_claim_names_one_cell_or_a_curve_and_one_on_speed_names_a_timed_ce
                     assert condition.metric in construct(target, cell.method.params).ratios
                 elif cell.kind == "analysis":
                     assert metric is not None and metric.kind not in ("speed", "time"), condition.text
+
+
+def test_a_speedup_of_l2s_over_the_exact_softmax_names_its_clock():
+    clocks = {"hot_loop_speedup": "in a loop of calls, the paper's protocol", "speedup": "between the model's steps"}
+    named = [
+        c for name, c in JUDGED if name.startswith("l2s") and c.metric in clocks and not isinstance(c.than, CellOf)
+    ]
+    assert {c.metric for c in named} == set(clocks)
+    assert not [c.text for c in named if clocks[c.metric] not in c.text]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_claim_of_a_papers_speedup_asks_for_the_number_that_its_row_prints(name):
+    numbers = published.of(RECIPES[name])
+    for scale in SCALES:
+        for condition in RECIPES[name].claims:
+            if condition.metric != "speedup" or scale not in condition.scales or isinstance(condition.than, CellOf):
+                continue
+            (cell,) = matching.find(condition.of, CELLS[name, scale])
+            printed = numbers.lookup(*cell.published, described(cell, "speedup"))
+            mentioned = "abstract and Table 1" in condition.source  # L2S in translation: another table's number
+            if printed and not mentioned and condition.is_ == "at least":
+                assert condition.than == printed.value, condition.text
 
 
 @pytest.mark.parametrize(("name", "condition"), JUDGED)
@@ -71,7 +98,8 @@ def test_the_text_of_a_claim_stands_alone(name, condition):
         r"Prefetching|batch|automaton|drafter|∞-gram|infini-gram|tokengrams"
     )
     assert re.search(names, text), "no method is named"
-    if isinstance(condition.than, float) and condition.metric == "speedup" and condition.than not in (0.0, 1.0):
+    numbered = condition.metric in ("speedup", "hot_loop_speedup")
+    if isinstance(condition.than, float) and numbered and condition.than not in (0.0, 1.0):
         assert re.search(rf"{condition.than:g}", text), "the number is missing"
 
 

@@ -10,6 +10,7 @@ import pytest
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
+from harness.common.statistics import wilson
 from methods.infinigram.agreement import (
     FEWEST,
     GeneratedAgreement,
@@ -67,6 +68,7 @@ def test_agreement_is_the_share_of_tokens_with_more_than_half_of_the_probability
     assert found["tokens"].value == len(chosen) > 0
     assert found["agreement"].value == pytest.approx(np.mean(chosen))
     assert found["share_of_tokens"].value == pytest.approx(len(chosen) / len(every))
+    assert (found["share_of_tokens"].low, found["share_of_tokens"].high) == wilson(len(chosen), len(every))
     assert found["agreement"].low <= found["agreement"].value <= found["agreement"].high
     lengths = [n for n, count, sparse, *_ in every if wanted(n, count, sparse)]
     if "n" in options:
