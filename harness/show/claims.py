@@ -19,7 +19,7 @@ from harness.contracts.tasks import SCALES, Scale
 from harness.decision import FASTER, SLOWER, is_decided
 from harness.plan.matching import describe, differences, find
 from harness.plan.recipe import CellOf, Claim, Comparison
-from harness.rows import Row
+from harness.rows import Row, paired
 from harness.show.formats import number, with_interval
 from harness.show.interpolation import point
 from harness.show.stored import Stored
@@ -134,10 +134,12 @@ class _Judge:
         shown = with_interval(value, row.interval_of(claim.metric))
         shown += f" ({row.cell})" if claim.of.at else ""
         detail = f"{shown} {self._against(other, bound)}"
-        if (paired := self._paired(row, other)) is not None:
-            difference, interval = paired
+        if (difference_of := self._difference(row, other)) is not None:
+            difference, interval = difference_of
             detail = f"{detail}; difference {with_interval(difference, interval)}"
             return _compare(interval, claim.is_, (0.0, 0.0)), detail
+        if other is not None and (together := self._timed_together(row, other)) is not None:
+            return together
         left = self._interval(row, value)
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
@@ -146,6 +148,19 @@ class _Judge:
         if outcome == "holds" and equal is not None and other is None:
             outcome = _allowed(self._direction(row, left), claim.is_, scaled[0], equal)
         return outcome, detail
+
+    def _timed_together(self, row: Row, other: Row) -> tuple[Outcome, str] | None:
+        """Two speedups on the same items are compared by the ratio of the methods' own times in the processes that they
+        share; None for other metrics and items. Raises `_UndecidedError` without shared processes."""
+        if self.claim.metric != "speedup" or (row.task, row.params["task"]) != (other.task, other.params["task"]):
+            return None
+        ratio, interval = paired(row, other) or (0.0, None)
+        if interval is None:
+            message = f"{row.cell} and {other.cell} were not timed in the same processes"
+            raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
+        detail = f"{with_interval(ratio, interval)} times as fast as {other.cell}, in the same processes"
+        detail += f" (at {number(self.claim.factor)} × the claim begins)" * (self.claim.factor != 1)
+        return _compare(interval, self.claim.is_, (self.claim.factor, self.claim.factor)), detail
 
     def _is_timed(self, row: Row) -> bool:
         """Whether the metric follows from timing samples, or would if this row had any."""
@@ -235,7 +250,7 @@ class _Judge:
             message = f"{row.cell} and {other.cell} were measured on another {' and '.join(stale)}"
             raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
 
-    def _paired(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
+    def _difference(self, row: Row, other: Row | None) -> tuple[float, Interval] | None:
         """The difference on the same items, with its interval, when the row was compared with exactly that other row.
 
         It is far narrower than two separate intervals: what both find hard cancels out. It is exactly 0 if all outputs

@@ -6,16 +6,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from harness.common.statistics import geometric_mean
+from harness.decision import is_decided
 from harness.plan.recipe import ScaleSpec
-from harness.rows import Row
-from harness.show.formats import number
+from harness.rows import Row, paired
+from harness.show.formats import number, with_interval
 from harness.show.published import Number
 from harness.show.stored import Stored, place_of
 
 UNDECIDED = ("no claim", "exploratory", "no difference shown")
+ERROR = 0.05  # of the rule of `harness.decision`, by simulation
 PLACES = 4  # columns or cells named before "and so many more"
 
 
@@ -52,14 +55,10 @@ def below(one: Stored, used: Sequence[Number], setting: str) -> list[str]:
         lines.append("[low, high] is the 95% interval.")
     if any(row.speed_baseline for row in rows):
         lines.append(
-            "speedup = the baseline's time / the method's on the same items, the median over processes; above 1 is "
-            "faster."
+            "speedup = the baseline's time / the method's on the same items, summed over processes; above 1 is faster."
         )
     if any(row.processes for row in rows):
-        lines.append(
-            "time per item: median over processes, from the same passes. items: timed over all processes, each of "
-            "which draws its own."
-        )
+        lines.append("time per item: of the same passes. items: timed over all processes, each of which draws its own.")
     if used:
         where = f"({setting})" if setting else "for the setting named last"
         comparable = one.scale in one.recipe.data_of_paper
@@ -71,7 +70,42 @@ def below(one: Stored, used: Sequence[Number], setting: str) -> list[str]:
     for row in rows:
         if row.status != "ok":
             lines.append(f"{row.cell}: {row.status}, {(row.error or {}).get('message') or 'no message'}")
-    return lines + _disturbed(rows) + _fitted_once(rows) + _across_settings(rows) + _reasons(rows)
+    return [
+        *lines, *_ranked(rows), *_by_chance(rows), *_disturbed(rows), *_fitted_once(rows), *_across_settings(rows),
+        *_reasons(rows),
+    ]  # fmt: skip
+
+
+def _ranked(rows: Sequence[Row]) -> list[str]:
+    """The methods that were timed in the same processes, by their own times, each with its ratio to the next."""
+    columns: dict[frozenset[str], list[Row]] = {}
+    for row in rows:
+        blocks = frozenset(process["block"] for process in row.processes if process.get("block"))
+        if blocks and row.value("latency_s"):
+            columns.setdefault(blocks, []).append(row)
+    lines = []
+    for group in columns.values():
+        ordered = sorted(group, key=lambda row: row.value("latency_s") or 0.0)
+        parts = [
+            f"{row.row} is {with_interval(*found)} times as fast as {slower.row}"
+            for row, slower in pairwise(ordered)
+            if (found := paired(row, slower)) is not None
+        ]
+        if parts:
+            lines.append(
+                f"Timed in the same processes{f', {group[0].column}' * bool(group[0].column)}: {'; '.join(parts)}."
+            )
+    return lines
+
+
+def _by_chance(rows: Sequence[Row]) -> list[str]:
+    """How many of the decisions chance would make at most, if no method differed from its baseline."""
+    if (decided := sum(is_decided(row.decision) for row in rows)) < 2:
+        return []
+    return [
+        f"{decided} comparisons were decided at 95%: if no method differed from its baseline, at most "
+        f"{number(decided * ERROR)} of them would be called faster or slower by chance."
+    ]
 
 
 def _across_settings(rows: Sequence[Row]) -> list[str]:
@@ -82,7 +116,7 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        decided = row.decision in ("faster", "slower", "no difference shown")
+        decided = is_decided(row.decision)
         if row.status == "ok" and row.speed_baseline and row.speedup and decided:
             groups.setdefault(row.row, []).append(row)
     lines = []

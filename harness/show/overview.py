@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.contracts.tasks import SCALES
+from harness.decision import is_decided
 from harness.show.formats import number, with_interval
 from harness.show.frame import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DECIDED = ("faster", "slower", "no difference shown")
 ALIKE = ("precision_at_1", "exact_match")  # the share of answers that are the exact method's
 PERPLEXITIES = ("perplexity_difference", "perplexity")
 HEADER = ("method", "task", "speedup", "over", "decision", "answers changed", "paper's speedup", "row")
@@ -50,7 +50,7 @@ def overview(frame: pd.DataFrame) -> pd.DataFrame:
     paper_lost = (1 - lines.paper_precision).fillna(lost.where(lost == 0))  # lossless in the paper too
     lines = lines.assign(name=names, lost=lost, lost_of=kinds, paper_lost=paper_lost)
     rank = pd.DataFrame(
-        {"scale": -lines.scale.map(SCALES.index).astype(int), "decided": ~lines.decision.isin(DECIDED),
+        {"scale": -lines.scale.map(SCALES.index).astype(int), "decided": ~lines.decision.map(is_decided),
          "headline": ~lines.headline, "paper": lines.paper.isna()}
     )  # fmt: skip
     order = rank.sort_values(list(rank), kind="stable").index

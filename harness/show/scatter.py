@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.decision import is_decided
 from harness.show.colours import colour
 from harness.show.figure import as_bytes
-from harness.show.overview import DECIDED, interval, panels, pareto
+from harness.show.overview import interval, panels, pareto
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,10 +63,10 @@ def _panel(axes: Axes, contract: str, panel: pd.DataFrame) -> None:
     axes.set_yscale("log")
     axes.axhline(1, color="0.6", linewidth=0.8)
     axes.grid(alpha=0.25)
-    front = pareto(panel[panel.decision.isin(DECIDED)])
+    front = pareto(panel[panel.decision.map(is_decided)])
     axes.plot(100 * front.lost, front.value, ":", color="0.5", zorder=1)
     for number, line in enumerate(panel.itertuples(index=False, name="Line")):
-        alpha, shade = 1.0 if line.decision in DECIDED else PALE, colour(line.method)
+        alpha, shade = 1.0 if is_decided(line.decision) else PALE, colour(line.method)
         low, high = interval(line) or (line.value, line.value)
         error = [[max(0.0, line.value - low)], [max(0.0, high - line.value)]]
         axes.errorbar(

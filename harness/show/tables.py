@@ -121,7 +121,7 @@ class _Layout:
             decisions = {key: row.decision or NOTHING for key, row in self.rows.items()}
             heads.append(("decision", pd.Series(decisions, dtype=object)))
             names.append(SPEEDUP)
-        elif self.timed:  # then the time is what it was measured for
+        if self.timed:
             heads += self._measured(LATENCY)
             names.append(LATENCY)
         if self.timed:
@@ -132,8 +132,7 @@ class _Layout:
     def details(self) -> Heads:
         heads, names = self._all(self.others), list(self.others)
         if self.timed and self.compared:
-            heads += self._measured(LATENCY) + self._all(["baseline_latency_s", "hot_loop_speedup"])
-            names.append(LATENCY)
+            heads += self._all(["baseline_latency_s", "hot_loop_speedup", "open_s"])
         return heads + self._all(["fit_s"]) + self._setting_column(names)
 
     def grid(self, heads: Heads, blanks: bool) -> pd.DataFrame:
