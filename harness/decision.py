@@ -10,7 +10,7 @@
 - These end in "no claim", however fast the method was: an objection (fidelity, a changed environment); a method that is
   more than 10% faster on items that it has seen, or than on items that nobody could prepare for; a baseline that is
   more than 10% slower next to the method than alone; a baseline whose time for the same work differs by more than 1.25
-  between the processes; threads of the method that work while others are timed.
+  between the passes; threads of the method that work while others are timed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONG_NS = 1e6
 REMEMBERS = 1.10  # an item timed again may be so much faster than at first
 PREPARED = 1.5  # items of the data may be so much faster than varied ones, whose answers may take other work
 SLOWED = 1.10  # the baseline next to the method may take so much longer than alone
-SPREAD = 1.25  # between the upper and the lower quartile of the processes' times of the same work
+SPREAD = 1.25  # between the first and the ninth decile of the passes' times of the same work
 IDLE = 0.10  # of its time that a method's threads may work while it is not asked
 
 
@@ -54,8 +54,8 @@ class ProcessSample:
     changed a little, so that no answer to them can have been prepared; hot, of every pair, the time of all calls in a
     loop with nothing between them (empty where nothing runs between calls anyway).
 
-    alone: the baseline's times on the first pair's items before the process opened a method. work: the number
-    of equal pieces of work of the pairs (contexts, tokens of a text), or None where items differ. idle_ns: CPU time of the
+    alone: the baseline's times on the first pair's items before the process opened a method. work: the number of equal
+    pieces of work of the pairs (contexts, tokens of a text), or None where items differ. idle_ns: CPU time of the
     method's threads while it was not asked. fit: the number of the fit that was opened.
     """
 
@@ -224,19 +224,19 @@ def _doubts(processes: Sequence[ProcessSample]) -> list[str]:
         )
     if (spread := baseline_spread(processes)) is not None and spread > SPREAD:
         doubts.append(
-            f"the baseline's time for the same work differs by {spread:.2f} between processes (quartiles; at most "
-            f"{SPREAD} is allowed): the machine favours one side"
+            f"the baseline's time for the same work differs by {spread:.2f} between passes (first and ninth decile; at "
+            f"most {SPREAD} is allowed): the machine may favour one side"
         )
     return doubts
 
 
 def baseline_spread(processes: Sequence[ProcessSample]) -> float | None:
-    """Upper over lower quartile of the baseline's time for the same work over processes; None where work cannot be
-    compared."""
-    rates = _each(processes, lambda p: p.total("baseline") / p.work if p.work else None)
-    if len(rates) < max(len(processes), statistics.LEAST_PROCESSES):
+    """The ninth over the first decile of the baseline's time for the same work, over all passes; None where work cannot
+    be compared."""
+    if any(process.work is None for process in processes) or len(processes) < statistics.LEAST_PROCESSES:
         return None
-    low, high = np.quantile(rates, [0.25, 0.75])
+    rates = [sum(pair["baseline_ns"]) / pair["count"] for process in processes for pair in process.pairs]
+    low, high = np.quantile(rates, [0.1, 0.9])
     return float(high / low)
 
 
