@@ -211,12 +211,31 @@ def test_no_speed_claim_without_fidelity():
     assert judge(FASTER, [replace(made, fidelity=None)]).outcome == "not settled"
 
 
+def together(row, block="b"):
+    """The row, with processes that it shares with others of this block."""
+    return replace(row, processes=[{**one, "block": f"{block}{n}"} for n, one in enumerate(row.processes)])
+
+
+def test_two_methods_are_compared_by_their_own_times_in_the_processes_that_they_share():
+    claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
+    ours, theirs = together(timed(3.0, 3.0)), together(timed(3.0, 3.0, LM))
+    slower = replace(theirs, processes=[
+        {**one, "pairs": [{**p, "method_ns": [1.27 * ns for ns in p["method_ns"]]} for p in one["pairs"]]}
+        for one in theirs.processes
+    ])  # fmt: skip
+    verdict = judge(claim, [ours, slower])
+    assert verdict.outcome == "holds" and verdict.detail.startswith("1.270 ")
+    assert "times as fast as lm, in the same processes" in verdict.detail
+    assert judge(f"{claim}, factor: 1.3", [ours, slower]).outcome == "does not hold"
+    apart = judge(claim, [ours, together(slower, "c")])
+    assert apart.outcome == "not settled" and "not timed in the same processes" in apart.detail
+    assert apart.command.endswith("--fresh")
+
+
 def test_speedups_against_different_baselines_are_not_compared():
     claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
-    ours, theirs = timed(3.0, 3.0), timed(2.0, 2.0, LM)
-    assert judge(claim, [ours, theirs]).outcome == "holds"
-    beam = replace(theirs, speed_baseline={"method": "beam", "params": {}})
-    assert judge(claim, [ours, beam]).outcome == "not tested"
+    beam = replace(timed(2.0, 2.0, LM), speed_baseline={"method": "beam", "params": {}})
+    assert judge(claim, [timed(3.0, 3.0), beam]).outcome == "not tested"
 
 
 def test_an_exploratory_time_names_the_command_that_would_settle_it():

@@ -287,7 +287,7 @@ def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_th
     def one(scale, row, speedup, **more):
         return timed("l2s", row=row, speedup=speedup, scale=scale, reference="exact", precision_at_1=0.99, **more)
 
-    (found,) = overview_of(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 5.0)).itertuples()
+    (found,) = overview_of(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 3.5)).itertuples()
     assert (found.row, found.others, found.scale) == ("B", 2, "small")
     assert found.lost == pytest.approx(0.01) and found.reference == found.baseline
     (found,) = overview_of(one("small", "retired", 9.0), one("small", "C", 5.0)).itertuples()
