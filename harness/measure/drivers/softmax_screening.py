@@ -103,7 +103,7 @@ class SoftmaxDriver(Driver):
     def costs(self, method: Any, setting: Any) -> dict[str, float]:
         """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`. In a batch,
         `bytes_read` of a context is its part of `batch_bytes_read`, those of a call; unknown without it."""
-        counters: dict[str, float] = method.counters()
+        counters: dict[str, float] = dict(method.counters())
         batch = counters.pop("batch_bytes_read", None)
         if setting.batch > 1:
             counters.pop("bytes_read", None)
