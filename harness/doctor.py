@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +17,17 @@ from typing import Any, Literal
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.measure import environment
+from harness.rows import describe
 from harness.show.formats import number
 
 State = Literal["ok", "warn", "problem"]
-OPTIONAL = {  # import name -> what its absence means; the distribution may require it all the same
-    "faiss": "no approximate indexes (IVF, PQ, HNSW): exact search still works; pip install faiss-cpu",
-    "mlflow": "no tracking: use --tracking none, or pip install mlflow",
+OPTIONAL = {  # what its absence means (the bench may require it all the same), and the distributions that have it
+    "faiss": (
+        "no approximate indexes (IVF, PQ, HNSW): exact search still works; pip install faiss-cpu",
+        ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"),
+    ),
+    "mlflow": ("no tracking: use --tracking none, or pip install mlflow", ("mlflow",)),
 }
-_DISTRIBUTIONS = {"faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"), "mlflow": ("mlflow",)}
 LEAST_FREE = 10 * 2**30  # bytes free below which datastores of scale small may not fit
 
 
@@ -39,13 +42,12 @@ class Check:
 
 def report(deep: bool = False, results: Path = Path("results")) -> list[Check]:
     """All checks. `deep` imports torch to see whether it sees a GPU (about two seconds)."""
-    env = environment.capture()
-    checks = [
-        _python(), *_packages(), _cores(env), _memory(env), _threads(os.environ, env["cores"]["usable"]),
-        _gpu(deep), *_data(data_roots()), _cache(default_cache()), _tracking(results / "runs"),
-        _code(),
+    env, installed = environment.capture(copies=True), {_name(one.name): one.version for one in distributions()}
+    return [
+        _python(), _packages(installed, _constraints(ROOT / "constraints.txt")), _cores(env), _memory(env),
+        _threads(os.environ, env["cores"]["usable"]), _gpu(deep), *_data(data_roots()), _cache(default_cache()),
+        _tracking(results / "runs"), _code(), *_optional(installed),
     ]  # fmt: skip
-    return [*checks, *_optional(lambda name: find_spec(name) is not None)]
 
 
 def show(checks: list[Check], as_json: bool = False) -> None:
@@ -71,42 +73,36 @@ def _python() -> Check:
     return Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.prefix}")
 
 
-def _packages() -> list[Check]:
-    """Required packages that are absent, and installed ones that differ from `constraints.txt`."""
-    try:
-        declared = requires(environment.DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return [Check("packages", "problem", f"{environment.DISTRIBUTION} is not installed: run ./reproduce.sh")]
-    required = [re.split(r"[^\w.\-]", line, maxsplit=1)[0] for line in declared if "extra ==" not in line]
-    optional = {name for names in _DISTRIBUTIONS.values() for name in names}
-    absent = [name for name in required if name not in optional and _version(name) is None]
-    if absent:
-        return [Check("packages", "problem", f"not installed: {', '.join(absent)}; run ./reproduce.sh")]
-    pinned = _constraints(ROOT / "constraints.txt")
-    differing = [
-        f"{name} {found} (checked with {wanted})"
-        for name, wanted in pinned.items()
-        if (found := _version(name)) is not None and found.partition("+")[0] != wanted.partition("+")[0]
-    ]
-    if differing:
+def _packages(installed: Mapping[str, str], pins: Mapping[str, str]) -> Check:
+    """Required packages that are absent, and installed ones whose version is not the pinned one."""
+    if environment.DISTRIBUTION not in installed:
+        return Check("packages", "problem", f"{environment.DISTRIBUTION} is not installed: run ./reproduce.sh")
+    required = {_name(line) for line in requires(environment.DISTRIBUTION) or [] if "extra ==" not in line}
+    optional = {name for _, names in OPTIONAL.values() for name in names}
+    if absent := sorted(required - optional - installed.keys()):
+        return Check("packages", "problem", f"not installed: {', '.join(absent)}; run ./reproduce.sh")
+    both = [(name, installed.get(name, pin).partition("+")[0], pin.partition("+")[0]) for name, pin in pins.items()]
+    if differing := [f"{name} {found} (checked with {pin})" for name, found, pin in both if found != pin]:
         shown = ", ".join(differing[:6]) + (f" and {len(differing) - 6} more" if len(differing) > 6 else "")
-        return [Check("packages", "warn", f"other versions than constraints.txt: {shown}")]
-    against = f", as in constraints.txt ({len(pinned)} pins)" if pinned else "; no constraints.txt to compare with"
-    return [Check("packages", "ok", f"{len(required)} required packages installed{against}")]
+        return Check("packages", "warn", f"other versions than constraints.txt: {shown}")
+    against = f", as in constraints.txt ({len(pins)} pins)" if pins else "; no constraints.txt to compare with"
+    return Check("packages", "ok", f"{len(required)} required packages installed{against}")
 
 
 def _constraints(file: Path) -> dict[str, str]:
     """Package -> version of the lines `name==version`."""
-    if not file.is_file():
-        return {}
-    found = (re.match(r"\s*([\w.\-]+)\s*==\s*([^\s;#]+)", line) for line in file.read_text().splitlines())
-    return {match[1]: match[2] for match in found if match}
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return {_name(found[1]): found[2] for line in lines if (found := re.match(r"\s*([\w.-]+)\s*==\s*([^\s;#]+)", line))}
+
+
+def _name(requirement: str) -> str:
+    """The normal form of the distribution's name with which a requirement begins."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
 def _cores(env: Mapping[str, Any]) -> Check:
-    load, cores = env["load"][0], env["cores"]
-    text = f"{env['cpu']['model']}, {cores['usable']} of {cores['total']} cores usable, load {load:.1f}"
-    if load > 0.7 * (cores["total"] or 1):
+    load, text = env["load"][0], f"{describe(env)}, load {env['load'][0]:.1f}"
+    if load > 0.7 * (env["cores"]["total"] or 1):
         return Check("cpu", "warn", f"{text}: something else is running, timings will be noisy")
     return Check("cpu", "ok", text)
 
@@ -177,11 +173,9 @@ def _cache(folder: Path) -> Check:
     text = f"{folder}: {_bytes(_size(folder))} used, {_bytes(free)} free on its disk"
     if not os.access(place, os.W_OK):
         return Check("cache", "problem", f"{text}; not writable: set HARNESS_CACHE")
-    return (
-        Check("cache", "ok", text)
-        if free > LEAST_FREE
-        else Check("cache", "warn", f"{text}; little: set HARNESS_CACHE")
-    )
+    if free < LEAST_FREE:
+        return Check("cache", "warn", f"{text}; little: set HARNESS_CACHE")
+    return Check("cache", "ok", text)
 
 
 def _tracking(runs: Path) -> Check:
@@ -207,31 +201,17 @@ def _code() -> Check:
     return Check("code", "ok", f"{text}, with uncommitted changes: runs cannot be kept" if code["dirty"] else text)
 
 
-def _optional(installed: Callable[[str], bool]) -> list[Check]:
+def _optional(installed: Mapping[str, str]) -> list[Check]:
+    found = {name: [installed[one] for one in names if one in installed] for name, (_, names) in OPTIONAL.items()}
     return [
-        Check(name, "ok", f"{name} {_version_of_any(name) or 'installed'}")
-        if installed(name)
-        else Check(name, "warn", f"not installed: {meaning}")
-        for name, meaning in OPTIONAL.items()
-    ]
-
-
-def _version_of_any(name: str) -> str | None:
-    return next((found for one in _DISTRIBUTIONS[name] if (found := _version(one))), None)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+        Check(name, "ok", f"{name} {versions[0]}") if versions
+        else Check(name, "warn", f"not installed: {OPTIONAL[name][0]}") for name, versions in found.items()
+    ]  # fmt: skip
 
 
 def _size(folder: Path) -> int:
     """Bytes in all files of a folder."""
-    return sum(
-        (Path(place) / name).lstat().st_size for place, _, names in os.walk(folder) for name in names
-    )  # fmt: skip
+    return sum((Path(place) / name).lstat().st_size for place, _, names in os.walk(folder) for name in names)
 
 
 def _bytes(size: float) -> str:

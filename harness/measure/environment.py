@@ -1,7 +1,7 @@
 """What a row says about the machine and the code it ran on, and whether that changed while it was measured.
 
-Nothing here imports a measured library: versions come from package metadata, the GPU from `nvidia-smi`. A capture holds
-no host name, user name or path, so rows can be published.
+Nothing here imports a measured library, apart from `bandwidth`: versions come from package metadata, the GPU from
+`nvidia-smi`. A capture holds no host name, user name or path, so rows can be published.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 from harness.common.cores import usable_cores
@@ -31,18 +34,31 @@ LIBRARIES = (
     "numba", "scipy", "scikit-learn", "bm25s", "ctranslate2", "economize", "arctic-inference", "infini-gram",
     "tokengrams", "ray",
 )  # fmt: skip
+NUMBERS = {  # of a processor, by their names in /proc/cpuinfo on x86 and on ARM
+    "vendor": ("vendor_id", "CPU implementer"), "family": ("cpu family", "CPU architecture"),
+    "number": ("model", "CPU part"), "stepping": ("stepping", "CPU revision"),
+}  # fmt: skip
+INSTRUCTIONS = (  # those that decide how fast matrices are multiplied
+    "avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8",
+    "asimd", "sve", "bf16", "i8mm",
+)  # fmt: skip
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+COPIED = 2**28  # bytes of the buffer whose copying is timed, well above the caches
+COPIES = 5
 
 
-def capture(device: str = "cpu") -> dict[str, Any]:
-    """JSON-able facts of this moment. Milliseconds on a CPU; `nvidia-smi` is asked when `device` is a GPU's.
+def capture(device: str = "cpu", copies: bool = False) -> dict[str, Any]:
+    """JSON-able facts of this moment. Milliseconds on a CPU; `nvidia-smi` is asked when `device` is a GPU's. copies:
+    include `bandwidth`, which takes a third of a second once in a process.
 
-    cpu {model}, cores {total, usable}, load [1, 5, 15 minutes], memory {total, available} in bytes, threads
+    cpu {model, vendor, family, number, stepping, instructions, caches {l1d_kib, l2_kib, l3_kib}, copy_gb_s}, those that
+    the system tells, cores {total, usable}, load [1, 5, 15 minutes], memory {total, available} in bytes, threads
     {variable: value}, python, os, kernel, libraries {name: version}, gpus [{name, driver, memory_mib}],
     gpu_processes [{pid, name, memory_mib}] that are not ours; the last two are None when they cannot be known.
     """
     on_gpu = device.startswith("cuda")
     return {
-        "cpu": {"model": _cpu_model()},
+        "cpu": _processor() | ({"copy_gb_s": bandwidth()} if copies else {}),
         "cores": {"total": os.cpu_count(), "usable": usable_cores()},
         "load": list(os.getloadavg()),
         "memory": _memory(),
@@ -54,6 +70,23 @@ def capture(device: str = "cpu") -> dict[str, Any]:
         "gpus": _gpus() if on_gpu else [],
         "gpu_processes": _foreign_gpu_processes() if on_gpu else [],
     }
+
+
+@cache
+def bandwidth() -> float:
+    """GB/s (1e9 bytes) at which all usable cores together copy 256 MiB. Bytes read and bytes written are counted, as in
+    STREAM's copy (McCalpin, 1995). The median of five copies, measured once in a process; needs 512 MiB."""
+    import numpy as np
+
+    count = usable_cores()
+    parts = np.array_split(np.ones(COPIED // 8), count), np.array_split(np.zeros(COPIED // 8), count)
+    seconds = []
+    with ThreadPoolExecutor(count) as pool:  # NumPy lets other threads run while it copies
+        for _ in range(COPIES):
+            started = perf_counter()
+            list(pool.map(np.copyto, parts[1], parts[0]))
+            seconds.append(perf_counter() - started)
+    return 2 * COPIED / median(seconds) / 1e9
 
 
 def libraries() -> dict[str, str]:
@@ -69,8 +102,8 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """
     reasons = []
     for name in ("cpu", "cores", "threads", "libraries", "python", "os", "kernel", "gpus"):
-        if before[name] != after[name]:
-            reasons.append(f"{name}: {_difference(before[name], after[name])}")
+        if difference := _difference(before[name], after[name]):
+            reasons.append(f"{name}: {difference}")
     foreign = [p for capture in (before, after) for p in capture["gpu_processes"] or []]
     if foreign:
         reasons.append(f"other processes on the GPU: {', '.join(sorted({p['name'] for p in foreign}))}")
@@ -122,11 +155,30 @@ def source_digest(paths: Iterable[Path]) -> str:
 
 
 @cache
-def _cpu_model() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
-        if line.startswith(("model name", "Model")):
-            return " ".join(line.partition(":")[2].split())
-    return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor() or platform.machine()
+def _processor() -> dict[str, Any]:
+    """`cpu` of a capture. A guest's model name may be just "AMD EPYC": numbers and instructions tell more."""
+    lines = (line.partition(":") for line in reversed(_read("/proc/cpuinfo").splitlines()))
+    told = {name.strip(): " ".join(value.split()) for name, _, value in lines}  # of the first core
+    asked = _output("sysctl", "-n", "machdep.cpu.brand_string") if "processor" not in told else None
+    model = told.get("model name") or told.get("Model") or asked or platform.processor() or platform.machine()
+    found: dict[str, Any] = {"model": model}
+    found |= {part: told[name] for part, names in NUMBERS.items() for name in names if name in told}
+    flags = {*told.get("flags", "").split(), *told.get("Features", "").split()}
+    if instructions := [name for name in INSTRUCTIONS if name in flags]:
+        found["instructions"] = instructions
+    if caches := _caches():
+        found["caches"] = caches
+    return found
+
+
+def _caches() -> dict[str, int]:
+    """KiB of the data caches of the first core, shared ones whole: l1d_kib, l2_kib, l3_kib."""
+    found = {}
+    for index in sorted(CACHES.glob("index*")):
+        level, kind, size = (_read(str(index / name)).strip() for name in ("level", "type", "size"))
+        if kind != "Instruction" and size.removesuffix("K").isdigit():
+            found[f"l{level}{'d' if kind == 'Data' else ''}_kib"] = int(size.removesuffix("K"))
+    return found
 
 
 def _memory() -> dict[str, int | None]:
@@ -219,7 +271,8 @@ def _output(*command: str) -> str | None:
 
 
 def _difference(before: Any, after: Any) -> str:
+    """In words; empty if there is none. The measured bandwidth is no fact that could change."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        names = [n for n in sorted({*before, *after}) if before.get(n) != after.get(n)]
+        names = [n for n in sorted({*before, *after} - {"copy_gb_s"}) if before.get(n) != after.get(n)]
         return ", ".join(f"{n} {before.get(n)} -> {after.get(n)}" for n in names)
-    return f"{before} -> {after}"
+    return f"{before} -> {after}" if before != after else ""

@@ -153,6 +153,14 @@ class Gad(NarDecoder, DraftingDecoder):
         else:
             draft_and_verify(session, batch, drafter, phases, self._accepts, depth=max(2, self.beta))
 
+    def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
+        """The verifier's weights, and the drafter's in each iteration with a draft."""
+        verifier, drafter = super().read(engine, outputs), self._drafting_engine.weights
+        if verifier is None or drafter is None:
+            return None
+        drafts = max(sum(map(bool, output.trace.drafts)) for output in outputs)
+        return verifier + drafter.once * self.own_encoder + drafter.each_pass * drafts
+
     def _accepts(self, drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
         best = list(ids[: self.beta])
         return drafted in best and logits[0] - logits[best.index(drafted)] <= self.tau
@@ -182,6 +190,9 @@ class Nar(NarDecoder):
     def engine_of(self, model: GenerationModel) -> Engine:
         """The drafter's engine, or the verifier's if the drafter uses the verifier's encoder."""
         return self._drafting_engine if self.own_encoder else super().engine_of(model)
+
+    def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
+        return super().read(self._drafting_engine, outputs)  # which may share the verifier's encoder
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         drafter = self.drafter(batch, phases)

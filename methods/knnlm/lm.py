@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.common.bandwidth import counted
 from harness.contracts import LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.plan.registry import method
 
@@ -21,5 +22,5 @@ class Lm(TokenScoring):
                 parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
             log_probs = np.concatenate(parts) if parts else np.empty(0)
             # no `searches`: a count of 0 would mean that all were saved
-            answers.append(TokenScores(log_probs, {"tokens": len(log_probs)}))
+            answers.append(TokenScores(log_probs, {"tokens": len(log_probs), **counted(model, len(parts))}))
         return answers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from harness.common.bandwidth import counted
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
 from harness.contracts.metrics import Metric
@@ -80,7 +81,7 @@ class KnnLm(GatedScorer):
         self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
         datastore, (lambda_, temperature) = self.ready()
-        text = Text(streams)
+        text, before = Text(streams), datastore.bytes_read
         find = self._searched(model, text, phases) if shared is None else self._found_before(model, text, shared)
         for places, near, ids in find:
             with phases("interpolate"):
@@ -92,10 +93,13 @@ class KnnLm(GatedScorer):
                     looks = neighbour_features(near, datastore.store.values[ids], temperature)
                     weight = self.gate(np.concatenate([text.statistics[places], looks], 1))
                 text.log_probs[places] = interpolate(text.log_probs[places], agreeing, weight)
-        return [
-            TokenScores(text.log_probs[low:high], {"tokens": high - low, "searches": int(text.wanted[low:high].sum())})
-            for low, high in text.spans
-        ]
+        each = (datastore.bytes_read - before) / max(int(text.wanted.sum()), 1)  # bytes of a search
+        answers = []
+        for (low, high), blocks in zip(text.spans, text.blocks, strict=True):
+            searches = int(text.wanted[low:high].sum())
+            read = counted(model, blocks, each * searches) if shared is None else {}
+            answers.append(TokenScores(text.log_probs[low:high], {"tokens": high - low, "searches": searches, **read}))
+        return answers
 
     @property
     def ratios(self) -> dict[str, Ratio]:
@@ -160,7 +164,8 @@ class Text:
     """The predicted tokens [T] of all streams, concatenated.
 
     targets; log_probs: of the LM, replaced by the mixture's; wanted: whether a token is searched; lambdas: of each
-    token, None: one for all; statistics [T, 2]: the LM's confidence if it is needed.
+    token, None: one for all; statistics [T, 2]: the LM's confidence if it is needed; blocks: of each stream, those
+    that the LM has predicted.
     """
 
     def __init__(self, streams: Streams) -> None:
@@ -169,11 +174,13 @@ class Text:
         self.log_probs = np.full(len(self.targets), np.nan)
         self.wanted = np.zeros(len(self.targets), np.bool_)
         self.lambdas: NDArray[np.float64] | None = None
+        self.blocks = [0] * len(streams)
         self.statistics = np.zeros((len(self.targets), 2), np.float32)
 
     def take(self, number: int, block: Positions) -> int:
         """Store the LM's results for a block of a stream. Returns the index of its first token."""
         start = self.spans[number][0] + block.start
+        self.blocks[number] += 1
         self.log_probs[start : start + len(block)] = block.log_prob
         if block.entropy is not None:
             self.statistics[start : start + len(block)] = confidence(block)

@@ -59,21 +59,28 @@ class DatastoreOptions(IndexOptions):
 
 
 class DatastoreSearch:
-    """An opened datastore with its index. k: neighbours of a search; 0: those of the options."""
+    """An opened datastore with its index. k: neighbours of a search; 0: those of the options. bytes_read: by all
+    searches, of the index and of the values and keys of what it found. entry_bytes: of a stored key and value."""
 
     def __init__(self, store: Datastore, index: NeighborIndex, options: DatastoreOptions, k: int = 0) -> None:
         self.store = store
         self.index = index
         self.options = options
         self.k = k or options.k
+        self.bytes_read = 0
+        self.entry_bytes = store.dimension * store.keys.itemsize + store.values.itemsize
 
     def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending and ids int64 [n, k'],
         k' = min(k, N). Distance inf and id -1 fill rows in which an approximate index found fewer. The option
         `distance` decides whether distances are to the stored keys or the index's own."""
+        before = self.index.bytes_read
         with phases("search"):
             distances, ids = self.index.search(queries, self.k)
-        if self.options.distance == "exact" and self.options.index not in EXACT:
+        again = self.options.distance == "exact" and self.options.index not in EXACT
+        each = self.entry_bytes if again else self.store.values.itemsize
+        self.bytes_read += self.index.bytes_read - before + ids.size * each
+        if again:
             with phases("distance"):
                 return ranked(exact_distances(self.store, queries, ids), ids)
         return distances, ids

@@ -106,9 +106,14 @@ class FaissIndex(NeighborIndex):
     def __init__(self, vectors: Vectors, options: IndexOptions, folder: Path | None) -> None:
         faiss = opened_faiss()
         self.vectors = vectors
+        # bytes read for each scanned entry, and for each query whatever is scanned
+        self._statistics: Any
+        self._code: int
+        self._whole: int
         if options.index == "faiss-flat":
             self.index = faiss.IndexFlatL2(vectors.dimension)
             self.bytes = 4 * vectors.entries * vectors.dimension
+            self._statistics, self._code, self._whole = None, 0, self.bytes
             return
         if folder is None:
             raise ValueError(f"the index {options.index} needs the folder of its index")
@@ -128,8 +133,11 @@ class FaissIndex(NeighborIndex):
         self.bytes = path.stat().st_size
         if options.index == "hnsw":
             self.index.hnsw.efSearch = options.ef
+            self._statistics, self._code, self._whole = faiss.cvar.hnsw_stats, 4 * vectors.dimension, 0
         else:
             self.index.nprobe = min(options.nprobe, self.index.nlist)
+            centres = 4 * self.index.nlist * vectors.dimension
+            self._statistics, self._code, self._whole = faiss.cvar.indexIVF_stats, self.index.code_size, centres
 
     def load(self) -> None:
         for start in range(self.index.ntotal, self.vectors.entries, CHUNK):  # only `faiss-flat` has entries left to add
@@ -141,9 +149,15 @@ class FaissIndex(NeighborIndex):
         k = min(k, self.vectors.entries)
         if len(queries) == 0:
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        before = self._scanned()
         distances, ids = self.index.search(queries, k)
+        self.bytes_read += (self._scanned() - before) * self._code + len(queries) * self._whole
         distances[ids < 0] = np.inf
         return np.maximum(distances, 0), ids  # expansion and codes can dip below zero
+
+    def _scanned(self) -> int:
+        """Entries whose distances faiss has computed in this process, by its own count."""
+        return int(self._statistics.ndis) if self._statistics is not None else 0
 
 
 def _last_line(error: Exception) -> str:

@@ -69,6 +69,7 @@ class FlatIndex(NeighborIndex):
         for low in range(0, len(queries), TILE):
             tile = slice(low, low + TILE)
             self._search(queries[tile], k, distances[tile], ids[tile])
+            self.bytes_read += self.vectors.entries * (self.vectors.dimension * self.scores.dtype.itemsize + 4)
         return distances, ids
 
     def _search(

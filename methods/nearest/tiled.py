@@ -73,6 +73,7 @@ class TiledIndex(NeighborIndex):
             candidates, beyond = self._candidates(part, min(k + SPARE, self.vectors.entries))
             near, found = self._rank(part, candidates, k)
             doubtful = (near[:, -1] >= beyond).nonzero()[:, 0]
+            self.bytes_read += (1 + bool(len(doubtful))) * 2 * self.vectors.entries * self.vectors.dimension
             if len(doubtful):
                 near[doubtful], found[doubtful] = self._scan(part[doubtful], k)
             distances[start : start + len(part)] = near.float().cpu().numpy()

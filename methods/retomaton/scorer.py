@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from harness.common.bandwidth import counted
 from harness.common.cache import SharedResults
 from harness.common.files import digest
 from harness.common.phases import NoPhases
@@ -129,6 +130,7 @@ class RetoMaton(StateOptions, GatedScorer):
     ) -> list[Walked]:
         """All streams in order, each walked to its end."""
         datastore, _ = self.ready()
+        before = datastore.bytes_read
         found: list[Neighbours] | None = None
         confident = self.learns
         if shared is None:
@@ -153,6 +155,10 @@ class RetoMaton(StateOptions, GatedScorer):
             active = [walk for walk in active if walk.done < walk.length]
             self._search(active, found, phases)
             active = [walk for walk in active if walk.done < walk.length]
+        each = (datastore.bytes_read - before) / max(sum(int(walk.searched.sum()) for walk in walks), 1)
+        for walk in walks if shared is None else ():
+            entries = each * int(walk.searched.sum()) + datastore.entry_bytes * walk.pointed
+            walk.bytes_read = counted(model, walk.blocks, entries)
         return walks
 
     def needs_search(self, walk: Walk) -> bool:
@@ -201,8 +207,8 @@ class RetoMaton(StateOptions, GatedScorer):
 @dataclass(slots=True)
 class Walked:
     """One stream during its walk: `done` tokens of `length`, read from `text`. Per token: log_lm and log_auto, log p_LM
-    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless
-    `confident`."""
+    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless `confident`.
+    pointed: candidates that no search found. blocks: of the LM. bytes_read: the counter, where it is known."""
 
     walk: Walk
     length: int
@@ -211,6 +217,9 @@ class Walked:
     confident: bool
     done: int = 0
     candidates: int = 0
+    pointed: int = 0
+    blocks: int = 0
+    bytes_read: dict[str, float] = field(default_factory=dict)
     block: Positions | None = None
     log_lm: NDArray[np.float64] = field(init=False)
     log_auto: NDArray[np.float64] = field(init=False)
@@ -226,6 +235,7 @@ class Walked:
         """The next position's query [d] and observed token. Raises `RequestError` for a query that is not finite."""
         if self.block is None or self.done == self.block.start + len(self.block):
             self.block = next(self.text)
+            self.blocks += 1
             finite(self.block.queries)
             here = slice(self.block.start, self.block.start + len(self.block))
             self.log_lm[here] = self.block.log_prob
@@ -242,13 +252,14 @@ class Walked:
             self.looks[self.done, 2:] = neighbour_features(distances, values, temperature)[0]
         self.searched[self.done] = candidates.searched
         self.candidates += len(candidates.ids)
+        self.pointed += len(candidates.ids) - candidates.found
         self.done += 1
 
     def scores(self, lambda_: float | NDArray[np.float64]) -> TokenScores:
         """The answer for a lambda, one for all tokens or one each. In its series `p_auto` is 0 without candidates."""
         counters: dict[str, float] = {
             "tokens": self.length, "searches": int(self.searched.sum()), "candidates": self.candidates,
-            **{f"runs_of_{size}": 0 for size in RUNS},
+            **{f"runs_of_{size}": 0 for size in RUNS}, **self.bytes_read,
         }  # fmt: skip
         p_auto = np.exp(np.nan_to_num(self.log_auto, nan=-np.inf))
         for length in runs(~self.searched & (p_auto > 0)):

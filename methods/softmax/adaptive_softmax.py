@@ -23,7 +23,7 @@ from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency
+from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency, read
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 
@@ -178,6 +178,7 @@ class AdaptiveSoftmax(SoftmaxScreening):
             products, words = np.asarray(self._values.get(opens, [0.0] * len(sizes))) @ np.asarray(sizes)
             answers[f"{prefix}multiply_adds"] = float(self._rows.size + products)
             answers[f"{prefix}mean_candidates"] = float(len(self._rows) + words)
+            answers[f"{prefix}bytes_read"] = read(self._rows.size + products, len(self._rows) + words)
         return {**answers, "extra_bytes": float(sum(array.nbytes for array in self._parts.values()))}
 
 

@@ -126,10 +126,16 @@ def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
     return np.argsort(-np.bincount(targets, minlength=words), kind="stable").astype(np.int32)
 
 
+def read(multiply_adds: float, words: float) -> float:
+    """Bytes of float32 weights and biases that a call reads: each weight is multiplied once, each word has a bias."""
+    return 4 * (multiply_adds + words)
+
+
 def saved_counters(multiply_adds: float, mean_candidates: float, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
     """The counters that all rivals report. extra_bytes: size of the arrays beyond the output layer, without scratch."""
     return {
         "multiply_adds": multiply_adds,
         "mean_candidates": mean_candidates,
         "extra_bytes": float(sum(array.nbytes for array in arrays.values())),
+        "bytes_read": read(multiply_adds, mean_candidates),
     }

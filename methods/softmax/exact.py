@@ -82,4 +82,8 @@ class Exact(SoftmaxScreening):
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._words, self._dimension
-        return {"multiply_adds": float(words * dimension), "mean_candidates": float(words), "extra_bytes": 0.0}
+        layer = float(self._weight.nbytes + self._bias.nbytes)
+        return {
+            "multiply_adds": float(words * dimension), "mean_candidates": float(words), "extra_bytes": 0.0,
+            "bytes_read": layer, "batch_bytes_read": layer,
+        }  # fmt: skip

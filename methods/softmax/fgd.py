@@ -17,7 +17,7 @@ from pydantic import Field
 from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays, reduction
-from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency
+from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, read
 from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_training
 
@@ -123,8 +123,11 @@ class Fgd(Completable, CandidateSearch):
         completing = self._completion.multiply_adds if self._completion else 0.0
         dimension = self._layer.weight.shape[1]
         distances = float(self._values.get("distances", 0.0))
+        products = (dimension + 2) * distances + dimension * self._k + completing
+        candidates = float(self._values.get("found", self._k))
         return {
-            "multiply_adds": (dimension + 2) * distances + dimension * self._k + completing,
-            "mean_candidates": float(self._values.get("found", self._k)),
+            "multiply_adds": products,
+            "mean_candidates": candidates,
             "extra_bytes": float(self._path.stat().st_size + sum(array.nbytes for array in factors)),
+            "bytes_read": read(products, candidates + (len(self._frequent) if factors else 0)),
         }

@@ -36,7 +36,7 @@ from pydantic import Field
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer, TopK
 from methods.softmax import arrays
-from methods.softmax.candidates import CandidateSets
+from methods.softmax.candidates import CandidateSets, read
 from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 from methods.softmax.knapsack import candidate_sets, mean_size
@@ -174,13 +174,15 @@ class ClusterScreen(Completable, CandidateSets):
 
     def counters(self) -> dict[str, float]:
         """multiply_adds: d (r + Lbar) a call, Lbar over training contexts, plus q (d + L) with a completion of rank q.
-        extra_bytes: memory beyond the layer, without scratch."""
+        extra_bytes: memory beyond the layer, without scratch. bytes_read: a cluster's number takes one byte."""
         factors = self._completion.factors if self._completion else ()
         completing = self._completion.multiply_adds if self._completion else 0.0
         return {
             "multiply_adds": self._dimension * (len(self._clusters) + self._mean) + completing,
             "mean_candidates": self._mean,
             "extra_bytes": float(sum(array.nbytes for array in (*self._packed[:-1], *factors))),
+            "bytes_read": self._clusters.nbytes
+            + read(self._dimension * self._mean + completing, self._mean + (self._words if factors else 0)),
         }
 
     def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import COUNTERS, saved_counters
+from methods.softmax.candidates import COUNTERS, read, saved_counters
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
 
@@ -106,7 +106,8 @@ class SvdSoftmax(SoftmaxScreening):
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._layer.weight.shape
-        return saved_counters(
+        found = saved_counters(
             self.width * (dimension + words) + self._n * dimension, self._n,
             {"directions": self._directions, "preview": self._preview},
         )  # fmt: skip
+        return found | {"bytes_read": found["bytes_read"] + read(0, words)}  # every preview has a bias

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 
 from harness import doctor
+from harness.measure import environment
 
 
 def test_the_report_covers_the_machine_without_importing_heavy_libraries(tmp_path):
@@ -16,9 +18,10 @@ def test_the_report_covers_the_machine_without_importing_heavy_libraries(tmp_pat
         "import sys; from harness import doctor; doctor.show(doctor.report(), as_json=True)\n"
         "assert not {'torch', 'mlflow', 'faiss'} & set(sys.modules)"
     )
-    environment = os.environ | {"HARNESS_DATA": "/does/not/exist", "HARNESS_CACHE": str(tmp_path / "cache")}
-    answer = json.loads(subprocess.check_output([sys.executable, "-c", code], env=environment, text=True))
+    variables = os.environ | {"HARNESS_DATA": "/does/not/exist", "HARNESS_CACHE": str(tmp_path / "cache")}
+    answer = json.loads(subprocess.check_output([sys.executable, "-c", code], env=variables, text=True))
     checks = {check["name"]: check for check in answer}
+    assert "GB/s" in checks["cpu"]["text"]
     assert {"python", "packages", "cpu", "memory", "threads", "gpu", "cache", "tracking", "faiss"} <= set(checks)
     assert checks["data"]["state"] == "problem" and "/does/not/exist" in checks["data"]["text"]
 
@@ -48,8 +51,22 @@ def test_data_folders_are_listed_with_their_sets(tmp_path):
 
 
 def test_an_absent_optional_package_says_what_that_means():
-    checks = {check.name: check for check in doctor._optional(lambda name: False)}
+    checks = {check.name: check for check in doctor._optional({"faiss-gpu": "1.9"})}
     assert checks["mlflow"].state == "warn" and "--tracking none" in checks["mlflow"].text
+    assert (checks["faiss"].state, checks["faiss"].text) == ("ok", "faiss 1.9")
+
+
+def test_absent_packages_and_other_versions_than_the_pinned_are_named():
+    ours = environment.DISTRIBUTION
+    needed = {doctor._name(line): "1" for line in requires(ours) or [] if "extra ==" not in line}
+    assert doctor._packages({}, {}).state == "problem"
+    assert (
+        "not installed" in doctor._packages({ours: "1"}, {}).text and "numpy" in doctor._packages({ours: "1"}, {}).text
+    )
+    complete = {ours: "1", **needed, "torch": "2.13.0+cpu"}
+    assert doctor._packages(complete, {"torch": "2.13.0", "elsewhere": "3"}).state == "ok"
+    check = doctor._packages(complete, {"torch": "2.13.0", "numpy": "2.4"})
+    assert check.state == "warn" and check.text.endswith(": numpy 1 (checked with 2.4)")
 
 
 def test_pins_are_read_from_constraints(tmp_path):

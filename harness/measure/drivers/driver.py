@@ -40,7 +40,10 @@ class Driver(ABC):
 
     demands: ClassVar[tuple[Demand, ...]]
     limits: ClassVar[tuple[Demand, ...]] = ()
-    ratios: ClassVar[Mapping[str, Ratio]] = {}
+    ratios: ClassVar[Mapping[str, Ratio]] = {  # a counter is the mean of a side's timed items
+        "bytes_read": Ratio({"method.bytes_read*items": 1}, per={"items": 1}),
+        "baseline_bytes_read": Ratio({"speed_baseline.bytes_read*items": 1}, per={"items": 1}),
+    }
     consecutive: ClassVar[bool] = False
     varies: ClassVar[bool] = True
 
@@ -157,3 +160,8 @@ def sums(counters: Sequence[dict[str, float]]) -> dict[str, float]:
         for name, value in one.items():
             totals[name] = totals.get(name, 0.0) + value
     return totals
+
+
+def by_item(totals: dict[str, float], items: int) -> dict[str, float]:
+    """Take `bytes_read` (`harness.common.bandwidth`) out of totals: its mean over the items, where it is counted."""
+    return {"bytes_read": totals.pop("bytes_read") / items} if "bytes_read" in totals else {}

@@ -16,9 +16,10 @@ class RetrievalDriver(DecodingDriver):
     calls, what retrieval took with the encoding of queries."""
 
     ratios: ClassVar[Mapping[str, Ratio]] = {
+        **DecodingDriver.ratios,
         "baseline_retrieval_share": Ratio(
             {"speed_baseline.retrieve": 1, "speed_baseline.encode": 1}, per={"baseline": 1}
-        )
+        ),
     }
 
     def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:

@@ -13,7 +13,7 @@ from harness.contracts import Artifacts, Decoded, Phases, Shared
 from harness.contracts.answers import NEAR_TIE
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.acceptance import acceptance
-from harness.measure.drivers.driver import Demand, Driver, Essence, batches, sums, thinned
+from harness.measure.drivers.driver import Demand, Driver, Essence, batches, by_item, sums, thinned
 from harness.measure.drivers.refusals import counted, possible
 from harness.plan.registry import label
 
@@ -92,6 +92,7 @@ class DecodingDriver(Driver):
 
     def counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         totals = sums([a.trace.counters for a in answers])
+        read = by_item(totals, len(answers))
         tokens, iterations = sum(len(a.ids) for a in answers), sum(a.trace.iterations for a in answers)
         if drafted := _drafted(answers):
             totals["drafted"] = sum(drafted)
@@ -99,7 +100,7 @@ class DecodingDriver(Driver):
         if iterations:  # an engine of others may not say
             totals["iterations"] = iterations
             totals["iterations_by_item"] = iterations / len(answers)
-        return totals | acceptance(answers)
+        return totals | acceptance(answers) | read
 
     def timing_counters(self, answers: Sequence[Decoded]) -> dict[str, float]:
         return sums([a.trace.timing_counters for a in answers])

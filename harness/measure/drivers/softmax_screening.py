@@ -101,8 +101,13 @@ class SoftmaxDriver(Driver):
         return [TopK(i, logit, float(total)) for part in rows for i, logit, total in part]
 
     def costs(self, method: Any, setting: Any) -> dict[str, float]:
-        """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`."""
-        counters: dict[str, float] = method.counters()
+        """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`. In a batch,
+        `bytes_read` of a context is its part of `batch_bytes_read`, those of a call; unknown without it."""
+        counters: dict[str, float] = dict(method.counters())
+        batch = counters.pop("batch_bytes_read", None)
+        if setting.batch > 1:
+            counters.pop("bytes_read", None)
+            counters |= {"bytes_read": batch / setting.batch} if batch is not None else {}
         plain = {name: value for name, value in counters.items() if not name.startswith(PROBABILITY)}
         if setting.timed_targets is None:
             return plain

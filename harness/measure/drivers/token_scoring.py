@@ -12,7 +12,7 @@ from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, Phases, Shared, TokenScores
 from harness.contracts.tasks import Measure
-from harness.measure.drivers.driver import Demand, Driver, Essence, sums, thinned
+from harness.measure.drivers.driver import Demand, Driver, Essence, by_item, sums, thinned
 from harness.measure.drivers.refusals import counted, probable
 from harness.plan.registry import label
 
@@ -87,9 +87,10 @@ class TokenScoringDriver(Driver):
 
     def counters(self, answers: Sequence[TokenScores]) -> dict[str, float]:
         totals = sums([a.counters for a in answers])
+        read = by_item(totals, len(answers))
         if totals.get("tokens") and "searches" in totals:
             totals["foss"] = 1 - totals["searches"] / totals["tokens"]
-        return totals
+        return totals | read
 
     def series(self, answers: Sequence[TokenScores]) -> dict[str, list[float]]:
         names = dict.fromkeys(name for a in answers for name in a.series)

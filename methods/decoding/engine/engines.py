@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy, deepcopy
 from typing import Literal
 
+from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.generate import maximum_new_tokens
 from harness.contracts import GenerationModel
@@ -45,9 +46,11 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
         if type(module).__name__ in CLASSES and module.dtype != torch.float16 and alike:
             lean = TransformerEngine(module, model.start_id, model.device)
             check(lean, model)
+            lean.weights = weights_of(model)
             return lean
         generic = GenericEngine(module, model.kind, model.start_id, model.device)
         check(generic, model, generic.window)
+        generic.weights = weights_of(model)
         return generic
 
 

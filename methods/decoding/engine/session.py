@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from harness.common.bandwidth import Weights
+
 if TYPE_CHECKING:
     import torch
 
@@ -68,10 +70,12 @@ class Session(ABC):
 class Engine(ABC):
     """A model prepared for decoding.
 
-    ragged: whether rows of one session may have different lengths.
+    ragged: whether rows of one session may have different lengths. weights: those that it reads; None if their size
+    depends on the number of tokens.
     """
 
     ragged: bool
+    weights: Weights | None = None
 
     @abstractmethod
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:

@@ -68,7 +68,16 @@ class Decoder(EngineOptions, SequenceDecoding):
                     session = engine.open(encoded, most)
                 batch = Batch(model, encoded, [outputs[number] for number in group], most, constraints)
                 self.run(session, batch, phases)
+                if (read := self.read(engine, batch.outputs)) is not None:
+                    for output in batch.outputs:
+                        output.trace.counters["bytes_read"] = read / len(batch.outputs)
         return outputs
+
+    def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
+        """Bytes of weights read for outputs that were decoded together (`harness.common.bandwidth`); None: unknown."""
+        if engine.weights is None:
+            return None
+        return engine.weights.once + engine.weights.each_pass * max(output.trace.iterations for output in outputs)
 
     def engine_of(self, model: GenerationModel) -> Engine:
         """The model's engine, made on first use."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
+from harness.common.bandwidth import counted
 from harness.common.errors import RequestError
 from harness.contracts import GenerationModel, Phases
 from methods.ralmspec.core.speculation import Process, Step
@@ -33,6 +35,7 @@ class Reader:
             raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
         self.model = model
         self.device = model.device
+        self.passes = 0
         accepted = inspect.signature(model.module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self.clear()
@@ -55,6 +58,7 @@ class Reader:
         inputs = torch.tensor([ids], device=self.device)
         output = self.model.module(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._last_only)
         self.length += len(ids)
+        self.passes += 1
         logits: torch.Tensor = output.logits[0, -1]
         return logits
 
@@ -115,6 +119,15 @@ class Generation(Process[S, T]):
     def counters(self) -> dict[str, float]:
         """Counts that depend on the output alone, not on how it was computed."""
         return {}
+
+    @abstractmethod
+    def searched(self) -> float | None:
+        """Bytes of entries, vectors and encoders that the request has read (`harness.common.bandwidth`)."""
+
+    def bytes_read(self) -> dict[str, float]:
+        """The counter; empty where it is unknown."""
+        others = self.searched()
+        return {} if others is None else counted(self.model, self.reader.passes, others)
 
     def rewind(self, step: S) -> None:
         self.reader.rewind(step.mark)

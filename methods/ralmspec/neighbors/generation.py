@@ -117,6 +117,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         self.mixture = mixture
         self.source = source
         self.keys = keys
+        self.guessed = 0  # entries ranked for guesses
         self.alone: list[int] = []  # per output token, what the LM alone would have generated there
 
     def begin(self) -> TokenStep:
@@ -156,6 +157,9 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         """`unaided`: output tokens that the LM alone would also have generated after the same context."""
         return {"unaided": float(sum(a == b for a, b in zip(self.alone, self.output, strict=True)))}
 
+    def searched(self) -> float:
+        return self.datastore.bytes_read + self.worker_search.bytes_read + self.guessed * self.datastore.entry_bytes
+
     def rewind(self, step: TokenStep) -> None:
         super().rewind(step)
         del self.alone[step.length - self.prompt_length :]
@@ -176,6 +180,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         if self.source is None:
             raise RuntimeError("a process without a source cannot guess")
         ids = self.source.entries()
+        self.guessed += len(ids)
         distances = exact_distances(self.datastore.store, query[None], ids[None])[0]
         if len(ids) > self.k:
             nearest = np.sort(np.argpartition(distances, self.k - 1)[: self.k])

@@ -33,8 +33,14 @@ class DenseRetriever(PassageRetriever):
         self.encoder = encoder
         self.beam = min(max(ef, FEW), MANY, vectors.entries)
         self.alone = index.single_threaded()
+        self._others = 0  # bytes read by the encoder and for scores
+
+    @property
+    def bytes_read(self) -> int:
+        return self._others + sum(index.bytes_read for index in {self.index, self.alone})
 
     def encode(self, text: str) -> NDArray[np.float32]:
+        self._others += self.encoder.bytes
         return np.append(self.encoder.query(text), np.float32(0))
 
     def search(self, queries: Sequence[Any], k: int, single_thread: bool = False) -> list[NDArray[np.int64]]:
@@ -57,5 +63,6 @@ class DenseRetriever(PassageRetriever):
         ]
 
     def score(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        self._others += ids.size * self.vectors.dimension * self.vectors.keys.itemsize
         scores: NDArray[np.float64] = -unrounded_distances(self.vectors, query[None], ids[None])[0]
         return scores

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 
@@ -30,7 +31,10 @@ LONGEST = 256  # tokens that a trained encoder reads
 
 
 class Encoder(ABC):
-    """Turns text into float32 vectors that are compared by inner product."""
+    """Turns text into float32 vectors that are compared by inner product. bytes: of the weights that a query reads,
+    without tables of words."""
+
+    bytes = 0
 
     @abstractmethod
     def query(self, text: str) -> NDArray[np.float32]:
@@ -81,6 +85,8 @@ class Pretrained(Encoder):
         except (OSError, ValueError, AttributeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
             raise RequestError(f"{place} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
+        weights = weights_of(self)
+        self.bytes = weights.each_pass if weights else 0
 
     def query(self, text: str) -> NDArray[np.float32]:
         vector: NDArray[np.float32] = self.passages([text])[0]

@@ -64,6 +64,7 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self.cache = cache if cache is not None else PassageCache(retriever)
         self.passage = UNREAD  # the passage in the reader
         self.read = 0  # tokens of the context in the reader
+        self._before = retriever.bytes_read
 
     def begin(self) -> PassageStep:
         started = perf_counter()
@@ -92,6 +93,10 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
 
     def learn(self, truths: Sequence[NDArray[np.int64]]) -> None:
         self.cache.insert(truths)
+
+    def searched(self) -> float | None:
+        total = self.retriever.bytes_read
+        return None if total is None or self._before is None else total - self._before
 
     def rewind(self, step: PassageStep) -> None:
         super().rewind(step)

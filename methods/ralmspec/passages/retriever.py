@@ -29,6 +29,11 @@ Kind = Literal["exact", "hnsw", "bm25"]
 class PassageRetriever(ABC):
     """Finds passages for a query."""
 
+    @property
+    def bytes_read(self) -> int | None:
+        """Bytes of vectors and of the encoder that encoding, searching and scoring have read so far; None: unknown."""
+        return None
+
     @abstractmethod
     def encode(self, text: str) -> Any:
         """The query in this retriever's form."""

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness.contracts import Decoded, OutputLayer, TokenScores, TokenScoring, T
 from harness.contracts.tasks import SoftmaxSetting
 from harness.measure.drivers import DRIVERS
 from harness.plan import registry
+from tests.harness.rows import new_row, with_samples
 
 
 def essence(contract, answers):
@@ -390,3 +392,29 @@ def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
             return None
 
     assert driver.differences(Silent(), setting, items, ours, theirs) == {}
+
+
+@pytest.mark.parametrize("contract", ["sequence-decoding", "retrieval-generation", "token-scoring"])
+def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract):
+    driver, method = DRIVERS[contract], SimpleNamespace(ratios={})
+
+    def answers(*read):
+        counters = [{} if one is None else {"bytes_read": one} for one in read]
+        if contract == "token-scoring":
+            return [TokenScores(np.zeros(3), one) for one in counters]
+        return [Decoded([1, 2], Trace(counters=one)) for one in counters]
+
+    assert driver.counters(answers(10.0, 30.0))["bytes_read"] == 20
+    sums = driver.sums(method, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(100.0, 200.0)})
+    assert sums == {"method.bytes_read": 20, "speed_baseline.bytes_read": 150}
+    ratios = {name: asdict(ratio) for name, ratio in driver.ratios.items()}
+    row = with_samples(new_row(ratios=ratios), 2.0)
+    for process, read in zip(row.processes, itertools.cycle([20.0, 40.0])):
+        process["sums"] = {"method.bytes_read": read, "speed_baseline.bytes_read": 150.0}
+    assert (row.value("bytes_read"), row.value("baseline_bytes_read")) == (pytest.approx(30), pytest.approx(150))
+    unknown = driver.sums(method, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(None, None)})
+    assert unknown == {"method.bytes_read": 20}
+    row = with_samples(new_row(ratios=ratios), 2.0)
+    for process in row.processes:
+        process["sums"] = unknown
+    assert row.value("bytes_read") == 20 and row.value("baseline_bytes_read") is None

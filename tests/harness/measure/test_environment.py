@@ -13,7 +13,7 @@ import pytest
 
 from harness.common.cores import usable_cores
 from harness.measure import environment
-from harness.rows import machine_id
+from harness.rows import describe, machine_id
 
 GIB = 2**30
 
@@ -114,6 +114,77 @@ def test_the_machine_id_follows_what_makes_timings_comparable(quiet):
     assert machine_id(other) == machine_id(quiet)
     other["cpu"] = {"model": "another"}
     assert machine_id(other) != machine_id(quiet)
+
+
+PROCESSOR = {
+    "model": "AMD EPYC", "vendor": "AuthenticAMD", "family": "25", "number": "17", "stepping": "1",
+    "instructions": ["avx2", "avx512f", "avx512_bf16", "avx512_vnni"],
+    "caches": {"l1d_kib": 32, "l2_kib": 1024, "l3_kib": 32768}, "copy_gb_s": 14.2,
+}  # fmt: skip
+MACHINE = {"cores": {"usable": 2, "total": 2}, "memory": {"total": 24 * GIB}, "gpus": [], "os": "Linux x86_64"}
+
+
+def test_processors_of_one_model_name_are_told_apart_by_what_they_can():
+    one = {**MACHINE, "cpu": PROCESSOR}
+    faster = {**MACHINE, "cpu": PROCESSOR | {"copy_gb_s": 15.0}}
+    assert machine_id(one) == machine_id(faster)  # what was measured tells no machine apart
+    others = [
+        {"instructions": ["avx2"]}, {"caches": {"l3_kib": 1024}}, {"number": "1"}, {"family": "26"}, {"model": "Xeon"},
+    ]  # fmt: skip
+    assert len({machine_id({**MACHINE, "cpu": PROCESSOR | other}) for other in [{}, *others]}) == 6
+
+
+def test_a_row_from_before_the_processor_was_named_has_the_id_it_had():
+    assert machine_id({**MACHINE, "cpu": {"model": "AMD EPYC"}}) == "42ee5fb11321"  # of the committed rows
+
+
+def test_a_machine_is_described_by_what_decides_its_speed():
+    assert describe({**MACHINE, "cpu": PROCESSOR}) == (
+        "AMD EPYC (family 25 model 17), AVX-512 BF16 VNNI, 32 MiB L3, 2 of 2 cores, 24 GiB, copies 14 GB/s"
+    )
+    assert describe({**MACHINE, "cpu": {"model": "AMD EPYC"}}) == "AMD EPYC, 2 of 2 cores, 24 GiB"
+    arm = {"model": "Neoverse", "instructions": ["asimd", "sve", "bf16", "i8mm"]}
+    assert describe({**MACHINE, "cpu": arm}).startswith("Neoverse, SVE BF16 I8MM, 2 of")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon  X\n"
+            "stepping\t: 8\nflags\t\t: fpu avx2 avx512f amx_bf16\n\nprocessor\t: 1\nstepping\t: 9\n",
+            {"model": "Xeon X", "vendor": "GenuineIntel", "family": "6", "number": "143", "stepping": "8",
+             "instructions": ["avx2", "avx512f", "amx_bf16"]},
+        ),
+        (
+            "processor\t: 0\nFeatures\t: fp asimd i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n",
+            {"vendor": "0x41", "number": "0xd40", "instructions": ["asimd", "i8mm"]},
+        ),
+    ],
+)  # fmt: skip
+def test_the_processor_is_read_from_the_first_core(monkeypatch, tmp_path, text, expected):
+    for name, kind, level, size in (("index0", "Data", 1, "48K"), ("index1", "Instruction", 1, "32K"),
+                                    ("index2", "Unified", 2, "2048K")):  # fmt: skip
+        (tmp_path / name).mkdir()
+        for part, value in (("type", kind), ("level", level), ("size", size)):
+            (tmp_path / name / part).write_text(f"{value}\n")
+    read = environment._read
+    monkeypatch.setattr(environment, "CACHES", tmp_path)
+    monkeypatch.setattr(environment, "_read", lambda path: text if path == "/proc/cpuinfo" else read(path))
+    found = environment._processor.__wrapped__()
+    assert found.items() >= expected.items() and found["caches"] == {"l1d_kib": 48, "l2_kib": 2048}
+
+
+def test_copies_are_timed_once_and_compare_as_no_change(monkeypatch, quiet):
+    monkeypatch.setattr(environment, "COPIED", 2**20)
+    environment.bandwidth.cache_clear()
+    try:
+        first = environment.capture(copies=True)["cpu"]["copy_gb_s"]
+        assert 0.1 < first < 10_000 and environment.capture(copies=True)["cpu"]["copy_gb_s"] == first
+    finally:
+        environment.bandwidth.cache_clear()
+    measured = {**quiet, "cpu": {**quiet["cpu"], "copy_gb_s": first}}
+    assert environment.changed(measured, quiet) == [] and "copy_gb_s" not in environment.capture()["cpu"]
 
 
 def test_the_source_digest_follows_content_and_names_but_not_the_place(tmp_path):

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.generate import Constraints
@@ -72,6 +73,21 @@ def test_gad_is_greedy_for_random_models_and_sources(tiny, tmp_path_factory, kin
     for settled in ({"beta": 1, "tau": 3.0}, {"beta": 5, "tau": 0.0}):
         found = decode(opened(Gad(**options, **settled), model, folder), model, sources, limit)
         assert [decoded.ids for decoded in found] == greedy
+
+
+@pytest.mark.parametrize("options", [{}, {"own_encoder": False}, {"width": 24}])
+def test_an_output_reads_verifier_and_drafter_in_every_iteration(tiny, folder, options):
+    """A small drafter reads little; the verifier's encoder is read once for both."""
+    model = tiny.make("bart", 3)
+    method, nar = (opened(cls(block=4, **options), model, folder) for cls in (Gad, Nar))
+    verifier, drafter = weights_of(model), weights_of(method._drafting)
+    [decoded] = decode(method, model, [[5, 9, 11, 30]], 12)
+    drafts = sum(map(bool, decoded.trace.drafts))
+    encoders = verifier.once + drafter.once * options.get("own_encoder", True)
+    expected = encoders + verifier.each_pass * decoded.trace.iterations + drafter.each_pass * drafts
+    assert decoded.trace.counters["bytes_read"] == expected and drafts > 1
+    [alone] = decode(nar, model, [[5, 9, 11, 30]], 12)
+    assert alone.trace.counters["bytes_read"] == drafter.once + drafter.each_pass * alone.trace.iterations
 
 
 def naive(module, source, start, ends, limit, draft, beta, tau):

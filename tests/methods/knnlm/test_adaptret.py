@@ -164,7 +164,8 @@ def test_shared_neighbours_give_the_same_answers(model, cache):
         live = score(method, model)
         for one, other in zip(live, score(method, model, SharedResults(cache)), strict=True):
             np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-6)
-            assert one.counters == other.counters
+            assert one.counters.keys() - other.counters.keys() == {"bytes_read"}  # nothing is read for a shared result
+            assert other.counters.items() <= one.counters.items()
 
 
 # ---------------------------------------------------------------- lambda for each token

@@ -212,6 +212,33 @@ def test_approximate_backends_return_entries_with_sane_recall(clustered, tmp_pat
     assert np.mean([len(set(a) & set(b)) / 20 for a, b in zip(ids, exact, strict=True)]) >= recall
 
 
+def test_an_index_counts_the_bytes_that_a_search_reads(clustered, tmp_path, monkeypatch):
+    vectors, queries = clustered
+    index = flat.FlatIndex(vectors, dtype=torch.float32)
+    monkeypatch.setattr(flat, "TILE", 16)
+    index.search(queries, 5)  # 40 queries in three tiles
+    assert index.bytes_read == 3 * 3000 * (16 * 4 + 4)
+    tiles = tiled.TiledIndex(vectors, "cpu")
+    tiles.search(queries, 5)
+    assert tiles.bytes_read == 3000 * 16 * 2
+    every = open_index(vectors, IndexOptions(index="faiss-flat"))
+    every.search(queries, 5)
+    assert every.bytes_read == 40 * 3000 * 16 * 4
+    for options, code, centres in (
+        (IndexOptions(index="ivf-sq8", nlist=32, nprobe=32), 16, 32 * 16 * 4),  # all lists
+        (IndexOptions(index="ivf-pq", nlist=32, nprobe=32, code_size=8), 8, 32 * 16 * 4),
+    ):
+        build_index(tmp_path, vectors, options)
+        index = open_index(vectors, options, tmp_path)
+        index.search(queries, 5)
+        assert index.bytes_read == 40 * (3000 * code + centres)
+    build_index(tmp_path, vectors, IndexOptions(index="hnsw", links=8))
+    few, many = (open_index(vectors, IndexOptions(index="hnsw", ef=ef), tmp_path) for ef in (8, 200))
+    few.search(queries, 5)
+    many.search(queries, 5)
+    assert 0 < few.bytes_read < many.bytes_read < 40 * 3000 * 16 * 4 and few.bytes_read % (16 * 4) == 0
+
+
 def test_too_few_probed_entries_end_in_missing_ones(clustered, tmp_path):
     vectors, queries = clustered
     options = IndexOptions(index="ivf-sq8", nlist=64, nprobe=1)

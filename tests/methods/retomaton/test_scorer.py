@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts, SharedResults
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
@@ -113,6 +114,8 @@ def test_streams_together_score_as_one_by_one(model, cache, tau, clusters, strea
     for stream, answer, other in zip(EVALUATION, together, shared, strict=True):
         [alone] = method.score(model, [stream], NO_PHASES)
         np.testing.assert_array_equal(alone.log_probs, answer.log_probs)
+        for one in (alone, answer, other):
+            one.counters.pop("bytes_read", None)  # streams that search together read the datastore together
         assert alone.counters == answer.counters == other.counters
         np.testing.assert_allclose(other.log_probs, answer.log_probs, rtol=0, atol=1e-9)
 
@@ -148,6 +151,19 @@ def test_the_seed_chooses_among_entries(model, cache):
     )
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("tau", [1, "inf"])
+def test_a_walk_reads_the_model_every_entry_of_a_search_and_the_entries_pointed_to(model, cache, tau):
+    method = fitted(model, cache, tau=tau, streams=1)
+    answers = method.score(model, EVALUATION, NO_PHASES)
+    total = {name: sum(one.counters[name] for one in answers) for name in ("bytes_read", "searches", "candidates")}
+    blocks = sum(len(list(model.encode(stream))) for stream in EVALUATION if len(stream) > 1)
+    key, entries = 16, 267
+    scanned = total["searches"] * (entries * (key * method.opened.index.scores.dtype.itemsize + 4) + 8 * 4)
+    pointed = (total["candidates"] - 8 * total["searches"]) * (key * 2 + 4)  # a key in float16 and a value
+    assert total["bytes_read"] == pytest.approx(blocks * weights_of(model).each_pass + scanned + pointed)
+    assert pointed > 0 and (tau == "inf") == (total["searches"] == sum(one.counters["tokens"] for one in answers))
 
 
 def test_runs_without_a_search_are_counted(model, cache):

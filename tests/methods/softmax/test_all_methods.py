@@ -1,11 +1,14 @@
 """What holds for every softmax method, the exact one included."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
+from harness.measure.drivers import DRIVERS
 from harness.plan.registry import Registry, construct
 
 from .conftest import EXACT, RIVALS, brute_force, fitted, precision
@@ -48,6 +51,40 @@ def test_answers_are_best_first_distinct_and_carry_exact_logits(method, world):
         if type(method).__name__ != "AdaptiveSoftmax":  # its tails answer from low-rank rows
             exact = world.layer.weight[answer.ids] @ context + world.layer.bias[answer.ids]
             np.testing.assert_allclose(answer.logits, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_reads_the_weights_that_it_multiplies_by(world, artifacts):
+    """Of a layer [500, 32] in float32, by hand."""
+    row = 4 * (32 + 1)  # of a word, with its bias
+
+    def read(name, **parameters):
+        method = fitted(name, world, artifacts, **SMALL.get(name, {}), **parameters)
+        found = method.counters()
+        return found, found["bytes_read"]
+
+    assert read("exact")[1] == 500 * row
+    assert read("svd-softmax")[1] == 4 * (8 * 32 + 8 * 500 + 500) + 40 * row  # directions, previews, biases; refined
+    assert read("greedy-mips")[1] == 100 * row
+    found, total = read("l2s")
+    assert total == pytest.approx(16 * 32 + found["mean_candidates"] * row)  # clusters in int8
+    found, total = read("pca-mips")
+    assert total == pytest.approx(3 * 34 * 4 + found["mean_candidates"] * row)
+    found, total = read("lsh-mips")
+    assert total == pytest.approx(16 * 8 * 33 * 4 + found["mean_candidates"] * row)
+    found, total = read("adaptive-softmax", tails=1, divisor=1)
+    assert 101 * row <= total <= 501 * row  # the head of 100 words and a tail's, and the tail where it is opened
+    assert total == pytest.approx(4 * (found["multiply_adds"] + found["mean_candidates"]))
+    found, total = read("fgd", completion_rank=8)
+    assert total == pytest.approx(4 * (found["multiply_adds"] + found["mean_candidates"] + 500))
+
+
+def test_in_a_batch_the_layer_is_read_once_and_what_is_unknown_is_left_out(world, artifacts):
+    driver, batched = DRIVERS["softmax-screening"], SimpleNamespace(batch=32, timed_targets=None)
+    exact, screen = (fitted(name, world, artifacts, **SMALL.get(name, {})) for name in ("exact", "l2s"))
+    assert driver.costs(exact, batched)["bytes_read"] == 500 * 33 * 4 / 32
+    assert "bytes_read" not in driver.costs(screen, batched)
+    one = SimpleNamespace(batch=1, timed_targets=None)
+    assert driver.costs(exact, one)["bytes_read"] == 500 * 33 * 4 and "batch_bytes_read" not in driver.costs(exact, one)
 
 
 def test_topk_many_agrees_with_topk(method, world):

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from methods.decoding.engine.session import without
@@ -49,6 +50,23 @@ def test_beam_is_transformers_beam_alone_and_in_a_batch(tiny, kind, beam, length
     theirs = [outputs(TransformersBeam(**settings), model, [source])[0] for source in sources]
     assert [outputs(Beam(**settings), model, [source])[0] for source in sources] == theirs
     assert outputs(Beam(**settings), model, sources) == theirs
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "gpt2"])
+@pytest.mark.parametrize("method", [Greedy(), Beam(beam=3)])
+def test_an_output_reads_the_decoder_once_a_step_and_a_batch_shares_the_reading(tiny, kind, method):
+    model, sources = tiny.make(kind, 1), some_sources(3, count=4)
+    once, each = weights_of(model)
+    alone = [method.decode(model, [source], 12, NoPhases())[0] for source in sources]
+    assert [one.trace.counters["bytes_read"] for one in alone] == [once + each * one.trace.iterations for one in alone]
+    together = method.decode(model, sources, 12, NoPhases())
+    longest = max(one.trace.iterations for one in together)
+    assert {one.trace.counters["bytes_read"] for one in together} == {(once + each * longest) / 4}
+
+
+def test_in_int8_the_bytes_depend_on_the_block_and_are_left_out(tiny):
+    [decoded] = Greedy(engine="int8").decode(tiny.make("bart", 1, torch.float32), [[5, 6, 7]], 6, NoPhases())
+    assert "bytes_read" not in decoded.trace.counters
 
 
 def test_sentences_that_end_early_leave_the_batch(tiny):

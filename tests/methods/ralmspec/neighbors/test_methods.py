@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.bandwidth import weights_of
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
@@ -106,6 +107,24 @@ def test_speculation_saves_searches_and_is_corrected(artifacts_root):
     total = {name: sum(a.trace.counters[name] for a in answers) for name in answers[0].trace.counters}
     assert total["searches"] < 0.6 * sum(len(a.ids) for a in answers)
     assert total["rollbacks"] > 0
+
+
+def test_a_request_reads_the_model_every_entry_of_a_search_and_the_entries_that_it_guesses_from(artifacts_root):
+    model, (_, weights) = MODELS[0], weights_of(MODELS[0])
+    prompt, key, entries = PROMPTS[0], 16, 210
+    method = fitted(KnnSequential, model, artifacts_root, k=4)
+    decoded = method.generate(model, prompt, 20, NoPhases())
+    search = entries * (key * method.opened.index.scores.dtype.itemsize + 4)
+    counters = decoded.trace.counters
+    assert counters["searches"] == len(decoded.ids)
+    assert counters["bytes_read"] == len(decoded.ids) * (weights + search + 64 * 4)  # a search finds 64 values
+    spared = fitted(KnnSpeculative, model, artifacts_root, k=4, scheduler="fixed", stride=3)
+    faster = spared.generate(model, prompt, 20, NoPhases()).trace.counters
+    passes = faster["speculated"] + faster["sequential"]  # a step that is repeated does not ask the model again
+    least = passes * weights + faster["searches"] * search + faster["queries"] * 64 * 4
+    assert least < faster["bytes_read"] <= least + faster["speculated"] * entries * (2 * key + 4)
+    timed = fitted(KnnSpeculative, model, artifacts_root, k=4, scheduler="os3").generate(model, prompt, 20, NoPhases())
+    assert "bytes_read" not in timed.trace.counters and timed.trace.timing_counters["bytes_read"] > 0
 
 
 @pytest.mark.parametrize("lambda_", [0.02, 0.5, 1.0])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.bandwidth import weights_of
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
@@ -44,6 +45,18 @@ def fitted(cls, model, passages, root, **parameters):
     method = cls(**SMALL, **parameters)
     method.fit(model, passages, [], CellArtifacts(root))
     return method
+
+
+def test_a_request_reads_the_model_and_every_passage_vector_of_an_exact_search(model, artifacts_root):
+    method, weights = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root), weights_of(model).each_pass
+    vector = 9 * method.opened.index.scores.dtype.itemsize + 4  # of 8 dimensions and the column of lengths, with a norm
+    for prompt in PROMPTS:  # a request counts what it has read itself
+        counters = method.generate(model, prompt, 12, NoPhases()).trace.counters
+        decoded = method.generate(model, prompt, 12, NoPhases())
+        expected = len(decoded.ids) * weights + counters["searches"] * 40 * vector
+        assert counters["bytes_read"] == decoded.trace.counters["bytes_read"] == expected
+    words = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root, retriever="bm25")
+    assert "bytes_read" not in words.generate(model, PROMPTS[0], 12, NoPhases()).trace.counters
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,68 @@
+"""What a step reads, and the share of the machine's memory bandwidth that this takes.
+
+Bytes read are counted, not measured, so noise cannot touch them. The rule, for every method:
+
+- Each weight, key or value that a call uses counts once a call: parameters of a model once in a forward pass, the layer
+  once for a batch of contexts, the datastore once in an exact search of a batch of queries.
+- Of a table that is looked up by row (embeddings) nothing counts, of an output layer that shares it everything.
+- Activations, key-value caches, ids, links and scratch do not count.
+- All experts of a mixture count.
+- A method that cannot know (an engine of others) counts nothing, and its row has no number.
+
+Where what is read fits in the caches, the share may exceed 1.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+
+class Weights(NamedTuple):
+    """Bytes of a model's parameters. once: those read once for each batch of sources, of the encoder and for the keys
+    and values of its outputs; 0 for a causal model. each_pass: those read in every forward pass, of decoder and output
+    layer."""
+
+    once: int
+    each_pass: int
+
+
+_OF_SOURCES = re.compile(r"(encoder_attn|EncDecAttention)\.[kv]")  # a decoder's projections of encoded sources
+_known: WeakKeyDictionary[Any, Weights] = WeakKeyDictionary()
+
+
+def weights_of(model: Any) -> Weights | None:
+    """The weights that a model of `transformers` in `model.module` reads; None for any other."""
+    import torch
+
+    module = getattr(model, "module", None)
+    if not isinstance(module, torch.nn.Module):
+        return None
+    if module not in _known:
+        parts: Any = module
+        embeddings = [part for part in parts.modules() if isinstance(part, torch.nn.Embedding)]
+        tables = {weight for part in embeddings for weight in part.parameters()}
+        encoder = set(parts.get_encoder().parameters()) if parts.config.is_encoder_decoder else set()
+        encoder |= {weight for name, weight in parts.named_parameters() if _OF_SOURCES.search(name)}
+        stack = parts.get_decoder() if parts.config.is_encoder_decoder else parts
+        head = getattr(stack, "output_projection", None) or parts.get_output_embeddings()  # the former in FSMT
+        decoder = {*parts.parameters()} - encoder - tables | {*(head.parameters() if head is not None else ())}
+        _known[module] = Weights(_bytes(encoder - tables), _bytes(decoder))
+    return _known[module]
+
+
+def counted(model: Any, passes: int, others: float = 0.0) -> dict[str, float]:
+    """The counter `bytes_read` of forward passes of a model and `others`; empty if the model's weights are unknown."""
+    weights = weights_of(model)
+    return {} if weights is None else {"bytes_read": weights.each_pass * passes + others}
+
+
+def share(bytes_read: float | None, seconds: float | None, copy_gb_s: float | None) -> float | None:
+    """The share of the bandwidth of copying, `copy_gb_s` in 1e9 bytes a second, that reading so many bytes in so many
+    seconds takes; None where one is unknown."""
+    return bytes_read / seconds / copy_gb_s / 1e9 if bytes_read and seconds and copy_gb_s else None
+
+
+def _bytes(parameters: set[Any]) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in parameters)
