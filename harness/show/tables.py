@@ -16,7 +16,7 @@ from harness.show.formats import NOTHING, duration, number, timespan, with_inter
 from harness.show.stored import Stored
 
 SPEEDUP, LATENCY = "speedup", "latency_s"
-IN_PLACES = (SPEEDUP, "hot_loop_speedup", LATENCY, "baseline_latency_s", "open_s", "fit_s")  # metrics with columns of their own
+IN_PLACES = (SPEEDUP, "hot_loop_speedup", LATENCY, "baseline_latency_s", "open_s", "fit_s")  # have columns of their own
 SHOWN_METRICS, SHOWN_COUNTERS = 4, 2  # by default, when the recipe names no columns
 SETTING = "published setting"
 TWO_SIDES = "named in the row"  # of a timed analysis: what its decision compares
