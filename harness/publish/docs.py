@@ -11,7 +11,8 @@
 `rows` is a pattern of cells (several: separated by `|`), in the overview of "method / task / baseline"; `columns` are
 heads of the leading table or of the details, without arrows and without the baseline; the paper's column comes along
 with the one that it stands next to. A row that has not been measured is left out. `digits` of a value: significant
-ones, without its interval. `docs/overview.svg` is drawn from the same rows, and `table.md`, `table.csv` and the figure
+ones, without its interval. `over` of a value: another cell, whose method's time is divided by this one's, in the
+processes that both share. `docs/overview.svg` is drawn from the same rows, and `table.md`, `table.csv` and the figure
 next to committed rows are written again, so that they look as today's code makes them.
 """
 
@@ -34,6 +35,7 @@ from harness.common.files import write_atomically
 from harness.common.sources import ROOT
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
+from harness.rows import paired
 from harness.show import claims, figure, frame, markup, overview, scatter, stored, tables
 from harness.show.formats import number, with_interval
 from harness.show.markup import markdown_table
@@ -159,6 +161,10 @@ def _value(results: Path, names: Sequence[str], options: Options) -> str:
     if options.get("cell") not in rows:
         raise unknown("cell", options.get("cell", ""), rows, names[0])
     row, metric = rows[options["cell"]], options.get("metric", "speedup")
+    if "over" in options:
+        if (found := paired(row, rows[options["over"]])) is None:
+            raise RequestError(f"{row.cell} and {options['over']} were not timed in the same processes")
+        return with_interval(*found)
     value = row.value(metric)
     if value is None:
         raise unknown("metric", metric, row.numbers, row.cell)
