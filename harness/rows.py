@@ -16,6 +16,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any, Literal
 
+from harness.common.bandwidth import share
 from harness.common.statistics import Interval, ratio_of_totals
 from harness.contracts import ratios
 from harness.contracts.metrics import Metric
@@ -189,6 +190,7 @@ class Row:
         found: dict[str, tuple[float | None, Any]] = {n: (v, self.intervals.get(n)) for n, v in self.metrics.items()}
         found |= self._memory() | self._timed()
         found |= {name: (value, None) for name, value in self.counters.items() if found.get(name, (None,))[0] is None}
+        found |= self._shares({name: value for name, (value, _) in found.items()})
         return {
             name: (value, (interval[0], interval[1]) if interval and None not in interval else None)
             for name, (value, interval) in found.items()
@@ -249,6 +251,16 @@ class Row:
             **{name: self._over_processes(ratio) for name, ratio in self.ratios.items()},
             **{name: (value, None) for name, value in evidence.items()},
         }
+
+    def _shares(self, numbers: Mapping[str, float | None]) -> dict[str, tuple[float | None, None]]:
+        """Each side's share of the bandwidth at which the processor copies; none on a GPU, whose memory is another."""
+        cpu = (self.environment.get("before") or {}).get("cpu") or {}
+        copies = None if (self.device or "").startswith("cuda") else cpu.get("copy_gb_s")
+
+        def of(side: str) -> float | None:
+            return share(numbers.get(f"{side}bytes_read"), numbers.get(f"{side}latency_s"), copies)
+
+        return {f"{side}bandwidth_share": (of(side), None) for side in ("", "baseline_")}
 
     def _over_processes(self, ratio: Mapping[str, Any]) -> tuple[float | None, Interval | None]:
         """A ratio of totals over processes, and its interval; None where a process has no value."""

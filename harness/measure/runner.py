@@ -106,7 +106,7 @@ class Runner:
         resumed = exit_code = 0
         numbers = {id(cell): number for number, cell in enumerate(cells, 1)}
         for block in blocks(cells):
-            before = environment.capture(self.device)
+            before = environment.capture(self.device, copies=True)
             waiting: list[_Started] = []
             for cell in block:
                 prepared = self._prepare(cell)

@@ -91,7 +91,8 @@ def timed(request: Request) -> dict[str, Any]:
             "open_s": {role: open_s[side] for role, side in of.items()},
             "answers_sha256": {role: _hash(essence) for role, essence in ours.items()},
             "sums": driver.sums(
-                methods[name], {role: found[side].answers for role, side in of.items()},
+                {role: methods[side] for role, side in of.items()}, setting,
+                {role: found[side].answers for role, side in of.items()},
                 {role: answers[side] for role, side in of.items()},
             ),
             "phases": {role: clocks[side].phases for role, side in of.items()},

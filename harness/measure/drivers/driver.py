@@ -118,14 +118,19 @@ class Driver(ABC):
         """Totals of the answers' deterministic counters."""
         return {}
 
-    def sums(self, method: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]) -> dict[str, float]:
-        """Totals of the timed answers' counters that this driver's and the method's ratios go by, as `ROLE.COUNTER`.
-        calls, answers: of each role, what the timed calls gave, and what that comes to."""
-        wanted = {name for ratio in (*self.ratios.values(), *method.ratios.values()) for name in ratio.names}
+    def sums(
+        self, methods: Mapping[str, Any], setting: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """What this driver's and the method's ratios go by, as `ROLE.COUNTER`: totals of the timed answers' counters, and
+        the fitted methods' own. methods, calls, answers: of each role, what was asked, what the timed calls gave, and
+        what that comes to."""
+        every = (*self.ratios.values(), *methods["method"].ratios.values())
+        wanted = {name for ratio in every for name in ratio.names}
         return {
             f"{role}.{name}": value
             for role, given in answers.items() if any(one.startswith(f"{role}.") for one in wanted)
-            for name, value in self.counters(given).items() if f"{role}.{name}" in wanted
+            for name, value in (self.counters(given) | self.costs(methods[role], setting)).items()
+            if f"{role}.{name}" in wanted
         }  # fmt: skip
 
     def costs(self, method: Any, setting: Any) -> dict[str, float]:

@@ -39,5 +39,7 @@ class GivenSides(DecodingDriver):
     ) -> dict[str, Measure]:
         return {}
 
-    def sums(self, method: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]) -> dict[str, float]:
+    def sums(
+        self, methods: Mapping[str, Any], setting: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]
+    ) -> dict[str, float]:
         return self.run.sums(calls["speed_baseline"])

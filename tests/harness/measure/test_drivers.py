@@ -396,7 +396,8 @@ def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
 
 @pytest.mark.parametrize("contract", ["sequence-decoding", "retrieval-generation", "token-scoring"])
 def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract):
-    driver, method = DRIVERS[contract], SimpleNamespace(ratios={})
+    driver, method = DRIVERS[contract], SimpleNamespace(ratios={}, counters=dict)
+    both = dict.fromkeys(("method", "speed_baseline"), method)
 
     def answers(*read):
         counters = [{} if one is None else {"bytes_read": one} for one in read]
@@ -405,14 +406,14 @@ def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract)
         return [Decoded([1, 2], Trace(counters=one)) for one in counters]
 
     assert driver.counters(answers(10.0, 30.0))["bytes_read"] == 20
-    sums = driver.sums(method, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(100.0, 200.0)})
+    sums = driver.sums(both, None, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(100.0, 200.0)})
     assert sums == {"method.bytes_read": 20, "speed_baseline.bytes_read": 150}
     ratios = {name: asdict(ratio) for name, ratio in driver.ratios.items()}
     row = with_samples(new_row(ratios=ratios), 2.0)
     for process, read in zip(row.processes, itertools.cycle([20.0, 40.0])):
         process["sums"] = {"method.bytes_read": read, "speed_baseline.bytes_read": 150.0}
     assert (row.value("bytes_read"), row.value("baseline_bytes_read")) == (pytest.approx(30), pytest.approx(150))
-    unknown = driver.sums(method, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(None, None)})
+    unknown = driver.sums(both, None, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(None, None)})
     assert unknown == {"method.bytes_read": 20}
     row = with_samples(new_row(ratios=ratios), 2.0)
     for process in row.processes:
