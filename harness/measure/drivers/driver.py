@@ -121,9 +121,9 @@ class Driver(ABC):
     def sums(
         self, methods: Mapping[str, Any], setting: Any, calls: Mapping[str, Sequence[Any]], answers: Mapping[str, Any]
     ) -> dict[str, float]:
-        """What this driver's and the method's ratios go by, as `ROLE.COUNTER`: totals of the timed answers' counters, and
-        the fitted methods' own. methods, calls, answers: of each role, what was asked, what the timed calls gave, and
-        what that comes to."""
+        """What this driver's and the method's ratios go by, as `ROLE.COUNTER`: totals of the timed answers' counters,
+        and the fitted methods' own. methods, calls, answers: of each role, what was asked, what the timed calls gave,
+        and what that comes to."""
         every = (*self.ratios.values(), *methods["method"].ratios.values())
         wanted = {name for ratio in every for name in ratio.names}
         return {
