@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -419,3 +419,20 @@ def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract)
     for process in row.processes:
         process["sums"] = unknown
     assert row.value("bytes_read") == 20 and row.value("baseline_bytes_read") is None
+
+
+def test_what_a_softmax_method_counts_itself_is_told_of_both_sides_and_shared_by_the_time_that_it_takes():
+    setting = SimpleNamespace(batch=1, timed_targets=None)
+    method, baseline = (SimpleNamespace(ratios={}, counters=lambda n=n: {"bytes_read": n}) for n in (2e6, 8e6))
+    driver = DRIVERS["softmax-screening"]
+    roles = {"method": method, "speed_baseline": baseline}
+    sums = driver.sums(roles, setting, {}, {role: [] for role in roles})
+    assert sums == {"method.bytes_read": 2e6, "speed_baseline.bytes_read": 8e6}
+    ratios = {name: asdict(ratio) for name, ratio in driver.ratios.items()}
+    row = with_samples(new_row(ratios=ratios, environment={"before": {"cpu": {"copy_gb_s": 16.0}}}), 2.0, seconds=5e-3)
+    for process in row.processes:
+        process["sums"] = sums
+    assert row.value("bandwidth_share") == pytest.approx(2e6 / 1e-3 / 16e9)  # five items a pass
+    assert row.value("baseline_bandwidth_share") == pytest.approx(8e6 / 2e-3 / 16e9, rel=0.02)
+    assert replace(row, device="cuda").value("bandwidth_share") is None
+    assert replace(row, environment={}).value("bandwidth_share") is None
