@@ -20,15 +20,14 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.common.phases import NoPhases
 from harness.common.progress import Progress
 from harness.common.text import content_hash
-from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
 from harness.measure.timed import passes
-from harness.measure.timing import Side, measure
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import RetrieverOptions
+from tests.harness.made import ratio_in, timed_once
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"
 ROUNDS, PASSAGES, WORDS, SENTENCE = (15, 60_000, 8000, 60) if STRICT else (5, 12_000, 4000, 60)
@@ -169,11 +168,9 @@ def test_asynchronous_verification_saves_most_of_what_it_can(benchmark, model, p
     artifacts = CellArtifacts(cache)
     analysis.fit(setting, artifacts, Progress(quiet=True))
     analysis.open(setting, artifacts)
-    sides = [Side(ask, analysis.inputs) for ask in (analysis.baseline, analysis.method)]
     drawn = passes(len(prompts), 4, pairs + 1, 0, 1)
-    measured = benchmark.pedantic(lambda: measure(*sides, drawn), rounds=1)
-    process = measured.sample.as_dict() | {"sums": analysis.sums(measured.baseline)}
-    found = {name: value(asdict(ratio), process) for name, ratio in analysis.ratios.items()}
+    _, process = benchmark.pedantic(lambda: timed_once(analysis, drawn), rounds=1)
+    found = {name: ratio_in(asdict(one), process) for name, one in analysis.ratios.items()}
     benchmark.extra_info.update(found)
     assert found["asynchronous_share"] >= bound(0.7, -np.inf)  # of little where there is little to save
     assert found["asynchronous_s"] <= bound(1.0, 3.0) * found["synchronous_s"]

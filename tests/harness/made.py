@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 from harness.contracts import ratios
+from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.tasks import Scale
+from harness.measure.timing import Passes, Side, measure, sample_of
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell, Named
 from harness.plan.recipe import Recipe, Timing
@@ -33,6 +35,17 @@ def ratio_in(ratio: dict[str, Any], process: dict[str, Any]) -> float | None:
     """A ratio, in the form of rows, of a single process."""
     found = ratios.parts(ratio, process)
     return None if found is None else found[0] / found[1]
+
+
+def timed_once(analysis: TimedAnalysis, drawn: Sequence[Any]) -> tuple[dict[str, Passes], dict[str, Any]]:
+    """What both sides of an opened analysis give in passes over the drawn items, the first of which warms up, and the
+    process as a row stores it."""
+    given = {"baseline": analysis.baseline, "method": analysis.method}
+    sides = {name: Side(ask, analysis.inputs) for name, ask in given.items()}
+    found = measure(sides, drawn, lambda number: list(sides))
+    items = [one.tolist() for one in drawn[1:]]
+    sample = sample_of(found["method"], found["baseline"], [len(one) for one in items], items)
+    return found, sample.as_dict() | {"sums": analysis.sums(found["baseline"].answers)}
 
 
 def stored_of(

@@ -11,12 +11,11 @@ import torch
 from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.contracts.ratios import value
 from harness.contracts.tasks import RetrievalSetting
 from harness.measure.timed import passes
-from harness.measure.timing import Side, measure
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.analyses.retriever_latency import RetrieverLatency
+from tests.harness.made import ratio_in, timed_once
 
 from ..conftest import make_model, make_passages
 
@@ -41,22 +40,20 @@ def opened(analysis, on, artifacts):
 def process(analysis, number=0, pairs=3):
     """What one timing process measures, and the row's metrics of it alone."""
     pool, sample = analysis.items()
-    sides = (Side(ask, analysis.inputs) for ask in (analysis.baseline, analysis.method))
-    measured = measure(*sides, passes(pool, sample, pairs + 1, number, 1))
-    stored = measured.sample.as_dict() | {"sums": analysis.sums(measured.baseline)}
-    return measured, {name: value(asdict(ratio), stored) for name, ratio in analysis.ratios.items()}
+    given, stored = timed_once(analysis, passes(pool, sample, pairs + 1, number, 1))
+    return given, stored["pairs"], {name: ratio_in(asdict(one), stored) for name, one in analysis.ratios.items()}
 
 
 @pytest.mark.parametrize("retriever", ["exact", "hnsw", "bm25"])
 def test_latencies_of_a_batch_and_of_its_queries(artifacts, retriever):
     on = setting(make_passages(1, 60))
     analysis = opened(RetrieverLatency(retriever=retriever, batch=4, batches=3, dimension=8, k=3), on, artifacts)
-    measured, found = process(analysis)
+    given, pairs, found = process(analysis)
     assert artifacts.values["passages"] == 60
-    assert sum(pair["count"] for pair in measured.sample.pairs) == 9  # three batches of each pair
+    assert sum(pair["count"] for pair in pairs) == 9  # three batches of each pair
     assert found["latency_per_query_ms"] == pytest.approx(found["latency_ms"] / 4)
     assert found["batching_gain"] == pytest.approx(found["sequential_ms"] / found["latency_ms"])
-    calls = measured.method, measured.baseline
+    calls = given["method"].answers, given["baseline"].answers
     ours, theirs = ([ids for call in side for ids in analysis.answers(call)] for side in calls)
     assert len(ours) == 9 * 4 and ours == theirs
 
@@ -80,12 +77,14 @@ def test_streams_of_tokens_have_no_latency(artifacts):
 def test_the_share_of_the_ideal_is_what_was_saved_of_it(artifacts):
     on = setting(make_passages(1, 30))
     analysis = AsynchronousSaving(stride=2, prefetch=30, dimension=8, passage_tokens=10, query_tokens=6)
-    measured, found = process(opened(analysis, on, artifacts))
+    given, pairs, found = process(opened(analysis, on, artifacts))
     assert torch.get_num_threads() == 1
-    assert len(measured.items) == len(set(measured.items.tolist())) == 12  # prompts, none of them twice
+    items = [item for pair in pairs for item in pair["items"]]
+    assert len(items) == len(set(items)) == 12  # prompts, none of them twice
     saved = found["synchronous_s"] - found["asynchronous_s"]
     assert found["ideal_s"] > 0 and found["asynchronous_share"] == pytest.approx(saved / found["ideal_s"])
     assert found["pipelined_s"] >= found["ideal_s"]
     assert found["pipelined_share"] == pytest.approx(saved / found["pipelined_s"])
-    assert found["synchronous_s"] == pytest.approx(measured.times["baseline"].sum() / 1e9 / 12)
-    assert [c[0] for c in measured.method] == [c[0] for c in measured.baseline]  # the same outputs
+    assert found["synchronous_s"] == pytest.approx(sum(map(sum, given["baseline"].times)) / 1e9 / 12)
+    ours, theirs = ([call[0] for call in given[side].answers] for side in ("method", "baseline"))
+    assert ours == theirs
