@@ -324,13 +324,26 @@ def by_cell(rows: Iterable[Row]) -> dict[str, Row]:
     return {cell: newest(every) for cell, every in found.items()}
 
 
-def paired(row: Row, other: Row) -> tuple[float, Interval | None] | None:
-    """How many times as fast the row's method is as the other's, timed in the same processes, with its interval; None
-    where they share no process."""
+def paired(row: Row, other: Row) -> Summary | None:
+    """What the processes that two rows share say of their methods: `speedup` is how many times as fast the row's method
+    is as the other's, by their own times. None where they share no process."""
     theirs = {process.get("block"): process for process in other.processes if process.get("block")}
-    both = [(process, theirs[process["block"]]) for process in row.processes if process.get("block") in theirs]
-    totals = [[ProcessSample.of(one).total("method") for one in side] for side in zip(*both, strict=True)]
-    return ratio_of_totals(totals[1], totals[0]) if both else None
+    both = [(one, theirs[one["block"]]) for one in row.processes if one.get("block") in theirs]
+    if not both:
+        return None
+
+    def against(ours: Mapping[str, Any] | None, others: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {**(ours or {}), "baseline_ns": (others or {}).get("method_ns")}
+
+    samples = [
+        ProcessSample(
+            [against(mine, its) for mine, its in zip(one["pairs"], its_own["pairs"], strict=True)],
+            against(one.get("again"), its_own.get("again")), against(one.get("varied"), its_own.get("varied")),
+            fit=one.get("fit", 0),
+        ) for one, its_own in both
+    ]  # fmt: skip
+    objections = list(dict.fromkeys([*row.objections, *other.objections]))
+    return decide(samples, exploratory=row.scale == "mini", objections=objections, equal=row.equal)
 
 
 def with_one_baseline(rows: Iterable[Row]) -> list[Row]:

@@ -164,7 +164,7 @@ def _value(results: Path, names: Sequence[str], options: Options) -> str:
     if "over" in options:
         if (found := paired(row, rows[options["over"]])) is None:
             raise RequestError(f"{row.cell} and {options['over']} were not timed in the same processes")
-        return with_interval(*found)
+        return with_interval(found.speedup, found.interval)
     value = row.value(metric)
     if value is None:
         raise unknown("metric", metric, row.numbers, row.cell)

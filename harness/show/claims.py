@@ -124,6 +124,8 @@ class _Judge:
         row = self._row(claim.of)
         self.metric = row.metric(claim.metric)
         other = self._row(claim.than) if isinstance(claim.than, CellOf) else None
+        if other is not None and (together := self._timed_together(row, other)) is not None:
+            return together
         value = self._value(row)
         for each in (row, other):
             if each is not None and self._is_timed(each):
@@ -138,8 +140,6 @@ class _Judge:
             difference, interval = difference_of
             detail = f"{detail}; difference {with_interval(difference, interval)}"
             return _compare(interval, claim.is_, (0.0, 0.0)), detail
-        if other is not None and (together := self._timed_together(row, other)) is not None:
-            return together
         left = self._interval(row, value)
         right = self._interval(other, bound) if other is not None else (bound, bound)
         scaled = sorted((right[0] * claim.factor, right[1] * claim.factor))
@@ -154,10 +154,13 @@ class _Judge:
         share; None for other metrics and items. Raises `_UndecidedError` without shared processes."""
         if self.claim.metric != "speedup" or (row.task, row.params["task"]) != (other.task, other.params["task"]):
             return None
-        ratio, interval = paired(row, other) or (0.0, None)
-        if interval is None:
+        self._rows_may_be_compared(row, other)
+        if (found := paired(row, other)) is None:
             message = f"{row.cell} and {other.cell} were not timed in the same processes"
             raise _UndecidedError("not settled", message, f"{self._command_at([self.scale])} --fresh")
+        if not is_decided(found.decision) or found.interval is None:
+            raise _UndecidedError("not settled", f"{found.decision}: {found.reason}", self._larger_sample())
+        ratio, interval = found.speedup, found.interval
         detail = f"{with_interval(ratio, interval)} times as fast as {other.cell}, in the same processes"
         detail += f" (at {number(self.claim.factor)} × the claim begins)" * (self.claim.factor != 1)
         return _compare(interval, self.claim.is_, (self.claim.factor, self.claim.factor)), detail

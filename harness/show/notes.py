@@ -87,7 +87,7 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
     for group in columns.values():
         ordered = sorted(group, key=lambda row: row.value("latency_s") or 0.0)
         parts = [
-            f"{row.row} is {with_interval(*found)} times as fast as {slower.row}"
+            f"{row.row} is {with_interval(found.speedup, found.interval)} times as fast as {slower.row}"
             for row, slower in pairwise(ordered)
             if (found := paired(row, slower)) is not None
         ]
