@@ -289,14 +289,12 @@ def regressions(
 
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
-    """Send the rows that tracking missed (a server that was away) to MLflow."""
-    from harness.tracking.mlflow import MlflowTracker, send_unsent
-    from harness.tracking.trackers import open_tracker
+    """Send the rows of `<results>/runs` that MLflow does not have, as after a run whose server was away."""
+    from harness.tracking.mlflow import send_missing
+    from harness.tracking.trackers import open_store
 
-    tracker = open_tracker(tracking, results / "runs")
-    if not isinstance(tracker, MlflowTracker):
-        raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
-    print(f"{send_unsent(results / 'runs', tracker.answering())} rows sent to {tracker.uri}")
+    tracker = open_store(tracking, results / "runs")
+    print(f"{send_missing(results / 'runs', tracker)} rows sent to {tracker.uri}")
 
 
 @app.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from harness.plan.registry import Registry
 if TYPE_CHECKING:
     from harness.rows import Row
     from harness.show.claims import Verdicts
-    from harness.tracking.trackers import Tracker
+    from harness.tracking.mlflow import MlflowTracker
+    from harness.tracking.trackers import NullTracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +99,15 @@ def report(results: Path, registry: Registry) -> None:
 def dashboard(results: Path, tracking: str | None, port: int) -> None:
     """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
     from harness.tracking import dashboard as pages
-    from harness.tracking.mlflow import MlflowTracker
-    from harness.tracking.trackers import open_tracker
+    from harness.tracking.trackers import open_store
 
-    tracker = open_tracker(tracking, results / "runs")
-    if not isinstance(tracker, MlflowTracker):
-        raise RequestError("there is nothing to show: give a tracking URI instead of none")
-    found = pages.comparisons(tracker.answering().client)
-    if tracker.uri.startswith("http"):
-        print("\n".join(pages.lines(found, tracker.uri.rstrip("/"))))
-        return
-    print("starting MLflow's server (some seconds) ...", flush=True)
-    with pages.server(tracker.store, results / "runs" / "mlartifacts", port, results / "runs" / "mlflow.log") as base:
-        print("\n".join([*pages.lines(found, base), "Ctrl-C ends it."]), flush=True)
-        signal.pause()
+    tracker = open_store(tracking, results / "runs")
+    running = tracker.uri.startswith("http")
+    base = tracker.uri.rstrip("/") if running else f"http://{pages.HOST}:{port}"
+    print("\n".join(pages.links(tracker.client, base)), flush=True)
+    if not running:
+        print("MLflow's server starts and answers in some seconds; Ctrl-C ends it.", flush=True)
+        pages.serve(tracker.store, (results / "runs" / "mlartifacts").absolute(), port)
 
 
 def first_run(registry: Registry) -> list[str]:
@@ -169,7 +164,7 @@ def _one(
     cells: list[Cell],
     options: Options,
     registry: Registry,
-    tracker: Tracker,
+    tracker: MlflowTracker | NullTracker,
     console: Console,
     display: Display,
 ) -> tuple[list[Any], Verdicts, int]:
@@ -184,7 +179,7 @@ def _one(
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
-    with tracker.invocation(recipe, scale, options.device, folder) as invocation:
+    with tracker.invocation(recipe, scale, options.device) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
         result = runner.run(cells)
         keys, machines = ({read(row) for row in result.rows} for read in (_key, lambda row: row.machine))
