@@ -57,14 +57,14 @@ def _record(row: Row) -> dict[str, Any]:
             "name": model, "id": _identity(model), "inference_engine": {"name": row.method},
             "additional_details": about_model | {"deployment_type": "self_deployed", "model_availability": "unknown"},
         },
-        "evaluation_results": [_result(row, row.metric(name)) | common for name in row.numbers if _is_shared(row, name)],
+        "evaluation_results": [_result(row, metric) | common for metric in _shared(row)],
     }  # fmt: skip
 
 
-def _is_shared(row: Row, name: str) -> bool:
-    metric = row.metric(name)
-    of_analysis = name == "speedup" and row.speed_baseline is None  # which names ratios of its own
-    return metric.better != "neither" and metric.kind in ("quality", "speed") and not of_analysis
+def _shared(row: Row) -> list[Metric]:
+    """Qualities and speeds with a direction. A timed analysis has no speedup: it names ratios of its own."""
+    every = [row.metric(name) for name in row.numbers if row.speed_baseline or name != "speedup"]
+    return [metric for metric in every if metric.better != "neither" and metric.kind in ("quality", "speed")]
 
 
 def _result(row: Row, metric: Metric) -> dict[str, Any]:
