@@ -27,7 +27,7 @@ from harness.measure.store import RowStore
 from harness.plan.registry import Registry
 from harness.rows import Baseline, Row, by_cell
 from harness.show import frame
-from harness.show.formats import number, with_interval
+from harness.show.formats import aligned, number, with_interval
 from harness.show.markup import floating, markdown_table
 
 VERDICTS = ("worse", "better", "no difference shown", "not comparable")  # of a cell, the first that a number has
@@ -218,10 +218,7 @@ def _shown(compared: pd.DataFrame) -> pd.DataFrame:
 def as_text(compared: pd.DataFrame) -> str:
     """Lines of aligned columns."""
     shown = _shown(compared)
-    widths = [max(map(len, [name, *shown[name]])) for name in shown]
-    lines = [list(shown), *shown.to_numpy().tolist()]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*rows, "", summary(compared)])
+    return "\n".join([*aligned([list(shown), *shown.to_numpy().tolist()]), "", summary(compared)])
 
 
 FORMATS: Mapping[str, Callable[[pd.DataFrame], str]] = {
