@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.common.errors import HarnessError, RequestError, StoppedError, unknown
+from harness.options import AsJson, Options, Results, Scale, Tracking, with_options
 from harness.plan.registry import Kind, Registry
 
 PROGRAM: dict[str, Any] = {
@@ -44,42 +45,10 @@ def _recipe_names() -> list[str]:
     return sorted(files(Registry()))
 
 
-def _scales() -> list[str]:
-    from harness.contracts.tasks import SCALES
-
-    return list(SCALES)
-
-
 MethodName = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=_names_of("method"))]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_of("task"))]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
-RecipeNames = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names
-    ),
-]
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="mini (minutes, nothing to download), small (real data) or paper (a GPU).",
-        autocompletion=_scales,
-    ),
-]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override method.NAME, task.NAME or timing.NAME. Repeatable."),
-]
-Processes = Annotated[int | None, typer.Option(min=1, help="Timing processes per cell.")]
-Pairs = Annotated[int | None, typer.Option(min=1, help="Pairs per timing process.")]
-Results = Annotated[Path, typer.Option(help="Folder for rows, tables and figures.")]
-Tracking = Annotated[str | None, typer.Option(help="MLflow tracking URI, or none. Default: sqlite under --results.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells, run nothing.")]
-Require = Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")]
-Executor = Annotated[str, typer.Option(help="local, or ray: cells over a Ray cluster.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Format = Annotated[str, typer.Option("--format", help="text, md, latex or json.")]
 
 
 @app.command("list")
@@ -108,21 +77,8 @@ def list_names(
 
 
 @app.command()
-def run(
-    method: MethodName,
-    task: TaskName,
-    scale: Scale = "mini",
-    device: Device = "cpu",
-    set_: Set = None,
-    processes: Processes = None,
-    pairs: Pairs = None,
-    results: Results = Path("results"),
-    tracking: Tracking = None,
-    fresh: Fresh = False,
-    executor: Executor = "local",
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@with_options
+def run(method: MethodName, task: TaskName, options: Options) -> None:
     """Measure one method on one task against the method's exact baseline.
 
     \b
@@ -133,29 +89,21 @@ def run(
     """
     from harness import session
 
-    registry = Registry()
-    options = session.Options(
-        scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
-        tracking=tracking, fresh=fresh, executor=executor, dry_run=dry_run, as_json=as_json,
-    )  # fmt: skip
-    raise typer.Exit(session.run(method, task, options, registry))
+    raise typer.Exit(session.run(method, task, options, Registry()))
 
 
 @app.command()
+@with_options
 def reproduce(
-    recipes: RecipeNames = None,
-    scale: Scale = "mini",
-    device: Device = "cpu",
-    set_: Set = None,
-    processes: Processes = None,
-    pairs: Pairs = None,
-    results: Results = Path("results"),
-    tracking: Tracking = None,
-    fresh: Fresh = False,
-    executor: Executor = "local",
-    dry_run: DryRun = False,
-    require: Require = None,
-    as_json: AsJson = False,
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names
+        ),
+    ] = None,
+    require: Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")] = None,
+    *,
+    options: Options,
 ) -> None:
     """Reproduce tables of papers: run recipes, print measured next to published, judge the papers' claims.
 
@@ -170,21 +118,11 @@ def reproduce(
 
     if require not in (None, "claims"):
         raise RequestError(f"--require {require!r} is not known: `claims` is the only requirement")
-    registry = Registry()
-    options = session.Options(
-        scale=scale, device=device, overrides=set_ or [], processes=processes, pairs=pairs, results=results,
-        tracking=tracking, fresh=fresh, executor=executor, dry_run=dry_run, as_json=as_json,
-        require_claims=require == "claims",
-    )  # fmt: skip
-    raise typer.Exit(session.reproduce(recipes or [], options, registry))
+    raise typer.Exit(session.reproduce(recipes or [], options, Registry(), require_claims=require == "claims"))
 
 
 @app.command()
-def keep(
-    recipe: RecipeName,
-    scale: Scale = "small",
-    results: Results = Path("results"),
-) -> None:
+def keep(recipe: RecipeName, scale: Scale = "small", results: Results = Path("results")) -> None:
     """Copy a run made from a clean tree with enough samples to results/measured, which is committed.
 
     \b
@@ -207,7 +145,7 @@ def keep(
 def compare(
     before: Annotated[Path, typer.Argument(help="A run's folder or its rows.jsonl.")],
     after: Annotated[Path, typer.Argument(help="Another one.")],
-    format_: Annotated[str, typer.Option("--format", help="text, md, latex or json.")] = "text",
+    format_: Format = "text",
 ) -> None:
     """Compare two stored runs cell by cell; nothing runs. Exit code 1 where something got worse.
 
@@ -259,7 +197,7 @@ def regressions(
     against: Annotated[str, typer.Option(help="A revision: a commit, branch or tag.")],
     pairs: Annotated[list[str] | None, typer.Option("--pair", metavar="METHOD:TASK", help="Repeatable.")] = None,
     rounds: Annotated[int, typer.Option(help="Processes of each side.")] = 9,
-    format_: Annotated[str, typer.Option("--format", help="text, md, latex or json.")] = "text",
+    format_: Format = "text",
 ) -> None:
     """Run a revision and the working tree in turns and compare them; exit code 1 where something is slower or worse,
     or cannot be compared.
@@ -289,14 +227,12 @@ def regressions(
 
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
-    """Send the rows that tracking missed (a server that was away) to MLflow."""
-    from harness.tracking.mlflow import MlflowTracker, send_unsent
-    from harness.tracking.trackers import open_tracker
+    """Send the rows of `<results>/runs` that MLflow does not have, as after a run whose server was away."""
+    from harness.tracking.mlflow import send_missing
+    from harness.tracking.trackers import open_store
 
-    tracker = open_tracker(tracking, results / "runs")
-    if not isinstance(tracker, MlflowTracker):
-        raise RequestError("there is nowhere to send rows to: give a tracking URI instead of none")
-    print(f"{send_unsent(results / 'runs', tracker.answering())} rows sent to {tracker.uri}")
+    tracker = open_store(tracking, results / "runs")
+    print(f"{send_missing(results / 'runs', tracker)} rows sent to {tracker.uri}")
 
 
 @app.command()

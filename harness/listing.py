@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Kind, Registry, refusal
+from harness.show.formats import aligned
 
 KINDS: dict[str, Kind] = {"methods": "method", "tasks": "task", "analyses": "analysis"}
 
@@ -19,12 +20,9 @@ def listed(what: str, registry: Registry, results: Path) -> list[dict[str, Any]]
     return _pairs(registry) if what == "pairs" else _recipes(registry, results)
 
 
-def lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     """Aligned columns under their names."""
-    table = [list(found[0]), *([_cell(value) for value in line.values()] for line in found)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    return aligned([list(found[0]), *([_cell(value) for value in line.values()] for line in found)])
 
 
 def _named(registry: Registry, kind: Kind) -> list[dict[str, Any]]:

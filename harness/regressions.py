@@ -35,9 +35,9 @@ Say = Callable[[str], None]
 def pairs(named: Sequence[str], registry: Registry) -> list[Pair]:
     """`METHOD:TASK`, or all of `regressions.yaml` where nothing is named. Raises `RequestError` for unknown names."""
     found: list[Pair] = [(method, task) for method, _, task in (name.partition(":") for name in named)]
-    for method, task in (
-        found := found or [(one["method"], one["task"]) for one in yaml.safe_load(PAIRS.read_text(encoding="utf-8"))]
-    ):
+    if not found:
+        found = [(one["method"], one["task"]) for one in yaml.safe_load(PAIRS.read_text(encoding="utf-8"))]
+    for method, task in found:
         registry.entry("method", method)
         registry.entry("task", task)
     return found

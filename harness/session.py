@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from rich.console import Console
 from harness.common.errors import HarnessError, MachineError, RequestError, unknown
 from harness.contracts.tasks import SCALES, Scale
 from harness.measure.display import Display
+from harness.options import Options
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
@@ -26,34 +25,18 @@ from harness.plan.registry import Registry
 if TYPE_CHECKING:
     from harness.rows import Row
     from harness.show.claims import Verdicts
-    from harness.tracking.trackers import Tracker
+    from harness.tracking.mlflow import MlflowTracker
+    from harness.tracking.trackers import NullTracker
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `harness run` and `harness reproduce` were asked for."""
-
-    scale: str = "mini"
-    device: str = "cpu"
-    overrides: Sequence[str] = field(default_factory=list)
-    processes: int | None = None
-    pairs: int | None = None
-    results: Path = Path("results")
-    tracking: str | None = None
-    fresh: bool = False
-    dry_run: bool = False
-    as_json: bool = False
-    require_claims: bool = False
-    executor: str = "local"
-
-
-def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int:
-    """Run recipes (those of the first run when none is named) and return the exit code."""
+def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
+    """Run recipes (those of the first run when none is named) and return the exit code. require_claims: 1 when a claim
+    does not hold."""
     wanted = [recipes.load(name, registry) for name in names or first_run(registry)]
-    overrides = parse_overrides(options.overrides)
+    overrides = parse_overrides(options.overrides or ())
     scale = checked_scale(options.scale)
     planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
-    code = _carry_out(planned, options, registry)
+    code = _carry_out(planned, options, registry, require_claims)
     if not names and not options.dry_run and not options.as_json:
         try:
             report(options.results, registry)
@@ -64,7 +47,7 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry) -> int
 
 def run(method: str, task: str, options: Options, registry: Registry) -> int:
     """Measure one method on one task and return the exit code."""
-    overrides = parse_overrides(options.overrides)
+    overrides = parse_overrides(options.overrides or ())
     planned = [expansion.single(method, task, checked_scale(options.scale), registry, overrides)]
     return _carry_out(planned, options, registry)
 
@@ -99,20 +82,15 @@ def report(results: Path, registry: Registry) -> None:
 def dashboard(results: Path, tracking: str | None, port: int) -> None:
     """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
     from harness.tracking import dashboard as pages
-    from harness.tracking.mlflow import MlflowTracker
-    from harness.tracking.trackers import open_tracker
+    from harness.tracking.trackers import open_store
 
-    tracker = open_tracker(tracking, results / "runs")
-    if not isinstance(tracker, MlflowTracker):
-        raise RequestError("there is nothing to show: give a tracking URI instead of none")
-    found = pages.comparisons(tracker.answering().client)
-    if tracker.uri.startswith("http"):
-        print("\n".join(pages.lines(found, tracker.uri.rstrip("/"))))
-        return
-    print("starting MLflow's server (some seconds) ...", flush=True)
-    with pages.server(tracker.store, results / "runs" / "mlartifacts", port, results / "runs" / "mlflow.log") as base:
-        print("\n".join([*pages.lines(found, base), "Ctrl-C ends it."]), flush=True)
-        signal.pause()
+    tracker = open_store(tracking, results / "runs")
+    running = tracker.uri.startswith("http")
+    base = tracker.uri.rstrip("/") if running else f"http://{pages.HOST}:{port}"
+    print("\n".join(pages.links(tracker.client, base)), flush=True)
+    if not running:
+        print("MLflow's server starts and answers in some seconds; Ctrl-C ends it.", flush=True)
+        pages.serve(tracker.store, (results / "runs" / "mlartifacts").absolute(), port)
 
 
 def first_run(registry: Registry) -> list[str]:
@@ -128,7 +106,9 @@ def checked_scale(name: str) -> Scale:
     return name
 
 
-def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> int:
+def _carry_out(
+    expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry, require_claims: bool = False
+) -> int:
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
         _show_plan(planned, options)
@@ -151,7 +131,7 @@ def _carry_out(expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, 
             recipe_rows, verdicts, recipe_code = _one(recipe, cells, options, registry, tracker, console, display)
             rows += recipe_rows
             judged.append((recipe.name, verdicts))
-            code = max(code, recipe_code)
+            code = max(code, recipe_code, int(require_claims and not verdicts.met))
     if len(judged) > 1:
         console.print()
         terminal.show_summary(judged, console)
@@ -169,7 +149,7 @@ def _one(
     cells: list[Cell],
     options: Options,
     registry: Registry,
-    tracker: Tracker,
+    tracker: MlflowTracker | NullTracker,
     console: Console,
     display: Display,
 ) -> tuple[list[Any], Verdicts, int]:
@@ -184,7 +164,7 @@ def _one(
     console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
-    with tracker.invocation(recipe, scale, options.device, folder) as invocation:
+    with tracker.invocation(recipe, scale, options.device) as invocation:
         runner = _runner(options, folder, registry, display, invocation)
         result = runner.run(cells)
         keys, machines = ({read(row) for row in result.rows} for read in (_key, lambda row: row.machine))
@@ -203,8 +183,7 @@ def _one(
     console.print()
     terminal.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
-    unmet = options.require_claims and not verdicts.met
-    return list(result.rows), verdicts, result.exit_code or int(unmet)
+    return list(result.rows), verdicts, result.exit_code
 
 
 def _key(row: Row) -> str | None:
@@ -249,7 +228,7 @@ def _set(cell: Cell, options: Options) -> str:
     """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for
     a cell stays."""
     groups = {"method": cell.method.params, "task": cell.task.params}
-    asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides).items()]
+    asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides or ()).items()]
     told = [f"{group}.{name}={value}" for group, name, value in asked if groups.get(group, {}).get(name) == value]
     return f" ({', '.join(told)})" if told else ""
 

@@ -69,11 +69,11 @@ class LocalExecutor:
         try:
             on_time = _follow(process, reading, started + timeout, report)
         except BaseException:
-            _end(process)
+            stop(process)
             raise
         finally:
             os.close(reading)
-        _end(process)  # past its time; or, after its end, whatever it started and left
+        stop(process)  # past its time; or, after its end, whatever it started and left
         return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
 
 
@@ -106,7 +106,7 @@ def _follow(process: subprocess.Popen[bytes], reading: int, deadline: float, rep
                     continue
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """Stop the step and whatever it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:

@@ -33,7 +33,7 @@ class RowStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.path) as file:
-                _write_at_end(file, as_line(row).encode())
+                _write_at_end(file, self.path.read_bytes(), as_line(row).encode())
         except OSError as error:
             raise MachineError(
                 f"cannot write a row to {self.path}: {error.strerror or error}; rows already written are kept, "
@@ -154,13 +154,12 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(file)  # releases the lock
 
 
-def _write_at_end(file: int, line: bytes) -> None:
-    """Append a line after the last whole one and sync it; on failure leave the file as it was."""
-    length = os.fstat(file).st_size
-    end = length - _torn_bytes(file, length)
-    if end < length:
+def _write_at_end(file: int, content: bytes, line: bytes) -> None:
+    """Append a line after the last whole one of the file's content and sync it; on failure leave the file as it was."""
+    end = _sound_length(content)
+    if end < len(content):
         os.ftruncate(file, end)
-    if end and os.pread(file, 1, end - 1) != b"\n":
+    if end and content[end - 1 : end] != b"\n":
         line = b"\n" + line
     try:
         written = 0
@@ -170,14 +169,3 @@ def _write_at_end(file: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(file, end)
         raise
-
-
-def _torn_bytes(file: int, length: int, block: int = 1 << 16) -> int:
-    """Bytes after the last whole row, reading backwards from the end to where the last line begins."""
-    start = length
-    tail = b""
-    while start > 0 and b"\n" not in tail:
-        size = min(block, start)
-        start -= size
-        tail = os.pread(file, size, start) + tail
-    return len(tail) - _sound_length(tail)

@@ -102,7 +102,8 @@ class _Expansion:
             task = self._task(spec, of_task)
             method = self._method(kind, spec.method or spec.analysis or "", {**spec.params, **of_method}, task, where)
             usual = self._usual_baseline(method) if kind == "method" else None
-            stated, timed = spec.model_fields_set, spec.timed and self._can_be_timed(kind, method)
+            stated = spec.model_fields_set
+            timed = spec.timed and (kind == "method" or is_timed(self.registry.resolve(kind, method.name)))
             against = spec.speed_baseline if "speed_baseline" in stated else usual if timed else None
             speed = self._baseline(against, method, task, where)
             against = spec.fidelity_baseline if "fidelity_baseline" in stated else usual
@@ -164,9 +165,6 @@ class _Expansion:
         self.stated |= {f"{group}.{name}" for name in given if name in stated}
         self.taken |= {f"{group}.{name}" for name in given if name not in stated}
         return {name: value for name, value in given.items() if name not in stated}
-
-    def _can_be_timed(self, kind: Kind, method: Named) -> bool:
-        return kind == "method" or is_timed(self.registry.resolve(kind, method.name))
 
     def _usual_baseline(self, method: Named) -> Reference | None:
         """The baseline that a method declares. It takes the parameters that both methods have."""

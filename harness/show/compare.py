@@ -6,6 +6,8 @@
   in memory does.
 - Quality: a metric with a direction differs where the runs' 95% intervals lie apart; without intervals (counters, which
   are exact) where the values differ.
+- Rates, and the times of a cell without a speedup, are notes where their intervals lie apart: what else the machine did
+  is in them, so they decide nothing.
 - Rows of other data or another model, rows that failed, and cells that one run lacks are not comparable.
 """
 
@@ -25,10 +27,11 @@ from harness.measure.store import RowStore
 from harness.plan.registry import Registry
 from harness.rows import Baseline, Row, by_cell
 from harness.show import frame
-from harness.show.formats import number, with_interval
+from harness.show.formats import aligned, number, with_interval
 from harness.show.markup import floating, markdown_table
 
 VERDICTS = ("worse", "better", "no difference shown", "not comparable")  # of a cell, the first that a number has
+NOTE = "note"  # of a line that decides nothing
 LEAST = 0.02  # of a speed: the least relative difference that counts
 LEVEL = 0.99  # of a speed difference's interval: a run has tens of cells, of which none should differ by chance
 SPEEDUP = "speedup"
@@ -76,9 +79,9 @@ def compare(before: Path, after: Path) -> pd.DataFrame:
             lines.append((*key, "", "", "", reason, VERDICTS[3], VERDICTS[3]))
             continue
         found = [*_speed(one, other), *qualities.get(key, ())]
-        verdicts = {verdict for *_, verdict in found} or {VERDICTS[3]}
+        verdicts = {verdict for *_, verdict in found} - {NOTE} or {VERDICTS[3]}
         whole = next(verdict for verdict in VERDICTS if verdict in verdicts)
-        shown = [line for line in found if line[0] == SPEEDUP or line[-1] in VERDICTS[:2]]
+        shown = [line for line in found if line[0] == SPEEDUP or line[-1] in (*VERDICTS[:2], NOTE)]
         notes = _remarks(one, other) if found else {"no number with a direction in both rows": VERDICTS[3]}
         lines += [(*key, *line, whole) for line in shown or [("", "", "", "", whole)] if found]
         lines += [(*key, "", "", "", words, verdict, whole) for words, verdict in notes.items()]
@@ -116,7 +119,7 @@ def _remarks(before: Row, after: Row) -> dict[str, str]:
         "timed in the second run alone": not before.processes and bool(after.processes),
         "timed in the first run alone": bool(before.processes) and not after.processes,
     }
-    found = dict.fromkeys((words for words, holds in plain.items() if holds), "note")
+    found = dict.fromkeys((words for words, holds in plain.items() if holds), NOTE)
     return found | dict.fromkeys((words for words, holds in apart.items() if holds), VERDICTS[3])
 
 
@@ -172,21 +175,28 @@ def _items(process: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _qualities(before: pd.DataFrame, after: pd.DataFrame) -> dict[Cell, list[Line]]:
-    """Cell -> metrics and counters with a direction that both runs have: frames merged."""
+    """Cell -> metrics, counters, times and rates with a direction that both runs have: frames merged."""
     found: dict[Cell, list[Line]] = {}
     both = before.merge(after, on=[*frame.KEY, "metric"], suffixes=("", "_after"))
-    for one in both[both.better.isin(["higher", "lower"]) & both.kind.isin(["quality", "counter"])].itertuples():
+    timed = set(both[both.metric == SPEEDUP][frame.KEY].itertuples(index=False, name=None))
+    kinds = ["quality", "counter", "time"]
+    for one in both[both.better.isin(["higher", "lower"]) & both.kind.isin(kinds)].itertuples():
+        key = (one.recipe, one.scale, one.cell)
         spans = pd.notna(one.low) and pd.notna(one.low_after)
         apart = not spans or one.low > one.high_after or one.low_after > one.high
-        verdict = VERDICTS[2]
-        if one.value != one.value_after and apart:
+        verdict, change = VERDICTS[2], ""
+        if one.kind == "time":
+            if not (spans and apart) or (one.better == "lower" and key in timed):
+                continue
+            verdict, change = NOTE, f"{number(one.value_after / one.value, 3)} times"
+        elif one.value != one.value_after and apart:
             verdict = "better" if (one.value_after > one.value) == (one.better == "higher") else "worse"
         shown = (
             with_interval(value, (low, high) if pd.notna(low) else None)
             for value, low, high in ((one.value, one.low, one.high), (one.value_after, one.low_after, one.high_after))
         )
-        line: Any = (one.metric, *shown, "", verdict)
-        found.setdefault((one.recipe, one.scale, one.cell), []).append(line)
+        line: Any = (one.metric, *shown, change, verdict)
+        found.setdefault(key, []).append(line)
     return found
 
 
@@ -208,10 +218,7 @@ def _shown(compared: pd.DataFrame) -> pd.DataFrame:
 def as_text(compared: pd.DataFrame) -> str:
     """Lines of aligned columns."""
     shown = _shown(compared)
-    widths = [max(map(len, [name, *shown[name]])) for name in shown]
-    lines = [list(shown), *shown.to_numpy().tolist()]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*rows, "", summary(compared)])
+    return "\n".join([*aligned([list(shown), *shown.to_numpy().tolist()]), "", summary(compared)])
 
 
 FORMATS: Mapping[str, Callable[[pd.DataFrame], str]] = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.contracts.metrics import Metric
+from harness.plan import recipe
 from harness.rows import metric_among
 from harness.show.colours import assigned
 from harness.show.published import comparable
@@ -70,11 +71,9 @@ class Names:
         return None if len(rest) == len(parts) else rest
 
 
-def figure(one: Stored, numbers: pd.DataFrame) -> Figure | None:
+def figure(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
     """The figure of a recipe whose `figure` names x and y; None when no row has both. numbers: the recipe's part of the
     frame."""
-    wanted = one.recipe.figure
-    assert wanted is not None
     numbers = numbers[(numbers.status == "ok") & (numbers.apart == "")]
     names = _names(numbers, wanted.x)
     shown = [y for y in (wanted.y, wanted.beside) if y]
@@ -206,12 +205,10 @@ def _note(panels: dict[str, pd.DataFrame], every: Sequence[str], numbers: pd.Dat
 
 def _canvas(panels: int, apart: bool, one: Stored, note: str) -> tuple[Figure, list[Any]]:
     """A figure with panels side by side; the paper's points in one of their own where they are of other data."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     ratios = [3] * panels + [2] * apart
     drawn = Figure(figsize=(8.5 + 5.0 * (len(ratios) - 1), 4.8), layout="constrained")
-    FigureCanvasAgg(drawn)
     places = drawn.subplots(1, len(ratios), squeeze=False, sharex=True, width_ratios=ratios)[0]
     width = 120 if len(ratios) > 1 else 90
     drawn.suptitle(textwrap.fill(f"{one.recipe.name}: {one.recipe.title}", width), fontsize="medium")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from harness.common.files import write_atomically
+from harness.plan import recipe
 from harness.rows import Row, metric_among
 from harness.show import curves
 from harness.show.stored import Stored, place_of
@@ -40,16 +41,11 @@ def draw(one: Stored, numbers: pd.DataFrame, folder: Path) -> list[Path]:
 def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
     """The figure of the rows that lead; None when the recipe has none or no row has what it shows. numbers: the
     recipe's part of the frame."""
-    wanted, rows = one.recipe.figure, [row for row in one.rows if row.status == "ok"]
+    wanted = one.recipe.figure
     if wanted is None:
         return None
-    if wanted.histogram:
-        return _histograms({row.cell: found for row in rows if (found := item_speedups(row))}, one)
-    if wanted.graph:
-        return _graphs({row.cell: graph for row in rows if (graph := graph_of(row, wanted.graph))}, one)
-    if wanted.parts:
-        return _bars(rows, wanted.parts, one)
-    return curves.figure(one, numbers)
+    draw = next(KINDS[key] for key in KINDS if getattr(wanted, key))
+    return draw(one, wanted, numbers)
 
 
 def as_bytes(figure: Figure, kind: str) -> bytes:
@@ -64,13 +60,11 @@ def as_bytes(figure: Figure, kind: str) -> bytes:
 
 def _panels(count: int, across: int, size: tuple[float, float], title: str, note: str) -> tuple[Figure, list[Any]]:
     """A figure with so many panels of a size in inches, a title above and a note below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     across = min(count, across)
     down = -(-count // across)
     drawn = Figure(figsize=(max(6.5, size[0] * across), 0.9 + size[1] * down), layout="constrained")
-    FigureCanvasAgg(drawn)
     panels = drawn.subplots(down, across, squeeze=False).ravel().tolist()
     for unused in panels[count:]:
         unused.set_axis_off()
@@ -80,8 +74,9 @@ def _panels(count: int, across: int, size: tuple[float, float], title: str, note
     return drawn, panels
 
 
-def _bars(rows: Sequence[Row], parts: Sequence[str], one: Stored) -> Figure | None:
+def _bars(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
     """Stacked bars: a panel for each column with an axis of its own, in it a bar for each row that has every part."""
+    rows, parts = _finished(one), wanted.parts
     whole = [row for row in rows if all(row.value(part) is not None for part in parts)]
     columns: dict[str, list[Row]] = {}
     for row in whole:
@@ -114,6 +109,10 @@ def _bars(rows: Sequence[Row], parts: Sequence[str], one: Stored) -> Figure | No
     return drawn
 
 
+def _finished(one: Stored) -> list[Row]:
+    return [row for row in one.rows if row.status == "ok"]
+
+
 def item_speedups(row: Row) -> list[float]:
     """Time of the baseline over that of the method, for each item that was timed alone: sums over the passes that the
     item was in, in the order of their numbers. Empty where a call answers several items, or a pass has too many to be
@@ -130,8 +129,9 @@ def item_speedups(row: Row) -> list[float]:
     return [baseline / method for _, (baseline, method) in sorted(sums.items())]
 
 
-def _histograms(groups: Mapping[str, Sequence[float]], one: Stored) -> Figure | None:
+def _histograms(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
     """A panel for each cell: how the speedup varies from item to item, with its median and equal times marked."""
+    groups = {row.cell: found for row in _finished(one) if (found := item_speedups(row))}
     if not groups:
         return None
     drawn, panels = _panels(len(groups), 2, (5.0, 3.2), one.title, place_of(one.rows))
@@ -176,8 +176,9 @@ def layers(graph: Graph) -> list[list[str]]:
     return [layer for layer in found if layer]
 
 
-def _graphs(graphs: Mapping[str, Graph], one: Stored) -> Figure | None:
+def _graphs(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
     """A panel for each graph, from left to right by layers. Edges of one direction between two nodes are one arrow."""
+    graphs = {row.cell: graph for row in _finished(one) if (graph := graph_of(row, wanted.graph))}
     if not graphs:
         return None
     deep = max(len(layers(graph)) for graph in graphs.values())
@@ -221,3 +222,8 @@ def _edge(panel: Any, start: tuple[float, float], end: tuple[float, float], labe
         middle = start[0] + across + bend * up, start[1] + up - bend * across
     box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     panel.text(*middle, label, ha="center", va="center", fontsize="x-small", color="C3", zorder=2, bbox=box)
+
+
+Draw = Callable[[Stored, recipe.Figure, pd.DataFrame], "Figure | None"]
+# a key of a recipe's `figure` -> what draws it
+KINDS: Mapping[str, Draw] = {"histogram": _histograms, "graph": _graphs, "parts": _bars, "x": curves.figure}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 NOTHING = "–"
 
@@ -57,3 +58,9 @@ def duration(seconds: float | None) -> str:
 def _unit(seconds: float) -> tuple[str, float]:
     """The largest of s, ms and µs that is at most so long."""
     return next((found for found in (("s", 1.0), ("ms", 1e-3)) if seconds >= found[1]), ("µs", 1e-6))
+
+
+def aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, its columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]

@@ -36,13 +36,11 @@ def draw(lines: pd.DataFrame) -> bytes:
 
 
 def _figure(groups: Mapping[str, pd.DataFrame]) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     across = min(len(groups), ACROSS)
     down = -(-len(groups) // across)
     figure = Figure(figsize=(5.2 * across, 3.9 * down + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
     places: Any = figure.subplots(down, across, squeeze=False, sharex=True).ravel()
     for unused in places[len(groups) :]:
         unused.set_axis_off()

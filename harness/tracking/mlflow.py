@@ -1,8 +1,8 @@
 """Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
 
-A run does not end because a tracking server is away, from the start or from the middle on: a warning says so, and the
-rows it missed are listed in `unsent.jsonl` next to `rows.jsonl`; `send_unsent` sends them later. A database that cannot
-be opened is refused before anything runs. MLflow is imported when a tracker opens.
+A run does not end because a tracking server is away, from the start or from the middle on: a warning says so, and
+`send_missing` sends the rows later. A database that cannot be opened is refused before anything runs. MLflow is
+imported when a tracker opens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError
 from harness.contracts.tasks import Scale
 from harness.measure.store import RowStore
 from harness.plan.recipe import Recipe
@@ -25,7 +25,7 @@ from harness.rows import Row
 if TYPE_CHECKING:
     from harness.show.claims import Verdicts
 
-UNSENT = "unsent.jsonl"
+RUNS = 50_000  # the most that MLflow returns of one search
 _QUIET = {  # set unless the user has set them
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -81,22 +81,23 @@ class MlflowTracker:
         )
 
     @contextmanager
-    def survive(self, unsent: Path) -> Iterator[None]:
-        """A failure warns and ends no run; from then on rows are only remembered in `unsent`."""
+    def survive(self) -> Iterator[None]:
+        """A failure warns and ends no run; from then on nothing is sent."""
         try:
             yield
         except Exception as error:  # whatever a database, a server or the network may raise
             self.broken = True
             print(
-                f"warning: tracking to {self.uri} failed ({_one_line(error)}); rows are kept on disk and listed in "
-                f"{unsent.name} next to them, `harness sync` sends them",
+                f"warning: tracking to {self.uri} failed ({_one_line(error)}); rows are kept on disk, "
+                "`harness sync` sends them",
                 file=sys.stderr,
                 flush=True,
             )
 
     @contextmanager
-    def invocation(self, recipe: Recipe, scale: Scale, device: str, folder: Path) -> Iterator[MlflowInvocation]:
-        current = MlflowInvocation(self, recipe.name, recipe.title, scale, device, folder)
+    def invocation(self, recipe: Recipe, scale: Scale, device: str) -> Iterator[MlflowInvocation]:
+        """One run of a recipe: its parent run, ended when the block ends."""
+        current = MlflowInvocation(self, recipe.name, recipe.title, scale, device)
         try:
             yield current
         except BaseException as error:
@@ -114,34 +115,36 @@ class MlflowTracker:
         place = (self._artifacts / name).as_uri() if self._artifacts else None
         return str(self.client.create_experiment(name, artifact_location=place, tags={"mlflow.note.content": title}))
 
+    def ended(self, recipe: str) -> set[tuple[str, int]]:
+        """Name and start, in milliseconds, of the recipe's runs that have ended."""
+        found = self.client.get_experiment_by_name(recipe)
+        runs = self.client.search_runs([found.experiment_id], max_results=RUNS) if found else []
+        return {(run.info.run_name, run.info.start_time) for run in runs if run.info.status != "RUNNING"}
+
 
 class MlflowInvocation:
     """A parent run, and the nested runs of its cells."""
 
-    def __init__(self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str, folder: Path) -> None:
+    def __init__(self, tracker: MlflowTracker, recipe: str, title: str, scale: str, device: str) -> None:
         self._tracker = tracker
         self._client = tracker.client
-        self._unsent = RowStore(folder / UNSENT)
         self._models: dict[str, str] = {}  # hash -> id of the logged model
         self._failed_cells = False
         self._experiment = self._parent = ""
         if not tracker.recovered():
             return
-        with self._survive():
+        with tracker.survive():
             self._experiment = tracker.experiment(recipe, title)
             name = f"{scale} {device} {datetime.now(UTC):%Y-%m-%d %H:%M}"
             tags = {"recipe": recipe, "scale": scale, "device": device}
             self._parent = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
 
     def row(self, row: Row) -> None:
+        """A cell has its row."""
         self._failed_cells |= row.status not in ("ok", "skipped")
-        sent = False
         if not self._broken:
             with self._survive():
                 self._send(row)
-                sent = True
-        if not sent:
-            self._remember(row)
 
     def finished(self, row: Row) -> None:
         """Tag the parent with the runs of earlier invocations that have the row and its repeats, or, where this store
@@ -160,6 +163,7 @@ class MlflowInvocation:
             self._client.set_tag(self._parent, allowed(f"finished.{row.cell}"), runs)
 
     def verdicts(self, verdicts: Verdicts) -> None:
+        """The recipe's claims and targets were judged."""
         from harness.tracking.records import counts, judged
 
         if self._broken or not (verdicts.claims or verdicts.targets):
@@ -169,6 +173,7 @@ class MlflowInvocation:
             self._client.log_batch(self._parent, metrics=counts(verdicts, int(datetime.now(UTC).timestamp() * 1000)))
 
     def files(self, paths: Sequence[Path]) -> None:
+        """The run has written its tables and figures; those that do not exist are passed over."""
         for path in paths:
             if path.exists() and not self._broken:
                 with self._survive():
@@ -186,19 +191,12 @@ class MlflowInvocation:
         return self._tracker.broken
 
     def _survive(self) -> AbstractContextManager[None]:
-        return self._tracker.survive(self._unsent.path)
-
-    def _remember(self, row: Row) -> None:
-        try:
-            self._unsent.append(row)
-        except MachineError as error:  # the row itself is safe in rows.jsonl
-            print(f"warning: {error}", file=sys.stderr)
+        return self._tracker.survive()
 
     def _send(self, row: Row) -> None:
         from harness.tracking.records import dataset, metrics, parameters, tags
 
-        started = datetime.fromisoformat(row.started) if row.started else datetime.now(UTC)
-        first = int(started.timestamp() * 1000)
+        first = _start(row)
         run = self._client.create_run(
             self._experiment, start_time=first, run_name=row.cell,
             tags={"mlflow.parentRunId": self._parent, **tags(row)},
@@ -236,33 +234,37 @@ class MlflowInvocation:
         return str(model.model_id)
 
 
-def send_unsent(runs: Path, tracker: MlflowTracker) -> int:
-    """Send the rows that tracking missed, of every `<runs>/<recipe>/<scale>/unsent.jsonl`, and return how many.
+def send_missing(runs: Path, tracker: MlflowTracker) -> int:
+    """Send the rows of every `<runs>/<recipe>/<scale>/rows.jsonl` that the store lacks, and return how many.
 
-    While a file is sent it is called `unsent.sending`, which the next call takes up should this one be killed; then
-    some rows are sent twice. Raises `RequestError` when the store fails again; a new `unsent.jsonl` has the rows left.
+    A run that did not end, because the store failed while the row was sent, does not count. Raises `RequestError` when
+    the store fails; the next call sends the rows left.
     """
     sent = 0
-    for path in sorted(runs.glob("*/*/unsent.*"), reverse=True):  # `.sending` before `.jsonl`
-        if path.suffix not in (".sending", ".jsonl"):
-            continue
+    for path in sorted(runs.glob("*/*/rows.jsonl")):
+        recipe, scale = path.parts[-3:-1]
         try:
             rows = RowStore(path).rows()
         except RequestError as error:
             print(f"warning: not sent: {error}", file=sys.stderr)
             continue
-        waiting = path.replace(path.with_suffix(".sending"))
-        recipe, scale = path.parts[-3:-1]
-        device = (rows[0].device if rows else None) or ""
-        invocation = MlflowInvocation(tracker, recipe, recipe, scale, device, path.parent)
-        for row in rows:
-            invocation.row(row)
-        invocation.end("FINISHED")
-        waiting.unlink()
+        with tracker.survive():
+            ended = tracker.ended(recipe)
+            missing = [row for row in rows if (row.cell, _start(row)) not in ended]
+            if missing:
+                invocation = MlflowInvocation(tracker, recipe, recipe, scale, missing[0].device or "")
+                for row in missing:
+                    invocation.row(row)
+                invocation.end("FINISHED")
+                sent += len(missing)
         if tracker.broken:
-            raise RequestError(f"the tracking store {tracker.uri} failed again: the rows left are in {path.parent}")
-        sent += len(rows)
+            raise RequestError(f"the tracking store {tracker.uri} failed again: `harness sync` sends the rows left")
     return sent
+
+
+def _start(row: Row) -> int:
+    """When a row's measurement started, in milliseconds: with its cell's name it tells runs apart."""
+    return int(datetime.fromisoformat(row.started).timestamp() * 1000) if row.started else 0
 
 
 def shown_uri(text: str) -> str:

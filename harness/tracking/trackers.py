@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from harness.common.errors import MachineError, RequestError
 from harness.contracts.tasks import Scale
@@ -22,35 +22,8 @@ from harness.tracking.mlflow import MlflowTracker
 if TYPE_CHECKING:
     from harness.show.claims import Verdicts
 
-NONE = "none"
 
-
-class Invocation(Protocol):
-    """One run of one recipe, as tracking sees it."""
-
-    def row(self, row: Row) -> None:
-        """A cell has its row."""
-
-    def finished(self, row: Row) -> None:
-        """A cell was measured by an earlier run and is not run again."""
-
-    def verdicts(self, verdicts: Verdicts) -> None:
-        """The recipe's claims and targets were judged."""
-
-    def files(self, paths: Sequence[Path]) -> None:
-        """The run has written its tables and figures; those that do not exist are passed over."""
-
-
-class Tracker(Protocol):
-    """Where invocations are recorded. `uri` is for people: without passwords."""
-
-    uri: str
-
-    def invocation(self, recipe: Recipe, scale: Scale, device: str, folder: Path) -> Any:
-        """Context manager that yields an `Invocation`; rows it cannot send go to `<folder>/unsent.jsonl`."""
-
-
-def open_tracker(uri: str | None, root: Path) -> Tracker:
+def open_tracker(uri: str | None, root: Path) -> MlflowTracker | NullTracker:
     """The tracker for a URI; `none` records nothing and needs no MLflow.
 
     uri: None means $MLFLOW_TRACKING_URI, else sqlite in `root` (`mlflow.db`, artifacts in `mlartifacts/` next to it).
@@ -58,7 +31,7 @@ def open_tracker(uri: str | None, root: Path) -> Tracker:
     store cannot be opened, `MachineError` when `root` cannot be written.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or None
-    if uri == NONE:
+    if uri == "none":
         return NullTracker()
     if find_spec("mlflow") is None:
         raise RequestError("MLflow is not installed: use --tracking none, or install it with `pip install mlflow`")
@@ -75,13 +48,20 @@ def open_tracker(uri: str | None, root: Path) -> Tracker:
     return MlflowTracker(uri, artifacts)
 
 
+def open_store(uri: str | None, root: Path) -> MlflowTracker:
+    """The tracker for a URI, once its store answers. Raises `RequestError` where it does not, and for `none`; else as
+    `open_tracker`."""
+    tracker = open_tracker(uri, root)
+    if not isinstance(tracker, MlflowTracker):
+        raise RequestError("there is no tracking store: give a tracking URI instead of none")
+    return tracker.answering()
+
+
 class NullTracker:
     """Records nothing."""
 
-    uri = NONE
-
     @contextmanager
-    def invocation(self, recipe: Recipe, scale: Scale, device: str, folder: Path) -> Iterator[Invocation]:
+    def invocation(self, recipe: Recipe, scale: Scale, device: str) -> Iterator[NullTracker]:
         yield self
 
     def row(self, row: Row) -> None: ...

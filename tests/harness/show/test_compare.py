@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.cli import main
+from harness.contracts.metrics import Metric, described
 from harness.measure.store import RowStore
 from harness.show import compare
 from tests.harness.measure.simulated_timing import Machine
@@ -116,6 +117,29 @@ def test_few_processes_give_no_verdict_on_speed(tmp_path):
     before, after = (stored(tmp_path / name, few) for name in ("before", "after"))
     speed = compare.compare(before, after).iloc[0]
     assert (speed.metric, speed.cell_verdict) == ("speedup", "not comparable")
+
+
+def test_rates_are_notes_and_so_are_times_of_a_cell_without_a_speedup(tmp_path):
+    known = described(
+        Metric("tokens_per_second", unit="tokens/s", better="higher", kind="time"),
+        Metric("query_s", unit="s", better="lower", kind="time"),
+    )
+
+    def measured(processes, rate, **changes):
+        values = {"tokens_per_second": rate, "query_s": 1 / rate}
+        spans = {name: [0.98 * value, 1.02 * value] for name, value in values.items()}
+        return row(processes, metrics=values, intervals=spans, described=known, **changes)
+
+    ran = simulated(Machine("quiet", 5), 10, 3, 2.0)
+    for number, (processes, changes, told) in enumerate(
+        [(ran, {}, {"tokens_per_second"}), ([], {"speed_baseline": None}, {"tokens_per_second", "query_s"})]
+    ):
+        before = stored(tmp_path / f"before-{number}", measured(processes, 100.0, **changes))
+        after = stored(tmp_path / f"after-{number}", measured(processes, 50.0, **changes))
+        notes = compare.compare(before, after).query("metric != '' and verdict == 'note'")
+        assert set(notes.metric) == told and not compare.is_worse(compare.compare(before, after))
+        assert notes.set_index("metric").change["tokens_per_second"] == "0.5 times"
+        assert not compare.compare(before, before).metric.isin(told).any()
 
 
 def test_what_a_reader_of_a_verdict_must_know_has_a_line_of_its_own(tmp_path):

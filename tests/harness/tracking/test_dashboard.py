@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -41,7 +50,7 @@ def store(tmp_path_factory) -> Path:
         [row("Old", 1.5, 0.9), row("Older", 1.2, 0.9)],
         [row("Slow", 1.25, 0.875), row("Fast", 3.5, 0.998), row("Middle", 2.0, 0.95)],
     ):
-        with tracker.invocation(recipe, "mini", "cpu", root / "demo" / "mini") as invocation:
+        with tracker.invocation(recipe, "mini", "cpu") as invocation:
             for one in rows:
                 invocation.row(one)
     return root
@@ -59,44 +68,63 @@ def free_port() -> int:
 
 
 def test_the_newest_invocation_is_compared_the_fastest_first(client):
-    (found,) = dashboard.comparisons(client)
-    names = [client.get_run(run).info.run_name for run in found.runs]
-    assert (found.recipe, found.scale, names) == ("demo", "mini", ["Fast", "Middle", "Slow"])
-    url = found.url("http://h:1")
-    assert url.startswith("http://h:1/#/compare-runs?runs=%5B%22") and found.runs[2] in url
-    lines = list(dashboard.lines([found], "http://h:1"))
-    assert lines[1] == "demo (mini)" and lines[2].split()[-1] == url and "compareRunsMode=CHART" in lines[3]
-    assert "nothing to compare" in list(dashboard.lines([], "http://h:1"))[1]
+    first, demo, beside, charts = dashboard.links(client, "http://h:1")
+    assert (first, demo) == ("MLflow: http://h:1", "demo (mini)")
+    url = urlsplit(beside.split()[-1])
+    runs = json.loads(parse_qs(url.fragment.partition("?")[2])["runs"][0])
+    assert beside.split()[-1].startswith("http://h:1/#/compare-runs?runs=%5B%22") and "compareRunsMode=CHART" in charts
+    assert [client.get_run(run).info.run_name for run in runs] == ["Fast", "Middle", "Slow"]
 
 
-def test_a_port_in_use_is_refused_by_its_number(store):
+def test_a_port_in_use_is_refused_by_its_number(tmp_path):
     with socket.socket() as taken:
         taken.bind((dashboard.HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with (
-            pytest.raises(RequestError, match=f"port {port} is in use"),
-            dashboard.server("sqlite://", None, port, store / "log"),
-        ):
-            pass
+        with pytest.raises(RequestError, match=f"port {port} is in use"):
+            dashboard.serve("sqlite://", tmp_path, port)
+
+
+@pytest.fixture
+def started(store) -> Iterator[tuple[str, str]]:
+    """The two links of `harness dashboard`, in a process that is interrupted like a person interrupts it."""
+    command = [sys.executable, "-m", "harness", "dashboard", "--results", str(store.parent), "--port", str(free_port())]
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    lines = [process.stdout.readline().split()[-1] for _ in range(5)]
+    try:
+        until = time.monotonic() + 120
+        while not answers(lines[0]) and time.monotonic() < until:
+            time.sleep(0.3)
+        yield lines[2], lines[3]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert not answers(lines[0])  # every process of the server has ended
+
+
+def answers(base: str) -> bool:
+    url = urlsplit(base)
+    with socket.socket() as probe:
+        return probe.connect_ex((url.hostname, url.port)) == 0
+
+
+def test_the_server_answers_and_ends_with_the_command(started):
+    with urllib.request.urlopen(f"{started[0].partition('/#')[0]}/health", timeout=30) as answer:
+        assert answer.status == 200
 
 
 @needs_browser
-def test_a_person_sees_the_runs_and_compares_two_methods(store, client, tmp_path):
-    (found,) = dashboard.comparisons(client)
-    port = free_port()
-    uri = f"sqlite:///{store.resolve() / 'mlflow.db'}"
-    with dashboard.server(uri, None, port, tmp_path / "log") as base, browser() as opened:
+def test_a_person_sees_the_runs_and_compares_two_methods(started):
+    with browser() as opened:
         page = opened.new_page(viewport={"width": 1400, "height": 1600})
-        page.goto(found.charts(base))
+        page.goto(started[1])
         page.get_by_text("Fast", exact=True).first.wait_for(timeout=60_000)
         listed = page.locator("body").inner_text()
         page.goto("about:blank")
-        page.goto(found.url(base))
+        page.goto(started[0])
         page.get_by_text("precision_at_1", exact=True).first.wait_for(timeout=60_000)
         text = page.locator("body").inner_text()
     assert listed.index("Fast") < listed.index("Middle") < listed.index("Slow") and "Old" not in listed
     for words in ("Fast", "Middle", "Slow", "speedup", "3.5", "0.998"):
         assert words in text
-    with socket.socket() as probe:
-        assert probe.connect_ex((dashboard.HOST, port)) != 0  # every process of the server has ended

@@ -1,4 +1,4 @@
-"""Every row reaches MLflow or the list of rows that it missed, and a run never ends because of tracking."""
+"""Every row reaches MLflow, at once or when it is sent later, and a run never ends because of tracking."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
 from harness.rows import Row, describe
 from harness.show.claims import Verdict, Verdicts
-from harness.tracking.mlflow import MlflowTracker, send_unsent
+from harness.tracking.mlflow import MlflowTracker, send_missing
 from harness.tracking.trackers import NullTracker, open_tracker
 from tests.harness.rows import new_row, processes
 
@@ -61,7 +61,7 @@ def row(name: str = "kNN-LM", **known) -> Row:
 def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(tracker, recipe, root, tmp_path):
     table = tmp_path / "table.md"
     table.write_text("# table")
-    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+    with tracker.invocation(recipe, "mini", "cpu") as invocation:
         invocation.row(row())
         invocation.row(row("AdaptRet", status="killed", error={"message": "out of memory", "log": "the end"}))
         invocation.files([table, tmp_path / "absent.svg"])
@@ -102,7 +102,7 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
     assert bad.data.tags["error"] == "out of memory" and [
         f.path for f in tracker.client.list_artifacts(bad.info.run_id)
     ] == ["error.txt"]
-    assert (root / "mlartifacts" / "demo").is_dir() and not (tmp_path / "unsent.jsonl").exists()
+    assert (root / "mlartifacts" / "demo").is_dir()
 
 
 def parent_of(tracker, scale):
@@ -114,10 +114,10 @@ def parent_of(tracker, scale):
 def test_the_parent_of_a_resumed_run_names_the_runs_of_the_rows_it_did_not_measure(tracker, recipe, tmp_path):
     rows = [row(name, hashes={"key": f"key of {name}"}) for name in ("twice (a)", "once", "elsewhere")]
     rows.append(row("failed", hashes={"key": "key of failed"}, status="failed"))
-    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+    with tracker.invocation(recipe, "mini", "cpu") as invocation:
         for number in (0, 0, 1, 3):  # the first cell was measured twice
             invocation.row(rows[number])
-    with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+    with tracker.invocation(recipe, "mini", "cpu") as invocation:
         for one in rows:
             invocation.finished(one)
     experiment = tracker.client.get_experiment_by_name("demo").experiment_id
@@ -170,7 +170,7 @@ def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path)
         return Verdict(Claim.model_validate({**condition, "than": 1}), "mini", outcome, f"{text}, in numbers")
 
     verdicts = Verdicts([verdict("a", "holds"), verdict("b", "not settled"), verdict("c", "holds")])
-    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+    with tracker.invocation(recipe, "small", "cpu") as invocation:
         invocation.verdicts(verdicts)
     parent = parent_of(tracker, "small")
     counted = {"holds": 2, "does_not_hold": 0, "no_difference_shown": 0, "not_settled": 1, "not_tested": 0}
@@ -178,7 +178,7 @@ def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path)
     table = json.loads(Path(tracker.client.download_artifacts(parent.info.run_id, "verdicts.json")).read_text())
     assert table["columns"] == ["kind", "outcome", "text", "source", "detail", "settled by"]
     assert table["data"][1] == ["claim", "not settled", "b", "section 4", "b, in numbers", ""]
-    with tracker.invocation(recipe, "small", "cpu", tmp_path) as invocation:
+    with tracker.invocation(recipe, "small", "cpu") as invocation:
         invocation.verdicts(Verdicts(targets=[verdict("d", "does not hold")]))
     metrics = parent_of(tracker, "small").data.metrics
     assert len(metrics) == 5 and metrics["targets.does_not_hold"] == 1
@@ -186,7 +186,7 @@ def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path)
 
 def test_a_model_is_registered_once_per_experiment(tracker, recipe, tmp_path):
     for _ in range(2):
-        with tracker.invocation(recipe, "mini", "cpu", tmp_path) as invocation:
+        with tracker.invocation(recipe, "mini", "cpu") as invocation:
             invocation.row(row(hashes={"model": "one"}))
     experiment = tracker.client.get_experiment_by_name("demo").experiment_id
     assert len(tracker.client.search_logged_models([experiment], filter_string="tags.hash = 'one'")) == 1
@@ -196,34 +196,38 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
     """The store is a database whose folder disappears under a tracker of its own."""
     import shutil
 
-    folder = tmp_path / "results" / "demo" / "mini"
+    store = RowStore(tmp_path / "results" / "demo" / "mini" / "rows.jsonl")
     shutil.copytree(Path(tracker.uri.removeprefix("sqlite:///")).parent, tmp_path / "store")
     dying = MlflowTracker(f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "store" / "artifacts")
-    with dying.invocation(recipe, "mini", "cpu", folder) as invocation:
-        invocation.row(row("first"))
+    rows = {name: row(name, started=f"2026-02-01T00:00:0{place}+00:00") for place, name in enumerate(("1", "2", "3"))}
+    for one in rows.values():
+        store.append(one)
+    with dying.invocation(recipe, "mini", "cpu") as invocation:
+        invocation.row(rows["1"])
         (tmp_path / "store" / "mlflow.db").write_bytes(b"not a database any more" * 1000)
-        for name in ("second", "third"):
-            invocation.row(row(name))
+        for name in ("2", "3"):
+            invocation.row(rows[name])
         invocation.finished(row("fourth"))
         invocation.verdicts(Verdicts())
         invocation.files([tmp_path])
-    assert [r.row for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
     warning = capsys.readouterr().err
-    assert warning.count("warning: tracking to") == 1 and "unsent.jsonl" in warning
+    assert warning.count("warning: tracking to") == 1 and "harness sync" in warning
 
     with pytest.raises(RequestError, match="failed again"):
-        send_unsent(tmp_path / "results", dying)
-    assert [r.row for r in RowStore(folder / "unsent.jsonl").rows()] == ["second", "third"]
+        send_missing(tmp_path / "results", dying)
 
-    assert send_unsent(tmp_path / "results", tracker) == 2
-    assert not list(folder.iterdir()) and send_unsent(tmp_path / "results", tracker) == 0
+    with tracker.invocation(recipe, "mini", "cpu") as invocation:
+        invocation.row(rows["1"])
     experiment = tracker.client.get_experiment_by_name("demo").experiment_id
-    names = [run.info.run_name for run in tracker.client.search_runs([experiment])]
-    assert names.count("second / FoSS=0") == names.count("third / FoSS=0") == 1
+    begun = tracker.client.create_run(experiment, start_time=1769904001000, run_name="2 / FoSS=0")  # never ended
+    assert send_missing(tmp_path / "results", tracker) == 2
+    assert send_missing(tmp_path / "results", tracker) == 0
+    sent = [run.info for run in tracker.client.search_runs([experiment]) if run.info.run_id != begun.info.run_id]
+    assert [[info.run_name for info in sent].count(f"{name} / FoSS=0") for name in rows] == [1, 1, 1]
 
 
 def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker, recipe, tmp_path):
-    with pytest.raises(KeyboardInterrupt), tracker.invocation(recipe, "mini", "cuda", tmp_path):
+    with pytest.raises(KeyboardInterrupt), tracker.invocation(recipe, "mini", "cuda"):
         raise KeyboardInterrupt
     experiment = tracker.client.get_experiment_by_name("demo").experiment_id
     (parent,) = tracker.client.search_runs([experiment], filter_string="tags.device = 'cuda'")
@@ -234,7 +238,7 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
     code = (
         "import sys; from pathlib import Path; from harness.tracking.trackers import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
-        "with t.invocation(None, 'mini', 'cpu', Path('x')) as i:\n"
+        "with t.invocation(None, 'mini', 'cpu') as i:\n"
         "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
         "print(sorted({'mlflow', 'torch'} & set(sys.modules)))"
     )
@@ -274,16 +278,15 @@ def test_a_run_goes_on_when_the_server_is_away_from_the_start_and_sync_sends_its
     assert said.count("warning: tracking to") == 1 and "secret" not in said and "harness sync" in said
     for name in ("away-one", "away-two"):
         folder = tmp_path / "runs" / name / "mini"
-        for rows in ("rows.jsonl", "unsent.jsonl"):
-            assert [one.row for one in RowStore(folder / rows).rows()] == ["uniform"]
+        assert [one.row for one in RowStore(folder / "rows.jsonl").rows()] == ["uniform"]
 
     with pytest.raises(SystemExit) as ended:
         main(["sync", *results, "--tracking", GONE])
-    assert ended.value.code == 2 and (folder / "unsent.jsonl").exists()
-    with pytest.raises(SystemExit) as ended:
-        main(["sync", *results, "--tracking", tracker.store])
-    assert ended.value.code == 0 and "2 rows sent" in capsys.readouterr().out
-    assert not (folder / "unsent.jsonl").exists()
+    assert ended.value.code == 2
+    for number in (2, 0):
+        with pytest.raises(SystemExit) as ended:
+            main(["sync", *results, "--tracking", tracker.store])
+        assert ended.value.code == 0 and f"{number} rows sent" in capsys.readouterr().out
 
 
 def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, monkeypatch):
