@@ -54,16 +54,16 @@ class ProcessSample:
     changed a little, so that no answer to them can have been prepared; hot, of every pair, the time of all calls in a
     loop with nothing between them (empty where nothing runs between calls anyway).
 
-    alone: the baseline's times on the first pair's items before the process opened a method. work: the number of equal
-    pieces of work of the pairs (contexts, tokens of a text), or None where items differ. idle_ns: CPU time of the
-    method's threads while it was not asked. fit: the number of the fit that was opened.
+    alone: {"alone_ns", "beside_ns"}: the baseline's time of the warm-up's items before the process opened a method, and
+    after. work: the number of equal pieces of work of the pairs (contexts, tokens of a text); None where items differ.
+    idle_ns: CPU time of the method's threads while the baseline was asked. fit: the number of the fit that was opened.
     """
 
     pairs: list[dict[str, Any]]
     again: dict[str, Any] | None = None
     varied: dict[str, Any] | None = None
     hot: list[dict[str, float]] = field(default_factory=list)
-    alone: list[int] | None = None
+    alone: dict[str, int] | None = None
     work: float | None = None
     idle_ns: float = 0.0
     fit: int = 0
@@ -151,7 +151,7 @@ def decide(
         baseline_s=sum(baseline) / passes / 1e9 if paired else None,
         method_s=sum(method) / passes / 1e9,
         baseline_item=statistics.ratio_of_totals([ns / 1e9 for ns in baseline], count) if paired else (None, None),
-        method_item=statistics.ratio_of_totals([ns / 1e9 for ns in method], count),
+        method_item=statistics.ratio_of_totals([ns / 1e9 for ns in method], count, fits),
         method_std_s=stdev(per_item) if len(processes) > 1 else None,
         percentiles=_percentiles(processes),
         noise_floor=max(central, 1 / central) if central is not None else None,
@@ -183,8 +183,8 @@ def _decision(
         )
     if long and (summary.items is not None and summary.items < LEAST_ITEMS):
         return NO_CLAIM, f"{summary.items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
-    if doubts := _doubts(processes):
-        return NO_CLAIM, "; ".join(doubts)
+    if found := [*doubts(processes), *_spread(processes)]:
+        return NO_CLAIM, "; ".join(found)
     if interval is None:
         return NO_CLAIM, "no interval from these samples"
     if floor is None:
@@ -201,9 +201,9 @@ def _decision(
     return UNDECIDED, f"the interval reaches into the noise floor {floor:.3f}"
 
 
-def _doubts(processes: Sequence[ProcessSample]) -> list[str]:
-    """What the samples show against the comparison itself."""
-    doubts = []
+def doubts(processes: Sequence[ProcessSample]) -> list[str]:
+    """What the samples of a method show against it, whatever it is compared with."""
+    found = []
     for values, most, words in (
         (_each(processes, _remembered), REMEMBERS,
          "the method is {:.3f} times as fast on items that it has seen as on new ones (at most {:.2f} is allowed): it "
@@ -211,23 +211,29 @@ def _doubts(processes: Sequence[ProcessSample]) -> list[str]:
         (_each(processes, _prepared), PREPARED,
          "the method is {:.3f} times as fast on the data's items as on items changed a little (at most {:.2f} is "
          "allowed): it may have prepared answers"),
-        (_each(processes, lambda p: sum(p.pairs[0]["baseline_ns"]) / sum(p.alone) if p.alone else None), SLOWED,
+        (_each(processes, lambda p: p.alone["beside_ns"] / p.alone["alone_ns"] if p.alone else None), SLOWED,
          "the baseline takes {:.3f} times as long next to the method as alone (at most {:.2f} is allowed): the method "
          "may slow it"),
     ):  # fmt: skip
         interval = statistics.order_statistic_interval(values) if values else None
         if interval is not None and interval[0] > most:
-            doubts.append(words.format(median(values), most))
+            found.append(words.format(median(values), most))
     if (share := sum(p.idle_ns for p in processes) / sum(p.total("method") for p in processes)) > IDLE:
-        doubts.append(
-            f"threads of the method work {share:.0%} of its time while it is not asked (at most {IDLE:.0%} is allowed)"
+        found.append(
+            f"threads of the method work {share:.0%} of its time while the baseline is asked (at most {IDLE:.0%} is "
+            "allowed)"
         )
-    if (spread := baseline_spread(processes)) is not None and spread > SPREAD:
-        doubts.append(
-            f"the baseline's time for the same work differs by {spread:.2f} between passes (first and ninth decile; at "
-            f"most {SPREAD} is allowed): the machine may favour one side"
-        )
-    return doubts
+    return found
+
+
+def _spread(processes: Sequence[ProcessSample]) -> list[str]:
+    """What the baseline's times show against a comparison with it."""
+    if (spread := baseline_spread(processes)) is None or spread <= SPREAD:
+        return []
+    return [
+        f"the baseline's time for the same work differs by {spread:.2f} between passes (first and ninth decile; at "
+        f"most {SPREAD} is allowed): the machine may favour one side"
+    ]
 
 
 def baseline_spread(processes: Sequence[ProcessSample]) -> float | None:

@@ -20,7 +20,7 @@ from harness.common.bandwidth import share
 from harness.common.statistics import Interval, ratio_of_totals
 from harness.contracts import ratios
 from harness.contracts.metrics import Metric
-from harness.decision import SPREAD, ProcessSample, Summary, decide
+from harness.decision import SPREAD, ProcessSample, Summary, decide, doubts
 
 SCHEMA = 4
 Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
@@ -266,7 +266,11 @@ class Row:
         """A ratio of totals over processes, and its interval; None where a process has no value."""
         found = [ratios.parts(ratio, process) for process in self.processes]
         known = [both for both in found if both is not None]
-        return ratio_of_totals(*zip(*known, strict=True)) if len(known) == len(found) else (None, None)
+        fits = [process.get("fit", 0) for process in self.processes]
+        if len(known) < len(found):
+            return None, None
+        of, per = zip(*known, strict=True)
+        return ratio_of_totals(of, per, fits)
 
     def _median(self, value: Callable[[Mapping[str, Any]], float | None]) -> float | None:
         """The median of a number over the processes that have it."""
@@ -339,10 +343,11 @@ def paired(row: Row, other: Row) -> Summary | None:
         ProcessSample(
             [against(mine, its) for mine, its in zip(one["pairs"], its_own["pairs"], strict=True)],
             against(one.get("again"), its_own.get("again")), against(one.get("varied"), its_own.get("varied")),
-            fit=one.get("fit", 0),
+            fit=len(both) * one.get("fit", 0) + its_own.get("fit", 0),
         ) for one, its_own in both
     ]  # fmt: skip
-    objections = list(dict.fromkeys([*row.objections, *other.objections]))
+    shown = [doubts([ProcessSample.of(one) for one in every.processes]) for every in (row, other)]
+    objections = list(dict.fromkeys([*row.objections, *other.objections, *shown[0], *shown[1]]))
     return decide(samples, exploratory=row.scale == "mini", objections=objections, equal=row.equal)
 
 

@@ -121,6 +121,7 @@ class Runner:
                 self.sink.finished(done)
                 self.display.line(f"{label}: finished before, not run again")
                 self.display.advance()
+            broken = ""
             for one in self._measured(waiting):
                 row = one.row
                 self.store.append(row)
@@ -128,11 +129,13 @@ class Runner:
                 found[numbers[id(one.cell)]] = (
                     self.store.finished(row.hashes["key"]) or row if row.status == "ok" else row
                 )
-                if one.outcome.exit_code == MachineError.exit_code:  # the next cell would fare no better
-                    raise MachineError(one.outcome.error)
+                if one.outcome.exit_code == MachineError.exit_code:  # the next block would fare no better
+                    broken = one.outcome.error
                 if one.outcome.status != "skipped":
                     exit_code = max(exit_code, one.outcome.exit_code)
                 self.display.advance()
+            if broken:
+                raise MachineError(broken)
         return Result([found[number] for number in sorted(found)], resumed, exit_code)
 
     # ------------------------------------------------------------ one cell

@@ -77,7 +77,7 @@ class Side:
         self.run_calls, self.watch, self.timer = run_calls or clocked(), watch, timer
         self.phases: dict[str, Any] = {}
         self.threads: set[threading.Thread] = set()  # that the method has started
-        self.asked_ns = 0  # CPU time of these threads while the method was asked
+        self.idle_ns = 0  # CPU time of these threads while the baseline was asked
 
     def run(self, items: Any, varied: bool = False) -> Answers:
         """Nanoseconds and answer of each call of one pass, garbage collection off. varied: on the items changed a
@@ -86,10 +86,7 @@ class Side:
         if varied and self.vary is not None:
             given = [self.vary(one) for one in given]
         with _undisturbed(self.watch), self.owning():
-            before = self._threads_ns()
-            found = self.run_calls(self.ask, given, self.between, self.synchronise)
-            self.asked_ns += self._threads_ns() - before
-        return found
+            return self.run_calls(self.ask, given, self.between, self.synchronise)
 
     def loop(self, items: Any) -> int:
         """Nanoseconds of all calls of one pass with nothing between them."""
@@ -118,16 +115,10 @@ class Side:
         yield
         self.threads |= set(threading.enumerate()) - before
 
-    def _threads_ns(self) -> int:
-        """CPU time of the method's running threads so far."""
-        return sum(
-            clock_gettime_ns(pthread_getcpuclockid(one.ident)) for one in self.threads if one.is_alive() and one.ident
-        )
-
-    @property
-    def idle_ns(self) -> int:
-        """CPU time of the method's running threads while it was not asked."""
-        return max(0, self._threads_ns() - self.asked_ns)
+    def threads_ns(self, others: set[threading.Thread]) -> int:
+        """CPU time so far of the method's running threads that are not the others'."""
+        running = (one for one in self.threads - others if one.is_alive() and one.ident)
+        return sum(clock_gettime_ns(pthread_getcpuclockid(one.ident)) for one in running if one.ident)
 
 
 @contextmanager
@@ -163,17 +154,25 @@ def measure(
     sides: Mapping[str, Side], passes: Sequence[NDArray[np.int64]], order: Callable[[int], Sequence[str]], *,
     alone: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Passes]:  # fmt: skip
-    """Time all sides in this process. passes: the first warms up. order: number of a pass -> the names of the sides, as
-    they take turns. alone: a single side, for which nothing is compared."""
+    """Time all sides in this process, of which the baseline is the first.
+
+    passes: the first warms up. order: number of a pass -> the names of the sides, as they take turns. alone: a single
+    side, for which nothing is compared.
+    """
     for side in sides.values():
         side.warm(passes[0])
         if side.timer is not None:
             side.timer.clear()
     found = {name: Passes() for name in sides}
+    first = next(iter(sides))  # the baseline
     total = len(passes)
     for number, items in enumerate(passes[1:]):
         for place, name in enumerate(order(number)):
+            waiting = [side for other, side in sides.items() if name == first != other]
+            before = [side.threads_ns(sides[first].threads) for side in waiting]
             times, answers = sides[name].run(items)
+            for side, spent in zip(waiting, before, strict=True):
+                side.idle_ns += max(0, side.threads_ns(sides[first].threads) - spent)
             found[name].times.append(times)
             found[name].answers += answers
             found[name].places.append(place)
@@ -198,7 +197,7 @@ def measure(
 
 def sample_of(
     method: Passes, baseline: Passes | None, counts: Sequence[int], items: Sequence[Sequence[int] | None],
-    alone: Sequence[int] | None = None,
+    alone: dict[str, int] | None = None,
 ) -> ProcessSample:  # fmt: skip
     """A method's and its baseline's times in one process, as a row has them. counts, items: of each pass."""
     pairs = [
@@ -215,9 +214,7 @@ def sample_of(
         for part in ("again", "varied")
     )
     hot = [{"baseline_ns": b, "method_ns": m} for b, m in zip(baseline.hot, method.hot, strict=True)]
-    return ProcessSample(
-        pairs, again, varied if method.varied else None, hot, summed(alone) if alone is not None else None
-    )
+    return ProcessSample(pairs, again, varied if method.varied else None, hot, alone)
 
 
 def summed(times: Sequence[int], most: int = MOST_TIMES) -> list[int]:

@@ -163,7 +163,10 @@ class _Judge:
         ratio, interval = found.speedup, found.interval
         detail = f"{with_interval(ratio, interval)} times as fast as {other.cell}, in the same processes"
         detail += f" (at {number(self.claim.factor)} × the claim begins)" * (self.claim.factor != 1)
-        return _compare(interval, self.claim.is_, (self.claim.factor, self.claim.factor)), detail
+        outcome = _compare(interval, self.claim.is_, (self.claim.factor, self.claim.factor))
+        if outcome == "holds":
+            outcome = _allowed(found.decision, self.claim.is_, self.claim.factor, 1.0)
+        return outcome, detail
 
     def _is_timed(self, row: Row) -> bool:
         """Whether the metric follows from timing samples, or would if this row had any."""

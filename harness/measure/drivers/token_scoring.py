@@ -53,7 +53,8 @@ class TokenScoringDriver(Driver):
         return [np.delete(stream, len(stream) // 2) if len(stream) > 2 else stream for stream in given]
 
     def work(self, answers: Sequence[TokenScores]) -> float | None:
-        return float(sum(len(answer.log_probs) for answer in answers))
+        lengths = {len(answer.log_probs) for answer in answers}
+        return float(len(answers) * lengths.pop()) if len(lengths) == 1 else None
 
     def consistent(self, method: Any, setting: Any) -> None:
         """Refuse probabilities of one place that sum to more than 1 + 1e-3: the words that the model thinks likeliest

@@ -29,7 +29,7 @@ cells:
 def test_cells_carry_every_parameter_with_its_precedence(toys):
     uniform, first, second = expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)
     assert uniform.method.params == {}
-    assert uniform.task.params == {"tokens": 1000, "missing": False}
+    assert uniform.task.params == {"tokens": 1000, "missing": False, "distributions": False}
     assert first.name == "unigram / pause=0"
     assert second.method.params == {"pause": 0.5, "fault": "none", "lambda": 0.5}
     assert second.speed_baseline.params["pause"] == 0.1

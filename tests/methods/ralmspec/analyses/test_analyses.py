@@ -65,7 +65,7 @@ def test_a_text_depends_on_its_item_and_another_process_searches_others(artifact
     assert all(map(np.array_equal, one.inputs(items), other.inputs(items)))
     texts = {np.stack(queries).tobytes() for queries in one.inputs(items)}
     assert len(texts) > 55  # all but those of equal passages
-    drawn = [set(process(one, number, pairs=2)[0].items.tolist()) for number in range(3)]
+    drawn = [{i for pair in process(one, number, pairs=2)[1] for i in pair["items"]} for number in range(3)]
     assert len(set.union(*drawn)) == 3 * 2 * 4
 
 
