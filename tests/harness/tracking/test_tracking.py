@@ -73,8 +73,10 @@ def test_an_invocation_reads_back_as_a_parent_with_one_nested_run_per_cell(track
     )
     assert (parent.info.status, good.info.status, bad.info.status) == ("FAILED", "FINISHED", "KILLED")
     assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {parent.info.run_id}
+    low, high = row().interval_of("speedup")
+    assert low < row().speedup < high
     expected = {
-        "perplexity": 12.5, "speedup": 2.5, "speedup_low": 2.0, "speedup_high": 3.0, "searches": 7.0,
+        "perplexity": 12.5, "speedup": row().speedup, "speedup_low": low, "speedup_high": high, "searches": 7.0,
         "phase.method.search_s": 0.5, "cell_s": 3.0, "noise_floor": 1.1,
         "different_items": 120, "timed_items": 120, "outliers": 0, "timing.rollbacks": 3,
     }  # fmt: skip
