@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
+from harness.machine import describe
 from harness.measure import environment
-from harness.rows import describe
 from harness.show.formats import number
 
 State = Literal["ok", "warn", "problem"]

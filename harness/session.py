@@ -155,8 +155,8 @@ def _one(
 ) -> tuple[list[Any], Verdicts, int]:
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
+    from harness.machine import machine_id
     from harness.measure import environment
-    from harness.rows import machine_id
     from harness.show import claims, figure, frame, markup, published, stored, tables, terminal
 
     scale = cells[0].scale

@@ -12,12 +12,13 @@ from typing import Any
 
 from harness.common import sources
 from harness.common.files import digest
+from harness.machine import machine_id
 from harness.measure import environment
 from harness.plan.cell import Cell, Named
 from harness.plan.registry import Registry
-from harness.rows import SCHEMA, machine_id
+from harness.rows import SCHEMA
 
-FOLLOWING = frozenset({"harness.rows", "harness.decision"})  # what is computed from rows when they are read
+FOLLOWING = frozenset({"harness.rows", "harness.decision", "harness.machine"})  # what is computed from rows when they are read
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from harness.contracts.metrics import Metric
+from harness.machine import describe
 from harness.measure.environment import DISTRIBUTION
-from harness.rows import Row, describe
+from harness.rows import Row
 
 SCHEMA = "0.3.0"
 ORGANISATION = "shortcut-harness"

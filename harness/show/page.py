@@ -13,8 +13,9 @@ import pandas as pd
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
 from harness.contracts.tasks import SCALES
+from harness.machine import describe
 from harness.plan.registry import Registry
-from harness.rows import Row, describe
+from harness.rows import Row
 from harness.show import claims, figure, frame, markup, overview, scatter, tables
 from harness.show.formats import number
 from harness.show.stored import Stored, stored

@@ -15,13 +15,14 @@ from typing import TypeVar
 
 from harness.common.errors import HarnessError, RequestError
 from harness.contracts.tasks import SCALES, Scale
+from harness.machine import describe
 from harness.measure.store import RowStore
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
-from harness.rows import Row, by_cell, describe, with_one_baseline
+from harness.rows import Row, by_cell, with_one_baseline
 from harness.show import published
 from harness.show.published import Published
 

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
-from harness.rows import Row, describe
+from harness.machine import describe
+from harness.rows import Row
 from harness.show.claims import Outcome, Verdicts
 
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000

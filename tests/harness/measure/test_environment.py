@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.common.cores import usable_cores
+from harness.machine import describe, machine_id
 from harness.measure import environment
-from harness.rows import describe, machine_id
 
 GIB = 2**30
 

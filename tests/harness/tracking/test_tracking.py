@@ -9,10 +9,11 @@ import pytest
 
 from harness.cli import main
 from harness.common.errors import RequestError
+from harness.machine import describe
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
-from harness.rows import Row, describe
+from harness.rows import Row
 from harness.show.claims import Verdict, Verdicts
 from harness.tracking.mlflow import MlflowTracker, send_missing
 from harness.tracking.trackers import NullTracker, open_tracker
