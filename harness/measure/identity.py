@@ -18,7 +18,9 @@ from harness.plan.cell import Cell, Named
 from harness.plan.registry import Registry
 from harness.rows import SCHEMA
 
-FOLLOWING = frozenset({"harness.rows", "harness.decision", "harness.machine"})  # what is computed from rows when they are read
+FOLLOWING = frozenset(
+    {"harness.rows", "harness.decision", "harness.machine"}
+)  # what is computed from rows when they are read
 
 
 @dataclass(frozen=True)
