@@ -145,6 +145,8 @@ def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -
     shared = method.score(setting.model, items, NoPhases(), SharedResults(cache))
     for stream, answer, expected in zip(items, method.score(setting.model, items, NoPhases()), shared, strict=True):
         np.testing.assert_allclose(answer.log_probs, expected.log_probs, rtol=0, atol=1e-5)
+        read = answer.counters.pop("bytes_read")
+        assert read > expected.counters.pop("bytes_read", 0.0)  # nothing is read for a shared result
         assert answer.counters == expected.counters
         assert answer.counters["searches"] == (len(stream) - 1) - int(0.5 * (len(stream) - 1) + 0.5)
 
