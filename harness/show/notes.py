@@ -89,7 +89,7 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
         parts = [
             f"{row.row} is {with_interval(found.speedup, found.interval)} times as fast as {slower.row}"
             for row, slower in pairwise(ordered)
-            if (found := paired(row, slower)) is not None
+            if (found := paired(row, slower)) is not None and found.interval
         ]
         if parts:
             lines.append(

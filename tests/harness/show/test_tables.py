@@ -219,6 +219,26 @@ def test_speedups_over_settings_are_summed_up_by_geometric_mean_and_worst():
     assert not any("geometric" in note for note in sweep.notes)
 
 
+def test_methods_that_were_timed_in_the_same_processes_are_ranked_by_their_own_times():
+    def in_block(one, factor, processes=6):
+        def slow(part):
+            return {**part, "method_ns": [factor * ns for ns in part["method_ns"]]}
+
+        samples = [
+            {**p, "block": f"b{n}", "pairs": list(map(slow, p["pairs"])), "again": slow(p["again"])}
+            for n, p in enumerate(one.processes[:processes])
+        ]
+        return replace(one, processes=samples)
+
+    _, first, second = rows()
+    both = [in_block(replace(first, column=""), 1.0), in_block(replace(second, row="slower", column=""), 1.5)]
+    notes = build(both, cells=()).notes
+    assert any("in the same processes: kNN-LM is 1.5" in note and "times as fast as slower." in note for note in notes)
+    assert any(note.startswith("2 comparisons were decided at 95%") and "at most 0.1 of them" in note for note in notes)
+    alone = build([in_block(one, 1.0, 1) for one in both], cells=()).notes  # one process gives no interval
+    assert not any("in the same processes" in note for note in alone)
+
+
 def test_failed_cells_show_their_status_and_reason():
     failed = row(CELLS[1], 1.0, status="killed", error={"message": "out of memory", "log": ""})
     table = build([*rows(), failed])
