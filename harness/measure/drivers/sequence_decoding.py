@@ -10,7 +10,7 @@ import numpy as np
 from harness.common import statistics
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Decoded, Phases, Shared
-from harness.contracts.answers import NEAR_TIE
+from harness.contracts.answers import near_tie
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.acceptance import acceptance
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches, by_item, sums, thinned
@@ -81,7 +81,7 @@ class DecodingDriver(Driver):
         found = {
             "differing": float(len(gaps)),
             "widest_gap": max(gaps, default=0.0),
-            "wide_differences": float(sum(gap > NEAR_TIE for gap in gaps)),
+            "wide_differences": float(sum(gap > near_tie(setting.model) for gap in gaps)),
         }
         return {name: Measure(value, value, value) for name, value in found.items()}
 

@@ -19,9 +19,9 @@ from methods.decoding.search.decoder import Batch, Decoder
 class DraftingDecoder(Decoder):
     """The output equals that of greedy decoding for any drafter. A good drafter saves iterations.
 
-    In float32 a block and a single step use different matrix kernels. So an output may differ from greedy decoding's at
-    a near tie, where the two best logits are within 1e-4 of each other; any other difference is an error. A method with
-    another acceptance rule overrides `run` (with `accepts`) and `gap`.
+    A block and a single step use different matrix kernels. So an output may differ from greedy decoding's at a near
+    tie, where the two best logits are within 1e-4 of each other (0.25 in bfloat16, `near_tie`). Any other difference is
+    an error. A method with another acceptance rule overrides `run` (with `accepts`) and `gap`.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.common.generate import Constraints
 from harness.contracts import Decoded, Phases
-from harness.contracts.answers import NEAR_TIE
+from harness.contracts.answers import near_tie
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.engine.session import Session, without
 from methods.decoding.search.best import best_of_rows
@@ -55,9 +55,10 @@ def draft_and_verify(
 
     The trace gets, per iteration, the drafted tokens (none: an ordinary step), the number of accepted tokens, and the
     positions of those that were not the model's first choice. Counter `near_ties`: accepted tokens whose two top logits
-    are within 1e-4.
+    are within `near_tie`.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
+    tie = near_tie(batch.model)
     for decoded in outputs:
         decoded.trace.counters["near_ties"] = 0
     active = list(range(len(outputs)))  # the output that each row of the session writes
@@ -74,7 +75,7 @@ def draft_and_verify(
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
-            blocks = _verdicts(session, states, list(spans), drafts, written, batch.constraints, accepts, depth)
+            blocks = _verdicts(session, states, list(spans), drafts, written, batch.constraints, accepts, depth, tie)
             finished = []
             for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
                 fed, block = len(tokens[row]) - len(drafts[row]), verdict.block
@@ -112,6 +113,7 @@ def _verdicts(
     constraints: Constraints,
     accepts: Accepts,
     depth: int,
+    tie: float,
 ) -> list[Verdict]:
     """The verdict on each row's draft. The states of row r are the len(drafts[r]) + 1 before spans[r]. written: per row
     its prompt, its output so far, and its limit.
@@ -149,7 +151,7 @@ def _verdicts(
             block = verdict.block
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
-                if len(values) > 1 and values[0] - values[1] <= NEAR_TIE:
+                if len(values) > 1 and values[0] - values[1] <= tie:
                     verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie is decided as in greedy search
                         first = int(logits[place].argmax())

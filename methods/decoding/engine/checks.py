@@ -22,17 +22,18 @@ _PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
 _LONGEST = 256  # largest window for which the prompt is made longer than it
 
 
-def check(engine: Engine, model: GenerationModel, window: int | None = None) -> None:
+def check(engine: Engine, model: GenerationModel, window: int | None = None, half: bool = False) -> None:
     """Feed an engine two rows: a prompt, a short block, a long block whose end is cropped, and single tokens. Compare
     its logits with the module's own for the whole rows, without a cache.
 
     window: tokens that the narrowest layer attends to. Prompts are longer than a window of at most 256 tokens.
+    half: the engine multiplies in bfloat16 and the module does not.
 
     If only rows of different lengths fail, the engine's `ragged` is set to False. Raises `RequestError` with the model
     type if rows of equal length fail, or if the module fails without a cache.
     """
     kind = model.module.config.model_type
-    allowed = _TOLERANCE.get(model.module.dtype, _HALF)
+    allowed = _HALF if half else _TOLERANCE.get(model.module.dtype, _HALF)
     prompt = 1
     if model.kind == "causal":
         prompt = _PROMPT + (window if window is not None and window <= _LONGEST else 0)

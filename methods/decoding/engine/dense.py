@@ -1,74 +1,105 @@
 """A linear layer that is fast for one row and for a few.
 
-Decoding one token reads every weight once and does little arithmetic, so memory bandwidth limits it. Up to `FEW` rows
-go through a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows go through
+Decoding one token reads every weight once and does little arithmetic, so memory bandwidth limits it. A few rows go
+through a compiled loop that reads the matrix from start to end (its profile is in `kernels`). More rows go through
 oneDNN with weights packed once.
 
 oneDNN compiles and keeps a kernel for every shape, and drafts have all lengths. So rows are padded to a multiple of
 `FILL`, which bounds the memory of kernels. Time grows with the rows: padding to powers of two would nearly double the
 time of a draft of 17 tokens.
+
+Products in bfloat16 round their input and their sum to it, in the loop as in oneDNN: a token gets the same logits in a
+step of its own and in a block, up to the order of summation. Everything between products is float32.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from methods.decoding.engine.kernels import multiply, multiply_shared
+from methods.decoding.engine.kernels import multiply
 
-FEW = 5  # rows that go through the compiled loop
+FEW, FEW_HALF = 5, 2  # rows that go through the compiled loop; of a matrix in bfloat16
 FILL = 4  # rows of the packed form are padded to a multiple of this
-MOST = 64  # most rows of the packed form; more go through the BLAS library
+MOST = 64  # most rows of the packed form, padded like this; more go through the BLAS library, or are padded to it
 
-Plain = tuple[NDArray[np.float32] | NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]
+Plain = tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]
 
 
 class Dense:
     """x [n, in] -> x @ weight.T + bias, [n, out].
 
     plain: weight, scale and bias for the compiled loop; None if it does not apply. eighth: the weight was made by
-    `rounded`, and the loop reads it as 8-bit numbers.
+    `rounded`, and is held as 8-bit numbers. half: products are in bfloat16, and x is float32; so for a weight in
+    bfloat16 on a CPU.
     """
 
-    __slots__ = ("bias", "packed", "plain", "transposed")
+    __slots__ = ("bias", "few", "half", "inputs", "outputs", "packed", "plain", "scale", "transposed")
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, eighth: bool = False) -> None:
-        self.transposed = weight.t()  # a view
-        self.bias = bias
-        self.packed = pack(weight)
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, eighth: bool = False, half: bool = False
+    ) -> None:
+        weight, on_cpu = weight.detach(), weight.device.type == "cpu"
+        (self.outputs, self.inputs), self.half = weight.shape, half or (on_cpu and weight.dtype == torch.bfloat16)
+        self.few = FEW_HALF if self.half and not eighth else FEW
+        self.transposed, self.bias = weight.t(), bias  # a view
+        if self.half and bias is not None:
+            self.bias = bias.detach().float()
+        self.scale = scale_of(weight) if eighth else None
         self.plain: Plain | None = None
-        if weight.device.type == "cpu" and weight.dtype == torch.float32:
-            zeros = weight.new_zeros(len(weight)) if bias is None else bias
-            scale = scale_of(weight) if eighth else torch.ones(len(weight))
-            numbers = weight.detach().div(scale[:, None]).round().to(torch.int8) if eighth else weight.detach()
-            self.plain = numbers.contiguous().numpy(), scale.numpy(), zeros.detach().contiguous().numpy()
+        if on_cpu and weight.dtype in (torch.float32, torch.bfloat16):
+            numbers = weight if self.scale is None else weight.div(self.scale[:, None]).round()
+            self.packed = pack(numbers.bfloat16() if self.half else weight)
+            numbers = (numbers.to(torch.int8) if eighth else numbers).contiguous()
+            scale = torch.ones(len(weight)) if self.scale is None else self.scale
+            zeros = torch.zeros(len(weight)) if self.bias is None else self.bias.detach().contiguous()
+            plain = numbers.view(torch.uint16) if numbers.dtype == torch.bfloat16 else numbers
+            self.plain = plain.numpy(), scale.numpy(), zeros.numpy()
+            if self.half:
+                self.transposed = numbers.bfloat16().t() if self.packed is None else weight[:0].t()
+        else:
+            self.packed = None
 
     @classmethod
-    def of(cls, *layers: torch.nn.Linear, eighth: bool = False) -> Dense:
-        """One layer, or several with the same input fused into one whose outputs are concatenated."""
+    def of(cls, *layers: torch.nn.Linear, eighth: bool = False, half: bool = False) -> Dense:
+        """One layer, or several with the same input fused into one whose outputs are concatenated. The layers' weights
+        become views of it: a matrix is held once."""
         if len(layers) == 1:
-            return cls(layers[0].weight, layers[0].bias, eighth)
+            return cls(layers[0].weight, layers[0].bias, eighth, half)
         biases: list[torch.Tensor] = [
             layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
         ]
-        return cls(torch.cat(tuple(layer.weight for layer in layers)), torch.cat(biases), eighth)
+        with torch.inference_mode(False):  # a layer may be trained later
+            weight = torch.cat(tuple(layer.weight.detach() for layer in layers))
+            for layer, part in zip(layers, weight.split([len(layer.weight) for layer in layers]), strict=True):
+                layer.weight.data = part
+        return cls(weight, torch.cat(biases), eighth, half)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = len(x)
-        if self.plain is not None and rows <= FEW:
-            few, threads = x.new_empty(rows, self.transposed.shape[1]), torch.get_num_threads()
-            if threads > 1:
-                multiply_shared(*self.plain, x.contiguous().numpy(), few.numpy(), threads)
-            else:
-                multiply(*self.plain, x.contiguous().numpy(), few.numpy())
+        if self.plain is not None and rows <= self.few:
+            few = x.new_empty(rows, self.outputs)
+            multiply(*self.plain, x.contiguous().numpy(), self.half, few.numpy(), torch.get_num_threads())
             return few
+        if self.half:
+            x = self._packed(x.bfloat16(), None).float()
+            x = x if self.scale is None else x * self.scale
+            return x if self.bias is None else x + self.bias
         if self.packed is None or rows > MOST:
             return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
-        size = -(-rows // FILL) * FILL
+        return self._packed(x, self.bias)
+
+    def _packed(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if self.packed is None:
+            return torch.mm(x, self.transposed)
+        rows, fill = len(x), FILL if len(x) <= MOST else MOST
+        size = -(-rows // fill) * fill
         if size != rows:
             x = torch.constant_pad_nd(x, (0, 0, 0, size - rows))
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, bias, "none", [], "")
         return result if size == rows else result[:rows]
 
 
@@ -86,10 +117,10 @@ def rounded(weight: torch.Tensor) -> torch.Tensor:
 
 def pack(weight: torch.Tensor) -> torch.Tensor | None:
     """Weights packed for oneDNN's kernels, or None if these do not apply."""
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():
         return None
     try:
-        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         torch.ops.mkldnn._linear_pointwise.default(weight.new_zeros(2, weight.shape[1]), packed, None, "none", [], "")
     except (AttributeError, RuntimeError):  # a build of torch without oneDNN's linear layer
         return None

@@ -18,36 +18,41 @@ Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights
 def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
     """The lean engine if it knows the model's class, else the module's own forward pass. Both are checked.
 
-    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output; products are in float32.
+    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output; products are in the type of the
+    model.
 
     Raises `RequestError` for a model whose state cannot be cropped or whose logits depend on how its tokens are fed,
-    and for int8 if the lean engine does not know the model or it is not float32 on a CPU.
+    and for int8 if the lean engine does not know the model or it is neither float32 nor bfloat16 on a CPU.
     """
     import torch
 
+    from methods.decoding.engine.causal import known
     from methods.decoding.engine.checks import check
     from methods.decoding.engine.generic import GenericEngine
     from methods.decoding.engine.transformer import CLASSES, TransformerEngine
 
     module = model.module
+    # of causal models on a GPU the module's own pass was measured, the lean engine never
+    lean = type(module).__name__ in CLASSES and (model.kind != "causal" or (known(module) and model.device == "cpu"))
     with torch.inference_mode():
         if numbers == "int8":
-            if type(module).__name__ not in CLASSES or module.dtype != torch.float32 or model.device != "cpu":
+            dtypes = (torch.float32, torch.bfloat16)
+            if not lean or module.dtype not in dtypes or model.device != "cpu":
                 raise RequestError(
-                    f"decoding in int8 knows {', '.join(CLASSES)} in float32 on a CPU; {model.name} is a "
+                    f"decoding in int8 knows {', '.join(CLASSES)} in float32 or bfloat16 on a CPU; {model.name} is a "
                     f"{type(module).__name__} in {str(module.dtype).removeprefix('torch.')} on {model.device}"
                 )
-            model = with_rounded_decoder(model)
-            eighth = TransformerEngine(model.module, model.start_id, model.device, eighth=True)
-            check(eighth, model)
-            return eighth
+            half, model = module.dtype == torch.bfloat16, with_rounded_decoder(model)
+            engine = TransformerEngine(model.module, model.start_id, model.device, eighth=True, half=half)
+            check(engine, model, engine.window, half)
+            return engine
         # float16 overflows in these models' encoders: their modules clamp it, the lean engine does not
         alike = all(part.dtype == module.dtype for part in module.parameters())  # T5 in bfloat16 keeps some in float32
-        if type(module).__name__ in CLASSES and module.dtype != torch.float16 and alike:
-            lean = TransformerEngine(module, model.start_id, model.device)
-            check(lean, model)
-            lean.weights = weights_of(model)
-            return lean
+        if lean and module.dtype != torch.float16 and alike:
+            engine = TransformerEngine(module, model.start_id, model.device)
+            check(engine, model, engine.window)
+            engine.weights = weights_of(model)
+            return engine
         generic = GenericEngine(module, model.kind, model.start_id, model.device)
         check(generic, model, generic.window)
         generic.weights = weights_of(model)
@@ -55,26 +60,30 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
 
 
 def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
-    """A copy of an encoder-decoder whose decoder's matrices are rounded, each row to 255 equal steps. Embeddings are
+    """A copy of a model in float32 whose decoder's matrices are rounded, each row to 255 equal steps. Embeddings are
     not rounded; an output layer that shares them becomes separate."""
     import torch
+    from transformers.pytorch_utils import Conv1D
 
     from methods.decoding.engine.dense import rounded
     from methods.decoding.engine.transformer import output_layer
 
-    other, module = copy(model), deepcopy(model.module)
-    decoder, head = module.get_decoder(), output_layer(module)
-    for layer in getattr(decoder, "layers", None) or decoder.block:
-        for part in layer.modules():
+    with torch.inference_mode(False), torch.no_grad():  # its layers become views, which inference tensors cannot
+        other, module = copy(model), deepcopy(model.module).float()
+        decoder, head = module.get_decoder(), output_layer(module)
+        layers = next(found for name in ("layers", "block", "h") if (found := getattr(decoder, name, None)) is not None)
+        for part in layers.modules():
             if isinstance(part, torch.nn.Linear):
                 part.weight = torch.nn.Parameter(rounded(part.weight), requires_grad=False)
-    own = torch.nn.Linear(head.weight.shape[1], head.weight.shape[0], bias=False)
-    own.weight = torch.nn.Parameter(rounded(head.weight), requires_grad=False)
-    if hasattr(decoder, "output_projection"):
-        decoder.output_projection = own
-    else:
-        module.set_output_embeddings(own)
-    other.module = module
+            elif isinstance(part, Conv1D):  # its matrix is [in, out]
+                part.weight = torch.nn.Parameter(rounded(part.weight.t()).t(), requires_grad=False)
+        own = torch.nn.Linear(head.weight.shape[1], head.weight.shape[0], bias=False)
+        own.weight = torch.nn.Parameter(rounded(head.weight), requires_grad=False)
+        if hasattr(decoder, "output_projection"):
+            decoder.output_projection = own
+        else:
+            module.set_output_embeddings(own)
+        other.module = module
     return other
 
 

@@ -1,8 +1,11 @@
 """Compiled loops for a few rows: the product with a matrix, and a whole step of the decoder made of such products.
 
-Profile in GB/s of weights read (one thread, uncached float32 weights 2048 x 512), here, by `torch.addmm` and by oneDNN
-with packed weights: one row 20, 10, 13; two rows 19, 6, 12; five rows 19, 7, 18; eight rows 10, 7, 13. A row of the
-matrix is read once, from start to end, for all rows of the input.
+Profile in GB/s of weights read (two threads, matrices of 11 to 671 MB, larger than the caches). The loop reads a row of
+the matrix once, from start to end, for all rows of the input, and widens its numbers to float32 on the way:
+
+- float32: one to four rows 37 to 44, eight 18; oneDNN with packed weights 20 to 34, eight 28
+- bfloat16: one row 24 to 32, two 16 to 25, four 11 to 20; oneDNN packed 19 to 25, eight 14 to 22, `torch.mm` 8 to 16
+- int8: one row 30, two 22, four 16
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
@@ -17,28 +20,43 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import carray, get_num_threads, njit, prange, types
+from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FAST: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
-RELU, GELU, SILU = range(3)  # activations that the compiled step knows
+RELU, GELU, SILU, TANH_GELU = range(4)  # activations that the compiled step knows
+BEFORE, OF_OUTPUT, OF_SUM = range(3)  # norms around a sub-layer f: OF_SUM(x + OF_OUTPUT(f(BEFORE(x))))
+SHARE = 1 << 15  # numbers of keys from which attention is split over threads
+QUERY, KEY = 9, 10  # norms of a layer after the three of each of its three sub-layers
 
 
 class Weights(NamedTuple):
-    """All weights of a decoder's layers. matrices, scales, vectors: flat arrays. at: int64 [layers, 6, 4], for each
-    matrix of a layer the offsets of the matrix, its scale and its bias, and its number of rows. norms: int64 [layers,
-    3, 2], offsets of weight and bias of each norm. pre: whether norms come first. eps: float32 [layers, 3]."""
+    """All weights of a decoder's layers. Addresses are of float32 arrays, of matrices also int8 or bfloat16 (uint16);
+    0: there is none.
 
-    matrices: NDArray[Any]
-    scales: NDArray[np.float32]
-    vectors: NDArray[np.float32]
+    matrix: an empty array of the matrices' type. at: int64 [layers, 6, 4], for each matrix of a layer the addresses of
+    matrix, scale and bias, and its number of rows, 0 for a sub-layer that there is not. norms: int64 [layers, 11, 3],
+    for each norm the addresses of weight and bias, and whether the mean is subtracted. eps: float32 [layers, 11].
+    windows: int64 [layers], positions that a token sees, 0: all. turned: int64 [layers], which rotation of positions a
+    layer has. heads: of queries. size: width of a head. scale: of scores. gated: the inner layer gives gate and value.
+    half: see `multiply`.
+    """
+
+    matrix: NDArray[Any]
     at: NDArray[np.int64]
     norms: NDArray[np.int64]
     eps: NDArray[np.float32]
-    pre: bool
+    windows: NDArray[np.int64]
+    turned: NDArray[np.int64]
+    heads: int
+    size: int
+    scale: float
     activation: int
+    gated: bool
+    half: bool
 
 
 def ready() -> None:
@@ -46,15 +64,75 @@ def ready() -> None:
     get_num_threads()
 
 
-@njit(**FAST)
-def multiply(weight, scale, bias, x, result):  # type: ignore[no-untyped-def]
-    """result [n, out] = x [n, in] @ (scale [out] * weight [out, in]).T + bias [out]; all C-contiguous. weight: float32
-    with a scale of ones, or int8."""
-    _columns(weight, scale, bias, x, result, 0, len(weight))
+@intrinsic
+def _pointer(typing, address, like):  # type: ignore[no-untyped-def]
+    """The address as a pointer to numbers of the type of the array `like`."""
+    kind = types.CPointer(like.dtype)
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], context.get_value_type(kind))
+
+    return kind(address, like), generate
+
+
+@intrinsic
+def widened(typing, number):  # type: ignore[no-untyped-def]
+    """A float32, an int8, or a bfloat16 held as uint16, as float32."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        result = context.get_value_type(types.float32)
+        if number == types.uint16:  # the upper half of a float32
+            half = builder.zext(arguments[0], context.get_value_type(types.uint32))
+            return builder.bitcast(builder.shl(half, half.type(16)), result)
+        return arguments[0] if number == types.float32 else builder.sitofp(arguments[0], result)
+
+    return types.float32(number), generate
+
+
+@intrinsic
+def _bits(typing, number):  # type: ignore[no-untyped-def]
+    """The bits of a float32, uint32."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], context.get_value_type(types.uint32))
+
+    return types.uint32(number), generate
 
 
 @njit(**FAST)
-def _columns(weight, scale, bias, x, result, begin, end):  # type: ignore[no-untyped-def]
+def halved(number):  # type: ignore[no-untyped-def]
+    """A float32 rounded to bfloat16, ties to even."""
+    bits = _bits(number)
+    upper = np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+    return widened(upper)
+
+
+@njit(**FAST)
+def multiply(weight, scale, bias, x, half, result, threads):  # type: ignore[no-untyped-def]
+    """result [n, out] = x [n, in] @ weight.T * scale [out] + bias [out]; all C-contiguous. weight: [out, in], see
+    `widened`. half: x and the product are rounded to bfloat16, as oneDNN does. The columns of the result are split over
+    threads."""
+    if half:
+        narrow = np.empty_like(x)
+        for row in range(len(x)):
+            for place in range(x.shape[1]):
+                narrow[row, place] = halved(x[row, place])
+        x = narrow
+    if threads > 1:
+        _in_threads(weight, scale, bias, x, half, result, threads)
+    else:
+        _columns(weight, scale, bias, x, half, result, 0, len(weight))
+
+
+@njit(parallel=True, **FAST)
+def _in_threads(weight, scale, bias, x, half, result, threads):  # type: ignore[no-untyped-def]
+    outputs = len(weight)
+    for part in prange(threads):
+        _columns(weight, scale, bias, x, half, result, part * outputs // threads, (part + 1) * outputs // threads)
+
+
+@njit(**FAST)
+def _columns(weight, scale, bias, x, half, result, begin, end):  # type: ignore[no-untyped-def]
     """`multiply` for columns [begin, end) of the result. Five rows, as in a beam search, are summed together."""
     inputs = weight.shape[1]
     for column in range(begin, end):
@@ -62,41 +140,42 @@ def _columns(weight, scale, bias, x, result, begin, end):  # type: ignore[no-unt
         while row + 5 <= len(x):
             a = b = c = d = e = np.float32(0)
             for place in range(inputs):
-                w = np.float32(weight[column, place])
+                w = widened(weight[column, place])
                 a += w * x[row, place]
                 b += w * x[row + 1, place]
                 c += w * x[row + 2, place]
                 d += w * x[row + 3, place]
                 e += w * x[row + 4, place]
             for total in (a, b, c, d, e):
-                result[row, column] = total * factor + add
+                result[row, column] = (halved(total) if half else total) * factor + add
                 row += 1
-        while row < len(x):
+        while row + 2 <= len(x):
+            a = b = np.float32(0)
+            for place in range(inputs):
+                w = widened(weight[column, place])
+                a += w * x[row, place]
+                b += w * x[row + 1, place]
+            for total in (a, b):
+                result[row, column] = (halved(total) if half else total) * factor + add
+                row += 1
+        if row < len(x):
             total = np.float32(0)
             for place in range(inputs):
-                total += np.float32(weight[column, place]) * x[row, place]
-            result[row, column] = total * factor + add
-            row += 1
-
-
-@njit(parallel=True, **FAST)
-def multiply_shared(weight, scale, bias, x, result, threads):  # type: ignore[no-untyped-def]
-    """`multiply` with its columns split over threads."""
-    outputs = len(weight)
-    for part in prange(threads):
-        _columns(weight, scale, bias, x, result, part * outputs // threads, (part + 1) * outputs // threads)
+                total += widened(weight[column, place]) * x[row, place]
+            result[row, column] = (halved(total) if half else total) * factor + add
 
 
 @njit(**FAST)
-def normalise(x, weight, bias, eps):  # type: ignore[no-untyped-def]
-    """Layer normalisation of rows [n, d], a new array."""
+def normalise(x, weight, bias, eps, centred):  # type: ignore[no-untyped-def]
+    """Layer normalisation of rows [n, d], or, not centred, division by the root mean square; a new array."""
     width = x.shape[1]
     result = np.empty_like(x)
     for row in range(len(x)):
         mean = np.float32(0)
-        for place in range(width):
-            mean += x[row, place]
-        mean /= np.float32(width)
+        if centred:
+            for place in range(width):
+                mean += x[row, place]
+            mean /= np.float32(width)
         variance = np.float32(0)
         for place in range(width):
             variance += (x[row, place] - mean) * (x[row, place] - mean)
@@ -108,7 +187,7 @@ def normalise(x, weight, bias, eps):  # type: ignore[no-untyped-def]
 
 @njit(**FAST)
 def activate(x, kind):  # type: ignore[no-untyped-def]
-    """The activation, in place."""
+    """The activation of rows [n, f], in place."""
     flat = x.reshape(-1)
     if kind == RELU:
         for place in range(len(flat)):
@@ -117,9 +196,23 @@ def activate(x, kind):  # type: ignore[no-untyped-def]
         half = np.float32(math.sqrt(0.5))
         for place in range(len(flat)):
             flat[place] *= np.float32(0.5) * (np.float32(1) + np.float32(math.erf(flat[place] * half)))
+    elif kind == TANH_GELU:
+        steep, cubic = np.float32(math.sqrt(8 / math.pi)), np.float32(0.044715)
+        for place in range(len(flat)):  # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
+            inner = steep * (flat[place] + cubic * flat[place] * flat[place] * flat[place])
+            flat[place] /= np.float32(1) + np.exp(-inner)
     else:
         for place in range(len(flat)):
             flat[place] /= np.float32(1) + np.exp(-flat[place])
+
+
+@njit(**FAST)
+def _gated(x, kind):  # type: ignore[no-untyped-def]
+    """activation(first half) * second half of rows [n, 2 f], a new array [n, f]."""
+    width = x.shape[1] // 2
+    gate = x[:, :width].copy()
+    activate(gate, kind)
+    return gate * x[:, width:]
 
 
 @njit(**FAST)
@@ -134,27 +227,34 @@ def _weigh(scores):  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def attend_to_cache(query, cache, layer, row, count, result):  # type: ignore[no-untyped-def]
-    """Attention of one token to the first `count` positions of a row. query, result: [heads * size]; cache: [layers,
-    rows, longest, 2, heads, size]. The loop goes over positions first, in memory order. With heads first, the same 128
-    bytes of every position share few cache lines, and a step of five rows took up to twice as long."""
-    held, heads, size = cache[layer, row], cache.shape[4], cache.shape[5]
-    scale, scores = np.float32(1 / math.sqrt(size)), np.empty((heads, count), np.float32)
-    for place in range(count):
-        for head in range(heads):
-            first, total = head * size, np.float32(0)
+def attend_to_cache(query, held, begin, end, scale, result, head_from, head_to):  # type: ignore[no-untyped-def]
+    """Attention of one token to positions [begin, end) of a row, by heads [head_from, head_to). query, result: [heads *
+    size]; held: [longest, 2, shared, size], where each of the `shared` keys and values serves as many heads. The loop
+    goes over positions first, in memory order. With heads first, the same 128 bytes of every position share few cache
+    lines, and a step of five rows took up to twice as long."""
+    size = held.shape[3]
+    each, scores = len(query) // size // held.shape[2], np.empty((head_to - head_from, end - begin), np.float32)
+    for place in range(begin, end):
+        for head in range(head_from, head_to):
+            first, total, key = head * size, np.float32(0), held[place, 0, head // each]
             for at in range(size):
-                total += query[first + at] * held[place, 0, head, at]
-            scores[head, place] = total * scale
-    for head in range(heads):
-        _weigh(scores[head])
-    for at in range(heads * size):
+                total += query[first + at] * key[at]
+            scores[head - head_from, place - begin] = total * scale
+    for number in range(len(scores)):
+        _weigh(scores[number])
+    for at in range(head_from * size, head_to * size):
         result[at] = np.float32(0)
-    for place in range(count):
-        for head in range(heads):
-            first, weight = head * size, scores[head, place]
+    for place in range(begin, end):
+        for head in range(head_from, head_to):
+            first, weight, value = head * size, scores[head - head_from, place - begin], held[place, 1, head // each]
             for at in range(size):
-                result[first + at] += weight * held[place, 1, head, at]
+                result[first + at] += weight * value[at]
+
+
+@njit(parallel=True, **FAST)
+def _attend_in_threads(query, held, begin, end, scale, result, heads, threads):  # type: ignore[no-untyped-def]
+    for part in prange(threads):
+        attend_to_cache(query, held, begin, end, scale, result, part * heads // threads, (part + 1) * heads // threads)
 
 
 @njit(**FAST)
@@ -178,68 +278,91 @@ def attend_to_source(query, source, layer, row, count, result):  # type: ignore[
 
 
 @njit(**FAST)
-def step(x, row_of, place_of, sees, wanted, weights, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
+def step(x, row_of, place_of, sees, wanted, weights, turns, cache, source, counts, owners, threads):  # type: ignore[no-untyped-def]
     """States [m, d] of the tokens `wanted`, int64 [m] ascending, among the embedded tokens x [n, d]. Token i is at
     place_of[i] of row row_of[i] and attends to the row's first sees[i] positions. Keys and values of all tokens are
-    written to the cache. counts: tokens of each source; owners: the source of each row."""
-    width = x.shape[1]
+    written to the cache, [layers, rows, places, 2, shared, size]. turns: [rotations, places, 2, size / 2], cosines and
+    sines of rotary positions; of no rotation if the model has none. counts: tokens of each source; owners: the source
+    of each row."""
+    heads, size, shared = weights.heads, weights.size, cache.shape[4]
+    own = heads * size
     for layer in range(len(weights.at)):
         at = weights.at[layer]
-        qkv = _dense(weights, at[0], _read(weights, layer, 0, x), threads)
+        qkv = _dense(weights, at[0], _norm(weights, layer, BEFORE, x), threads)
         for i in range(len(x)):
+            _prepare(weights, layer, qkv[i, : own + shared * size].reshape((-1, size)), turns, place_of[i])
             held = cache[layer, row_of[i], place_of[i]].reshape(-1)
-            for column in range(2 * width):
-                held[column] = qkv[i, width + column]
+            for column in range(2 * shared * size):
+                held[column] = qkv[i, own + column]
         if layer == len(weights.at) - 1 and len(wanted) < len(x):  # the others are not needed any more
             x, qkv, row_of, sees = x[wanted], qkv[wanted], row_of[wanted], sees[wanted]
-        mixed = np.empty((len(x), width), np.float32)
+        mixed = np.empty((len(x), own), np.float32)
+        scale, window = np.float32(weights.scale), weights.windows[layer]
         for i in range(len(x)):
-            attend_to_cache(qkv[i], cache, layer, row_of[i], sees[i], mixed[i])
+            begin, end, held = max(0, sees[i] - window) if window else 0, sees[i], cache[layer, row_of[i]]
+            if threads > 1 and (end - begin) * own >= SHARE:
+                _attend_in_threads(qkv[i, :own], held, begin, end, scale, mixed[i], heads, threads)
+            else:
+                attend_to_cache(qkv[i, :own], held, begin, end, scale, mixed[i], 0, heads)
         x = _add(weights, layer, 0, x, _dense(weights, at[1], mixed, threads))
-        query = _dense(weights, at[2], _read(weights, layer, 1, x), threads)
-        for i in range(len(x)):
-            owner = owners[row_of[i]]
-            attend_to_source(query[i], source, layer, owner, counts[owner], mixed[i])
-        x = _add(weights, layer, 1, x, _dense(weights, at[3], mixed, threads))
-        inner = _dense(weights, at[4], _read(weights, layer, 2, x), threads)
-        activate(inner, weights.activation)
+        if at[2, 3]:
+            query = _dense(weights, at[2], _norm(weights, layer, 3 + BEFORE, x), threads)
+            for i in range(len(x)):
+                owner = owners[row_of[i]]
+                attend_to_source(query[i], source, layer, owner, counts[owner], mixed[i])
+            x = _add(weights, layer, 1, x, _dense(weights, at[3], mixed, threads))
+        inner = _dense(weights, at[4], _norm(weights, layer, 6 + BEFORE, x), threads)
+        if weights.gated:
+            inner = _gated(inner, weights.activation)
+        else:
+            activate(inner, weights.activation)
         x = _add(weights, layer, 2, x, _dense(weights, at[5], inner, threads))
     return x
 
 
 @njit(**FAST)
+def _prepare(weights, layer, heads, turns, place):  # type: ignore[no-untyped-def]
+    """Normalise and rotate the queries and keys [heads + shared, size] of one token, in place."""
+    half = heads.shape[1] // 2
+    if weights.norms[layer, QUERY, 0]:
+        heads[: weights.heads] = _norm(weights, layer, QUERY, heads[: weights.heads])
+        heads[weights.heads :] = _norm(weights, layer, KEY, heads[weights.heads :])
+    if len(turns):
+        cosine, sine = turns[weights.turned[layer], place, 0], turns[weights.turned[layer], place, 1]
+        for head in range(len(heads)):
+            for at in range(half):
+                a, b = heads[head, at], heads[head, half + at]
+                heads[head, at] = a * cosine[at] - b * sine[at]
+                heads[head, half + at] = b * cosine[at] + a * sine[at]
+
+
+@njit(**FAST)
 def _dense(weights, at, x, threads):  # type: ignore[no-untyped-def]
-    """x through the matrix with the offsets `at`."""
-    outputs, inputs = at[3], x.shape[1]
-    matrix = weights.matrices[at[0] : at[0] + outputs * inputs].reshape((outputs, inputs))
-    scale, bias = weights.scales[at[1] : at[1] + outputs], weights.vectors[at[2] : at[2] + outputs]
+    """x through the matrix with the addresses `at`."""
+    outputs = at[3]
     result = np.empty((len(x), outputs), np.float32)
-    if threads > 1:
-        multiply_shared(matrix, scale, bias, x, result, threads)
-    else:
-        multiply(matrix, scale, bias, x, result)
+    matrix = carray(_pointer(at[0], weights.matrix), (outputs, x.shape[1]))
+    scale = carray(_pointer(at[1], weights.eps), (outputs,))
+    bias = carray(_pointer(at[2], weights.eps), (outputs,))
+    multiply(matrix, scale, bias, x, weights.half, result, threads)
     return result
 
 
 @njit(**FAST)
-def _normalised(weights, layer, sub_layer, x):  # type: ignore[no-untyped-def]
-    weight, bias, width = weights.norms[layer, sub_layer, 0], weights.norms[layer, sub_layer, 1], x.shape[1]
-    return normalise(
-        x, weights.vectors[weight : weight + width], weights.vectors[bias : bias + width],
-        weights.eps[layer, sub_layer],
-    )  # fmt: skip
-
-
-@njit(**FAST)
-def _read(weights, layer, sub_layer, x):  # type: ignore[no-untyped-def]
-    """The input of a sub-layer."""
-    return _normalised(weights, layer, sub_layer, x) if weights.pre else x
+def _norm(weights, layer, number, x):  # type: ignore[no-untyped-def]
+    """x through a norm of the layer; x itself if the layer does not have it."""
+    parts, width = weights.norms[layer, number], x.shape[1]
+    if not parts[0]:
+        return x
+    weight = carray(_pointer(parts[0], weights.eps), (width,))
+    bias = carray(_pointer(parts[1], weights.eps), (width,))
+    return normalise(x, weight, bias, weights.eps[layer, number], parts[2])
 
 
 @njit(**FAST)
 def _add(weights, layer, sub_layer, x, y):  # type: ignore[no-untyped-def]
     """x plus a sub-layer's output y."""
-    return x + y if weights.pre else _normalised(weights, layer, sub_layer, x + y)
+    return _norm(weights, layer, 3 * sub_layer + OF_SUM, x + _norm(weights, layer, 3 * sub_layer + OF_OUTPUT, y))
 
 
 @njit(**FAST)

@@ -1,7 +1,9 @@
-"""The layers of the encoder-decoder Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
+"""The layers of the Transformer (Vaswani et al., 2017), as functions of packed tokens [N, d].
 
 They read the weights of Marian, BART and similar models in `transformers`, which are the tested reference. They leave
 out what decoding does not need: dropout, masks made in every layer, module hooks, output records.
+
+Of a model in bfloat16 on a CPU only products are in bfloat16 (`dense`): tokens [N, d], norms and attention are float32.
 """
 
 from __future__ import annotations
@@ -15,13 +17,20 @@ from methods.decoding.engine.dense import Dense
 from methods.decoding.engine.ragged import Ragged
 
 
+def numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """A vector of weights in the type of the tokens."""
+    tensor = tensor.detach()
+    return tensor.float() if tensor.device.type == "cpu" and tensor.dtype == torch.bfloat16 else tensor
+
+
 class Norm:
     """Layer normalisation over the last axis."""
 
     __slots__ = ("bias", "eps", "shape", "weight")
 
     def __init__(self, module: torch.nn.LayerNorm) -> None:
-        self.shape, self.weight, self.bias, self.eps = module.normalized_shape, module.weight, module.bias, module.eps
+        self.shape, self.eps, self.weight = module.normalized_shape, module.eps, numbers(module.weight)
+        self.bias = torch.zeros_like(self.weight) if module.bias is None else numbers(module.bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
@@ -30,10 +39,13 @@ class Norm:
 class RootNorm:
     """Division by the root mean square over the last axis."""
 
-    __slots__ = ("eps", "weight")
+    __slots__ = ("bias", "eps", "weight")
 
     def __init__(self, module: Any) -> None:
-        self.weight, self.eps = module.weight, module.variance_epsilon
+        self.weight, self.eps = numbers(module.weight), getattr(module, "variance_epsilon", None) or module.eps
+        if type(module).__name__.startswith("Gemma"):
+            self.weight = 1 + self.weight
+        self.bias = torch.zeros_like(self.weight)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float32:
@@ -43,40 +55,53 @@ class RootNorm:
         return scaled
 
 
-def norm_of(module: Any) -> Norm | RootNorm:
-    """The norm of a module."""
+def norm_of(module: Any) -> Norm | RootNorm | None:
+    """The norm of a module; None if there is no module."""
+    if module is None:
+        return None
     return Norm(module) if isinstance(module, torch.nn.LayerNorm) else RootNorm(module)
 
 
 class Residual:
-    """The residual around a sub-layer f: norm(x + f(x)), or x + f(norm(x)) if the norm comes first (`pre`)."""
+    """The residual around a sub-layer f: of_sum(x + of_output(f(before(x)))), where each norm may be absent. `norm` is
+    `before` if it comes first (`pre`), else `of_sum`; `after` is `of_output`."""
 
-    __slots__ = ("norm", "pre")
+    __slots__ = ("before", "of_output", "of_sum")
 
-    def __init__(self, norm: Any, pre: bool) -> None:
-        self.norm, self.pre = norm_of(norm), pre
+    def __init__(self, norm: Any, pre: bool, after: Any = None) -> None:
+        self.before, self.of_sum = norm_of(norm if pre else None), norm_of(None if pre else norm)
+        self.of_output = norm_of(after)
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """The sub-layer's input."""
-        return self.norm(x) if self.pre else x
+        return x if self.before is None else self.before(x)
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """x plus the sub-layer's output y."""
-        return x + y if self.pre else self.norm(x + y)
+        x = x + (y if self.of_output is None else self.of_output(y))
+        return x if self.of_sum is None else self.of_sum(x)
 
 
 class FeedForward:
-    """fc2(activation(fc1(x)))."""
+    """fc2(activation(fc1(x))); with two layers in `fc1`, a gate and a value, fc2(activation(gate(x)) * value(x))."""
 
-    __slots__ = ("activation", "first", "residual", "second")
+    __slots__ = ("activation", "first", "gated", "residual", "second")
 
-    def __init__(self, layer: Any, pre: bool, eighth: bool = False) -> None:
-        self.first, self.second = Dense.of(layer.fc1, eighth=eighth), Dense.of(layer.fc2, eighth=eighth)
+    def __init__(self, layer: Any, pre: bool, eighth: bool = False, half: bool = False) -> None:
+        self.gated = isinstance(layer.fc1, tuple)
+        self.first = Dense.of(*(layer.fc1 if self.gated else (layer.fc1,)), eighth=eighth, half=half)
+        self.second = Dense.of(layer.fc2, eighth=eighth, half=half)
         self.activation = layer.activation_fn
-        self.residual = Residual(layer.final_layer_norm, pre)
+        self.residual = Residual(layer.final_layer_norm, pre, getattr(layer, "final_after", None))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.residual.add(x, self.second(self.activation(self.first(self.residual.read(x)))))
+        inner = self.first(self.residual.read(x))
+        if self.gated:
+            gate, value = inner.chunk(2, -1)
+            inner = self.activation(gate) * value
+        else:
+            inner = self.activation(inner)
+        return self.residual.add(x, self.second(inner))
 
 
 class EncoderLayer:
@@ -110,23 +135,32 @@ def bidirectional(
 
 
 class DecoderLayer:
-    """Self-attention, attention over the source, the feed-forward layer.
+    """Self-attention, attention over the source if there is one, the feed-forward layer.
 
-    The session runs attention itself, because the cache and the sources are the session's.
+    The session runs attention itself, because the cache and the sources are the session's. window: positions that a
+    token sees; None: all. turned: the layer's table of rotations.
     """
 
-    __slots__ = ("feed_forward", "out", "qkv", "residual", "source_kv", "source_out", "source_query", "source_residual")
+    __slots__ = (
+        "feed_forward", "key_norm", "out", "qkv", "query_norm", "residual", "source_kv", "source_out", "source_query",
+        "source_residual", "turned", "window",
+    )  # fmt: skip
 
-    def __init__(self, layer: Any, pre: bool, eighth: bool = False) -> None:
-        own, source = layer.self_attn, layer.encoder_attn
-        self.qkv = Dense.of(own.q_proj, own.k_proj, own.v_proj, eighth=eighth)
-        self.out = Dense.of(own.out_proj, eighth=eighth)
-        self.residual = Residual(layer.self_attn_layer_norm, pre)
-        self.source_query = Dense.of(source.q_proj, eighth=eighth)
-        self.source_out = Dense.of(source.out_proj, eighth=eighth)
-        self.source_kv = Dense.of(source.k_proj, source.v_proj)
-        self.source_residual = Residual(layer.encoder_attn_layer_norm, pre)
-        self.feed_forward = FeedForward(layer, pre, eighth)
+    def __init__(self, layer: Any, pre: bool, eighth: bool = False, half: bool = False) -> None:
+        own, source = layer.self_attn, getattr(layer, "encoder_attn", None)
+        several = own.projections if hasattr(own, "projections") else (own.q_proj, own.k_proj, own.v_proj)
+        self.qkv = Dense.of(*several, eighth=eighth, half=half)
+        self.out = Dense.of(own.out_proj, eighth=eighth, half=half)
+        self.query_norm, self.key_norm = (norm_of(getattr(own, name, None)) for name in ("q_norm", "k_norm"))
+        self.window, self.turned = getattr(own, "window", None), getattr(own, "turned", 0)
+        self.residual = Residual(layer.self_attn_layer_norm, pre, getattr(layer, "self_attn_after", None))
+        self.source_query = None
+        if source is not None:
+            self.source_query = Dense.of(source.q_proj, eighth=eighth, half=half)
+            self.source_out = Dense.of(source.out_proj, eighth=eighth, half=half)
+            self.source_kv = Dense.of(source.k_proj, source.v_proj)
+            self.source_residual = Residual(layer.encoder_attn_layer_norm, pre)
+        self.feed_forward = FeedForward(layer, pre, eighth, half)
 
 
 class Embedding:
@@ -139,11 +173,12 @@ class Embedding:
     __slots__ = ("norm", "offset", "positions", "scale", "table")
 
     def __init__(self, stack: Any) -> None:
-        self.table = stack.embed_tokens.weight
+        self.table = stack.embed_tokens.weight.detach()
         self.scale = float(getattr(stack, "embed_scale", getattr(stack.embed_tokens, "embed_scale", 1.0)))
         places = stack.embed_positions
         computed = getattr(places, "weights", None)  # sinusoids, not a parameter (M2M100)
-        self.positions = getattr(places, "weight", None) if computed is None else computed
+        positions = getattr(places, "weight", None) if computed is None else computed
+        self.positions = None if positions is None else numbers(positions)
         self.offset = _first_row(places)
         norm = getattr(stack, "layernorm_embedding", None)
         self.norm = Norm(norm) if norm is not None else None
@@ -154,20 +189,22 @@ class Embedding:
 
     def block(self, ids: torch.Tensor, rows: int, start: int) -> torch.Tensor:
         """Embeddings [rows * t, d] of t tokens per row (ids: int64 [rows * t]), from position `start` on."""
-        tokens = functional.embedding(ids, self.table)
         if self.positions is None:
-            return tokens
+            return self._finish(ids, None)
         each = len(ids) // rows
         places = self.positions[self.offset + start : self.offset + start + each]
-        return self._finish(tokens, places if rows == 1 or each == 1 else places.repeat(rows, 1))
+        return self._finish(ids, places if rows == 1 or each == 1 else places.repeat(rows, 1))
 
     def scattered(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Embeddings [N, d] of tokens at these positions; both int64 [N]."""
-        tokens = functional.embedding(ids, self.table)
-        return tokens if self.positions is None else self._finish(tokens, self.positions[positions + self.offset])
+        return self._finish(ids, None if self.positions is None else self.positions[positions + self.offset])
 
-    def _finish(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        x = tokens + places if self.scale == 1.0 else torch.add(places, tokens, alpha=self.scale)
+    def _finish(self, ids: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+        x = numbers(functional.embedding(ids, self.table))
+        if places is None:
+            x = x if self.scale == 1.0 else x * self.scale
+        else:
+            x = x + places if self.scale == 1.0 else torch.add(places, x, alpha=self.scale)
         return x if self.norm is None else self.norm(x)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from methods.decoding.engine.layers import numbers
+
 TYPES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
 
 
@@ -28,7 +30,7 @@ class RelativeBias:
             num_buckets=attention.relative_attention_num_buckets,
             max_distance=attention.relative_attention_max_distance,
         )  # fmt: skip
-        self._table, self._reach = weight.detach()[buckets].t().contiguous(), reach
+        self._table, self._reach = numbers(weight)[buckets].t().contiguous(), reach
 
     def __call__(self, queries: torch.Tensor, keys: int) -> torch.Tensor:
         """Additive [..., heads, q, keys] for queries at positions int64 [..., q] and keys at 0 to keys - 1."""
@@ -38,18 +40,6 @@ class RelativeBias:
             self._grow(2 * furthest)
         bias = self._table[:, distances + self._reach]  # [heads, ..., q, keys]
         return bias.movedim(0, -3)
-
-
-class _Gated:
-    """activation(first half) * second half."""
-
-    def __init__(self, activation: Any) -> None:
-        self.activation = activation
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        gate, value = x.chunk(2, -1)
-        gated: torch.Tensor = self.activation(gate) * value
-        return gated
 
 
 def stack_of(stack: Any) -> Any:
@@ -63,13 +53,10 @@ def stack_of(stack: Any) -> Any:
 def _layer(block: Any) -> Any:
     own, *source, inner = block.layer
     feed = inner.DenseReluDense
-    if hasattr(feed, "wi_0"):
-        first, activation = _side_by_side(feed.wi_0, feed.wi_1), _Gated(feed.act)
-    else:
-        first, activation = feed.wi, feed.act
+    first = (feed.wi_0, feed.wi_1) if hasattr(feed, "wi_0") else feed.wi
     found = SimpleNamespace(
         self_attn=_attention(own.SelfAttention), self_attn_layer_norm=own.layer_norm, fc1=first, fc2=feed.wo,
-        activation_fn=activation, final_layer_norm=inner.layer_norm,
+        activation_fn=feed.act, final_layer_norm=inner.layer_norm,
     )  # fmt: skip
     if source:
         found.encoder_attn = _attention(source[0].EncDecAttention)
@@ -81,10 +68,3 @@ def _attention(attention: Any) -> Any:
     return SimpleNamespace(
         q_proj=attention.q, k_proj=attention.k, v_proj=attention.v, out_proj=attention.o, num_heads=attention.n_heads
     )
-
-
-def _side_by_side(one: torch.nn.Linear, other: torch.nn.Linear) -> torch.nn.Linear:
-    """One layer with the concatenated outputs of both."""
-    both = torch.nn.Linear(one.in_features, 2 * one.out_features, bias=False, device="meta")
-    both.weight = torch.nn.Parameter(torch.cat([one.weight, other.weight]), requires_grad=False)
-    return both

@@ -1,4 +1,4 @@
-"""A lean engine for Marian, BART, T5 and similar models in `transformers`.
+"""A lean engine for Marian, BART, T5, Llama, Gemma and similar models in `transformers`.
 
 Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`. Most of the
 module's own step is Python and kernel launches. This engine reduces them: it fuses projections, keeps one cache for all
@@ -23,16 +23,18 @@ import torch
 import torch.nn.functional as functional
 
 from harness.common.errors import RequestError
-from methods.decoding.engine import relative
+from methods.decoding.engine import causal, relative
 from methods.decoding.engine.compiled import gathered
-from methods.decoding.engine.dense import FEW, Dense
+from methods.decoding.engine.dense import Dense
 from methods.decoding.engine.kernels import Weights, ready, step
-from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, bidirectional, norm_of
+from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, norm_of
 from methods.decoding.engine.ragged import Ragged, move
 from methods.decoding.engine.session import Encoded, Engine, Session, last_of
 
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 PLACES = 64  # initial room of the cache, in tokens per row
-NARROW, MANY = 256, 20  # up to width NARROW, steps of up to MANY tokens are compiled; for wider models up to `FEW`
+# up to width NARROW, steps of up to MANY tokens are compiled; for wider models as many as `Dense` gives to its loop
+NARROW, MANY = 256, 20
 
 # model classes -> whether a sub-layer normalises its input instead of the residual sum
 CLASSES = {
@@ -42,44 +44,83 @@ CLASSES = {
     "MBartForConditionalGeneration": True,
     "M2M100ForConditionalGeneration": True,
     "PegasusForConditionalGeneration": True,
-    **dict.fromkeys(relative.TYPES, True),
+    **dict.fromkeys((*relative.TYPES, *causal.TYPES), True),
 }
 
 
 class TransformerEngine(Engine):
     """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later. eighth:
-    the decoder's matrices were made by `dense.rounded` and are read as 8-bit numbers."""
+    the decoder's matrices were made by `dense.rounded` and are read as 8-bit numbers. half: products are in bfloat16
+    though the module is in float32; a module in bfloat16 on a CPU needs no saying so.
+
+    heads: of queries; shared: of keys and values, each for as many queries; size: width of a head; window: positions
+    that a token sees in the narrowest layer; None: all.
+    """
 
     ragged = True
 
-    def __init__(self, module: Any, start_id: int, device: str, eighth: bool = False) -> None:
-        encoder, decoder, pre = module.get_encoder(), module.get_decoder(), CLASSES[type(module).__name__]
-        self.source_bias = self.bias = self.scale = None
-        if type(module).__name__ in relative.TYPES:
-            self.source_bias, self.bias = relative.RelativeBias(encoder), relative.RelativeBias(decoder)
-            self.scale = 1.0
-            encoder, decoder = relative.stack_of(encoder), relative.stack_of(decoder)
-        self.start_id, self.device = start_id, device
-        self.source_embedding, self.embedding = Embedding(encoder), Embedding(decoder)
-        self.encoder = [EncoderLayer(layer, pre, self.scale) for layer in encoder.layers]
-        self.decoder = [DecoderLayer(layer, pre, eighth) for layer in decoder.layers]
-        self.compiled = gathered(self.decoder)
+    def __init__(
+        self, module: Any, start_id: int, device: str, eighth: bool = False, half: bool = False
+    ) -> None:  # fmt: skip
+        pre, name = CLASSES[type(module).__name__], type(module).__name__
+        self.source_bias = self.bias = self.scale = self.rotations = None
+        self.start_id, self.device, self.causal = start_id, device, name in causal.TYPES
+        if self.causal:
+            decoder = causal.stack_of(module)
+            own, self.rotations = decoder.layers[0].self_attn, decoder.rotations
+            self.heads, self.scale = int(own.num_heads), float(own.scale)
+        else:
+            encoder, decoder = module.get_encoder(), module.get_decoder()
+            if name in relative.TYPES:
+                self.source_bias, self.bias = relative.RelativeBias(encoder), relative.RelativeBias(decoder)
+                self.scale = 1.0
+                encoder, decoder = relative.stack_of(encoder), relative.stack_of(decoder)
+            self.source_embedding = Embedding(encoder)
+            self.encoder = [EncoderLayer(layer, pre, self.scale) for layer in encoder.layers]
+            self.source_norm = norm_of(encoder.layer_norm) if pre else None
+            self.heads = int(decoder.layers[0].self_attn.num_heads)
+        self.embedding = Embedding(decoder)
+        self.decoder = [DecoderLayer(layer, pre, eighth, half) for layer in decoder.layers]
+        self.window = min((layer.window for layer in self.decoder if layer.window), default=None)
+        self.norm = norm_of(decoder.layer_norm) if pre else None
+        first = self.decoder[0]
+        self.width = first.out.inputs  # of all heads of queries together
+        self.size = self.width // self.heads
+        self.shared = (first.qkv.outputs // self.size - self.heads) // 2
+        self.compiled = gathered(self)
         ready()
-        self.source_norm, self.norm = (norm_of(stack.layer_norm) if pre else None for stack in (encoder, decoder))
-        self.heads = int(decoder.layers[0].self_attn.num_heads)
-        self.width = self.decoder[0].qkv.transposed.shape[1] // 3  # of all heads together
-        self.few = MANY if self.width <= NARROW else FEW
-        self.source_width = len(self.decoder[0].source_kv.transposed)
+        self.few = MANY if self.width <= NARROW else first.qkv.few
         weight = output_layer(module).weight
         if getattr(module.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
             weight = weight * module.config.d_model**-0.5
-        self.head = Dense(weight, _output_bias(module), eighth)
+        self.head = Dense(weight, _output_bias(module), eighth, half)
+
+    def turns(self, places: int) -> torch.Tensor:
+        """Rotations [types, at least `places`, 2, size / 2]; of no type if positions are not rotary."""
+        if self.rotations is None:
+            return torch.empty(0, 0, 2, 0)
+        turns: torch.Tensor = self.rotations(places, self.device)
+        return turns
+
+    def prepared(self, layer: DecoderLayer, qkv: torch.Tensor, positions: torch.Tensor, turns: torch.Tensor) -> Parts:
+        """Queries [N, heads, size], keys and values [N, shared, size] of qkv [N, (heads + 2 shared) size], with the
+        layer's norms and rotations for tokens at these positions, int64 [N]."""
+        query, key, value = qkv.view(len(qkv), -1, self.size).split([self.heads, self.shared, self.shared], 1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = layer.query_norm(query), layer.key_norm(key)
+        if len(turns):
+            cosine, sine = turns[layer.turned, positions].to(qkv.dtype)[:, None].unbind(2)
+            query, key = (_turned(x, cosine, sine) for x in (query, key))
+        return query, key, value
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        if self.causal:
+            return Encoded(list(sources))
         rows, ids = Ragged.packed(sources, self.device)
         if not len(ids):
             return Encoded(list(sources), self.embedding.table[:0])
-        x, mask = self.source_embedding(ids, rows), rows.mask(self.embedding.table.dtype)
+        x = self.source_embedding(ids, rows)
+        mask = rows.mask(x.dtype)
         if self.source_bias is not None:
             mask = _sum(self.source_bias(torch.arange(rows.longest, device=self.device), rows.longest), mask)
         for layer in self.encoder:
@@ -87,44 +128,52 @@ class TransformerEngine(Engine):
         return Encoded(list(sources), x if self.source_norm is None else self.source_norm(x))
 
     def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
+        if self.causal:
+            first = [list(source) or [self.start_id] for source in encoded.sources]
+            return TransformerSession(self, first, max(map(len, first)) + max(limits))
         rows, x = Ragged([len(source) for source in encoded.sources], self.device), encoded.states
-        if x is None or x.shape[1] != self.source_width:
+        width = self.decoder[0].source_kv.inputs
+        if x is None or x.shape[1] != width:
             raise RequestError(
-                f"the decoder attends to encoder outputs of width {self.source_width}, given "
+                f"the decoder attends to encoder outputs of width {width}, given "
                 f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
             )
         # [layers, 2, rows, heads, longest, d / heads]; a source without tokens has one key and value of zeros, so that
         # attention to it adds nothing
-        source = x.new_zeros(
-            len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.width // self.heads
-        )
+        source = x.new_zeros(len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.size)
         if len(x):
             for number, layer in enumerate(self.decoder):
                 kv = rows.pad(layer.source_kv(x)).view(len(rows.counts), rows.longest, 2, self.heads, -1)
                 source[number] = kv.permute(2, 0, 3, 1, 4)
-        return TransformerSession(self, source, rows, max(limits))
+        return TransformerSession(self, [[self.start_id]] * len(rows.counts), max(limits), source, rows)
 
 
 class TransformerSession(Session):
-    """Cache: one tensor [layers, rows, places, 2, heads, d / heads], with keys and values of a token next to each
-    other. The number of places doubles when they are used up."""
+    """Cache: one tensor [layers, rows, places, 2, shared, size], with keys and values of a token next to each other.
+    The number of places doubles when they are used up."""
 
-    def __init__(self, engine: TransformerEngine, source: torch.Tensor, layout: Ragged, longest: int) -> None:
-        """source: keys and values [layers, 2, rows, heads, longest source, d / heads]; layout: of the sources. longest:
-        most tokens of a row."""
-        rows = source.shape[2]
-        self.engine = engine
-        self.first = [[engine.start_id] for _ in range(rows)]
+    def __init__(
+        self, engine: TransformerEngine, first: list[list[int]], longest: int, source: torch.Tensor | None = None,
+        layout: Ragged | None = None,
+    ) -> None:  # fmt: skip
+        """longest: most tokens of a row. source: keys and values [layers, 2, rows, heads, longest source, size], and
+        the layout of the sources; None for a causal model."""
+        rows = len(first)
+        self.engine, self.first = engine, [list(tokens) for tokens in first]
         self.vocabulary = len(engine.embedding.table)
         self.lengths = [0] * rows
-        self._sharing = 1  # consecutive rows with the same source
         self._owners = list(range(rows))
-        self._all_sources, self._all_masks = source, layout.mask(source.dtype)
-        self._counts = [max(count, 1) for count in layout.counts]  # a source without tokens has a key of zeros
-        self._see_sources(rows)
+        kind = engine.embedding(torch.zeros(1, dtype=torch.int64, device=engine.device), Ragged([1], engine.device))
+        if source is None or layout is None:
+            self._all_sources, self._counts = kind.new_empty(0, 2, 0, 0, 0, 0), [0] * rows
+        else:
+            self._sharing = 1  # consecutive rows with the same source
+            self._all_sources, self._all_masks = source, layout.mask(source.dtype)
+            self._counts = [max(count, 1) for count in layout.counts]  # a source without tokens has a key of zeros
+            self._see_sources(rows)
         self._longest = max(longest, 1)
-        self._cache = source.new_empty(
-            len(engine.decoder), rows, min(self._longest, PLACES), 2, engine.heads, engine.width // engine.heads
+        self._cache = kind.new_empty(
+            len(engine.decoder), rows, min(self._longest, PLACES), 2, engine.shared, engine.size
         )
         self._clean = 0  # positions before it are initialised in every row
 
@@ -137,31 +186,30 @@ class TransformerSession(Session):
         start = self.lengths[0]
         aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
         total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
-        live = self._cache[:, : len(tokens)]
+        live, windows = self._cache[:, : len(tokens)], {layer.window for layer in engine.decoder}
+        place, turns = _positions(self.lengths, rows, engine.device), engine.turns(total)
         if aligned:
             x = engine.embedding.block(ids, len(tokens), start)
-            mask = self._causal(rows.longest, total)
+            masks = {window: self._causal(rows.longest, total, window) for window in windows}
             written = live[:, :, start:total].unbind(0)
             self._clean = max(self._clean, total)
         else:
-            place = _positions(self.lengths, rows, engine.device)
             x = engine.embedding.scattered(ids, place)
-            mask = self._scattered_mask(rows, total)
+            masks = {window: self._scattered_mask(rows, total, window) for window in windows}
             if total > self._clean:  # unwritten cells of shorter rows are read with weight zero: no NaN there
                 live[:, :, self._clean : total] = 0
                 self._clean = total
         caches = live[:, :, :total].permute(0, 3, 1, 4, 2, 5).unbind(0)
-        width, shape = engine.width, (2, engine.heads, engine.width // engine.heads)
 
         def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
+            layer = engine.decoder[number]
+            query, *new = engine.prepared(layer, qkv, place, turns)
             if aligned:
-                written[number].copy_(qkv[:, width:].view(len(tokens), rows.longest, *shape))
+                written[number].copy_(torch.stack(new, 1).view_as(written[number]))
             else:
-                live[number][rows.row, place] = qkv[:, width:].view(-1, *shape)
+                live[number][rows.row, place] = torch.stack(new, 1)
             key, value = caches[number].unbind(0)
-            query = rows.pad(qkv[:, :width]).view(len(tokens), rows.longest, engine.heads, -1).transpose(1, 2)
-            mixed = functional.scaled_dot_product_attention(query, key, value, mask, scale=engine.scale)
-            return rows.pack(mixed.transpose(1, 2).reshape(len(tokens), rows.longest, width))
+            return _attended(query, key, value, masks[layer.window], engine, rows)
 
         x = self._through_layers(x, rows, attend)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
@@ -193,8 +241,8 @@ class TransformerSession(Session):
         x = step(
             engine.embedding.scattered(ids, torch.tensor(places)).numpy(),
             np.array([number for number, row in enumerate(tokens) for _ in row]), np.array(places), np.array(sees),
-            np.array(last_of(tokens, wanted), np.int64), weights, cache.numpy(), self._all_sources.numpy(),
-            np.array(self._counts), np.array(self._owners), torch.get_num_threads(),
+            np.array(last_of(tokens, wanted), np.int64), weights, engine.turns(max(places) + 1).numpy(), cache.numpy(),
+            self._all_sources.numpy(), np.array(self._counts), np.array(self._owners), torch.get_num_threads(),
         )  # fmt: skip
         states = torch.from_numpy(x)
         return states if engine.norm is None else engine.norm(states)
@@ -217,23 +265,31 @@ class TransformerSession(Session):
             sees = [len(row) for row in tokens for _ in row]
             return self._compiled_step(engine.compiled, tokens, wanted, places, sees, scratch)
         rows, ids = Ragged.packed(tokens, engine.device)
-        mask = rows.mask(self._cache.dtype)
+        mask, place = rows.mask(self._cache.dtype), _positions([0] * len(tokens), rows, engine.device)
+        turns = engine.turns(rows.longest)
         if engine.bias is not None:
             mask = _sum(engine.bias(torch.arange(rows.longest, device=engine.device), rows.longest), mask)
-        states = self._through_layers(
-            engine.embedding(ids, rows), rows, lambda _, qkv: bidirectional(qkv, rows, engine.heads, mask, engine.scale)
-        )
+
+        def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
+            query, *own = engine.prepared(engine.decoder[number], qkv, place, turns)
+            key, value = (rows.pad(x.flatten(1)).unflatten(2, x.shape[1:]).transpose(1, 2) for x in own)
+            return _attended(query, key, value, mask, engine, rows)
+
+        states = self._through_layers(engine.embedding(ids, rows), rows, attend)
         return states[last_of(tokens, wanted)]
 
     def _through_layers(
         self, x: torch.Tensor, rows: Ragged, attend: Callable[[int, torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """States [N, d] of embeddings [N, d]. attend(layer number, qkv [N, 3 d]): the layer's self-attention [N, d]."""
+        """States [N, d] of embeddings [N, d]. attend(layer number, qkv of the layer): its self-attention [N, heads *
+        size]."""
         for number, layer in enumerate(self.engine.decoder):
-            own, source = layer.residual, layer.source_residual
+            own = layer.residual
             x = own.add(x, layer.out(attend(number, layer.qkv(own.read(x)))))
-            query = layer.source_query(source.read(x))
-            x = source.add(x, layer.source_out(self._attend_source(number, query, rows)))
+            if layer.source_query is not None:
+                source = layer.source_residual
+                query = layer.source_query(source.read(x))
+                x = source.add(x, layer.source_out(self._attend_source(number, query, rows)))
             x = layer.feed_forward(x)
         return x if self.engine.norm is None else self.engine.norm(x)
 
@@ -250,7 +306,10 @@ class TransformerSession(Session):
             move(self._cache[:, :, since:held], 1, rows)
         self.lengths = [self.lengths[row] for row in rows]
         self.first = [self.first[row] for row in rows]
-        self._select_sources([self._owners[row] for row in rows])
+        if self.engine.causal:
+            self._owners, self._counts = list(range(len(rows))), [0] * len(rows)
+        else:
+            self._select_sources([self._owners[row] for row in rows])
 
     def _select_sources(self, owners: list[int]) -> None:
         distinct = list(dict.fromkeys(owners))
@@ -279,31 +338,57 @@ class TransformerSession(Session):
         engine, (key, value) = self.engine, self._sources[number]
         if self._sharing > 1 and not rows.uniform:
             key, value = (x.repeat_interleave(self._sharing, 0) for x in (key, value))
-        queries = rows.pad(query).view(len(key), -1, engine.heads, engine.width // engine.heads).transpose(1, 2)
+        queries = rows.pad(query).view(len(key), -1, engine.heads, engine.size).transpose(1, 2)
         mask = self._source_mask
         if mask is not None and len(mask) != len(key):
             mask = mask.repeat_interleave(self._sharing, 0)
         mixed = functional.scaled_dot_product_attention(queries, key, value, mask, scale=engine.scale)
         return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, engine.width))
 
-    def _causal(self, count: int, total: int) -> torch.Tensor | None:
-        """Additive mask [count, total] or [heads, count, total] for the last `count` of `total` positions. None if it
-        is zero, as for a single position, which sees all."""
+    def _causal(self, count: int, total: int, window: int | None) -> torch.Tensor | None:
+        """Additive mask [count, total] or [heads, count, total] for the last `count` of `total` positions, which see
+        `window` positions. None if it is zero, as for a single position that sees all."""
         bias = self.engine.bias
         own = bias(torch.arange(total - count, total, device=self._cache.device), total) if bias is not None else None
-        if count == 1:
+        narrow = window is not None and total > window
+        if count == 1 and not narrow:
             return own
         blocked = self._cache.new_full((count, total), float("-inf")).triu_(total - count + 1)
+        if window is not None and narrow:
+            blocked += torch.full_like(blocked, float("-inf")).tril_(total - count - window)
         return blocked if own is None else own + blocked
 
-    def _scattered_mask(self, rows: Ragged, total: int) -> torch.Tensor:
-        """Additive mask [rows, 1 or heads, longest, total] for rows of different lengths."""
+    def _scattered_mask(self, rows: Ragged, total: int, window: int | None) -> torch.Tensor:
+        """Additive mask [rows, 1 or heads, longest, total] for rows of different lengths, where a token sees `window`
+        positions."""
         device = self._cache.device
         sees = torch.tensor(self.lengths, device=device)[:, None] + torch.arange(rows.longest, device=device)
-        blocked = torch.arange(total, device=device) > sees[:, :, None]
+        places = torch.arange(total, device=device)
+        blocked = places > sees[:, :, None]
+        if window is not None:
+            blocked |= places <= sees[:, :, None] - window
         mask = torch.zeros(blocked.shape, dtype=self._cache.dtype, device=device)
         mask = mask.masked_fill_(blocked, float("-inf"))[:, None]
         return mask if self.engine.bias is None else self.engine.bias(sees, total) + mask
+
+
+def _attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, engine: TransformerEngine,
+    rows: Ragged,
+) -> torch.Tensor:  # fmt: skip
+    """Attention [N, heads * size] of queries [N, heads, size] in this layout of rows, to keys and values [rows, shared,
+    places, size]."""
+    queries = rows.pad(query.flatten(1)).view(len(rows.counts), rows.longest, engine.heads, engine.size)
+    mixed = functional.scaled_dot_product_attention(
+        queries.transpose(1, 2), key, value, mask, scale=engine.scale, enable_gqa=engine.shared != engine.heads
+    )
+    return rows.pack(mixed.transpose(1, 2).reshape(len(rows.counts), rows.longest, engine.width))
+
+
+def _turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Queries or keys [N, heads, size] rotated by angles with these cosines and sines, [N, 1, size / 2]."""
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], -1)
 
 
 def _sum(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

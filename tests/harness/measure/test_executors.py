@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.measure import environment
+from harness.measure import environment, executors
 from harness.measure.executors import TAIL, LocalExecutor
 
 STEPS = '''
@@ -144,3 +144,22 @@ def test_a_killed_step_says_by_what_and_what_it_may_mean(step):
 def test_an_error_of_the_request_keeps_its_exit_code(step):
     outcome = step("refusing")
     assert (outcome.status, outcome.error, outcome.exit_code) == ("failed", "no such data: give another", 2)
+
+
+def test_threads_of_untimed_steps_spin_shortly_unless_the_user_says_how(tmp_path, monkeypatch):
+    (tmp_path / "spinning.py").write_text(
+        "import json, os, sys\nopen(sys.argv[3], 'w').write(json.dumps({'spin': os.environ.get('GOMP_SPINCOUNT')}))\n"
+    )
+    monkeypatch.setattr(executors, "WORKER", "spinning")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in executors.SPINNING:
+        monkeypatch.delenv(name, raising=False)
+
+    def spin(mode):
+        return LocalExecutor().run(mode, {}, tmp_path, mode, timeout=60.0).response["spin"]
+
+    assert {mode: spin(mode) for mode in ("prepare", "build", "fit", "time", "memory")} == {
+        "prepare": "3000", "build": "3000", "fit": "3000", "time": None, "memory": None,
+    }  # fmt: skip
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert spin("fit") is None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import runpy
+from itertools import takewhile
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,13 +24,19 @@ from methods.decoding.engine.engines import engine_of, with_rounded_decoder
 from methods.decoding.engine.kernels import largest
 from methods.decoding.search.beam import Beam
 from methods.decoding.search.greedy import Greedy
+from tasks.models.pretrained.generation import TextGenerator
 
 KINDS = ["marian", "bart", "mbart"]
+CAUSAL = ["gemma3_text", "gpt2", "llama", "mistral", "qwen2", "qwen3"]
+TYPES = runpy.run_path(str(Path(__file__).with_name("model_types.py")))
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
 
 
 def made(tiny, kind, seed, **changes):
-    """A random model in float32, each with another activation; mBART normalises before its layers."""
+    """A random model in float32, each with another activation; mBART normalises before its layers. Of the causal types
+    Gemma and Mistral have a window of six positions, and all but GPT-2 share keys."""
+    if kind in CAUSAL:
+        return TextGenerator(TYPES["tiny_module"](kind, seed), name="tiny", hash_of_weights="none")
     if kind == "marian":
         changes.setdefault("activation_function", "relu")
     model = tiny.make("bart" if kind == "mbart" else kind, seed, torch.float32, **changes)
@@ -60,12 +69,14 @@ def steps(session, seed):
     return [*seen, whole, part, session.bidirectional(rows, [0, 0]), session.logits(session.advance([[10], [11]]))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *CAUSAL])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_compiled_step_is_the_layers(tiny, kind, seed, threads, monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiled_step_is_the_layers(tiny, kind, seed, threads, dtype, monkeypatch):
     monkeypatch.setattr(transformer, "PLACES", 3)  # so that the cache grows
     model, before = made(tiny, kind, seed), torch.get_num_threads()
+    model.module.to(dtype)
     torch.set_num_threads(threads)
     try:
         with torch.inference_mode():
@@ -77,14 +88,16 @@ def test_a_compiled_step_is_the_layers(tiny, kind, seed, threads, monkeypatch):
     finally:
         torch.set_num_threads(before)
     for one, other in zip(ours, wanted, strict=True):
-        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-4)
+        if dtype == torch.float32:
+            torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-4)
+        elif one.numel():  # another order of summation rounds a few numbers to the next bfloat16
+            assert (one - other).square().mean().sqrt() <= 0.01 * other.std()
 
 
 def test_a_layer_that_it_does_not_know_is_left_to_torch(tiny):
-    with torch.inference_mode():
-        assert engine_of(made(tiny, "marian", 1, activation_function="gelu_new")).compiled is None
-        assert engine_of(tiny.make("marian", 1)).compiled is None  # float64
-        assert gathered(engine_of(made(tiny, "marian", 1)).decoder) is not None
+    assert engine_of(made(tiny, "marian", 1, activation_function="quick_gelu")).compiled is None
+    assert engine_of(tiny.make("marian", 1)).compiled is None  # float64
+    assert gathered(engine_of(made(tiny, "marian", 1))) is not None
 
 
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
@@ -132,7 +145,23 @@ def test_the_largest_values_are_those_of_topk(numbers, count, seed):
             assert places.tolist() == expected.indices[:count].tolist()
 
 
+@pytest.mark.parametrize("kind", CAUSAL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_of_a_causal_model_decodes_the_rounded_model(tiny, kind, dtype):
+    """In bfloat16 inputs are rounded as well, and outputs may part at near ties."""
+    model = made(tiny, kind, 1)
+    model.module.to(dtype)
+    other, method = with_rounded_decoder(model), Greedy(engine="int8")
+    engine = method.engine_of(model)
+    assert engine.compiled.matrix.dtype == "int8" and engine.compiled.half == (dtype == torch.bfloat16)
+    for ours, wanted in zip(
+        method.decode(model, SOURCES, 12, NoPhases()), Greedy().decode(other, SOURCES, 12, NoPhases()), strict=True
+    ):
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours.ids, wanted.ids, strict=False)))
+        assert ours.ids == wanted.ids or (dtype == torch.bfloat16 and same >= 1)
+
+
 def test_int8_is_refused_where_the_lean_engine_does_not_decode(tiny):
-    for model in (tiny.make("gpt2", 1, torch.float32), tiny.make("marian", 1)):
+    for model in (tiny.make("umt5", 1, torch.float32), tiny.make("marian", 1), tiny.make("gpt2", 1)):
         with pytest.raises(RequestError, match="int8 knows Marian"):
             Greedy(engine="int8").decode(model, [[5, 6]], 4, NoPhases())
