@@ -45,6 +45,9 @@ OWN = (
     Metric("latency_p*_s", "percentile * of the time per item", "s", "lower", "time"),
     Metric("open_s", "opening", "s", "lower", "time"),
     Metric("baseline_retrieval_share", kind="counter"),
+    Metric("tokens_per_second", better="higher", kind="time"),
+    Metric("draft_ms", "drafting for each iteration", "ms", "lower", "time"),
+    Metric("verify_ms", "verifying for each iteration", "ms", "lower", "time"),
     # how much was timed
     Metric("timed_items", kind="counter"),
     Metric("different_items", kind="counter"),

@@ -407,18 +407,22 @@ def test_a_row_has_what_an_item_of_each_side_reads_where_it_is_counted(contract)
 
     assert driver.counters(answers(10.0, 30.0))["bytes_read"] == 20
     sums = driver.sums(both, None, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(100.0, 200.0)})
-    assert sums == {"method.bytes_read": 20, "speed_baseline.bytes_read": 150}
+    tokens = {} if contract == "token-scoring" else {"method.tokens": 4}
+    assert sums == {"method.bytes_read": 20, "speed_baseline.bytes_read": 150} | tokens
     ratios = {name: asdict(ratio) for name, ratio in driver.ratios.items()}
     row = with_samples(new_row(ratios=ratios), 2.0)
     for process, read in zip(row.processes, itertools.cycle([20.0, 40.0])):
         process["sums"] = {"method.bytes_read": read, "speed_baseline.bytes_read": 150.0}
     assert (row.value("bytes_read"), row.value("baseline_bytes_read")) == (pytest.approx(30), pytest.approx(150))
     unknown = driver.sums(both, None, {}, {"method": answers(10.0, 30.0), "speed_baseline": answers(None, None)})
-    assert unknown == {"method.bytes_read": 20}
+    assert unknown == {"method.bytes_read": 20} | tokens
     row = with_samples(new_row(ratios=ratios), 2.0)
     for process in row.processes:
         process["sums"] = unknown
     assert row.value("bytes_read") == 20 and row.value("baseline_bytes_read") is None
+    if tokens:  # of each process's calls, however many passes it made
+        seconds = sum(sum(pair["method_ns"]) for pair in row.processes[0]["pairs"]) / 1e9
+        assert row.value("tokens_per_second") == pytest.approx(4 / seconds, rel=0.05)
 
 
 def test_what_a_softmax_method_counts_itself_is_told_of_both_sides_and_shared_by_the_time_that_it_takes():
