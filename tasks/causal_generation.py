@@ -37,7 +37,8 @@ class CausalGeneration(LanguageModelOptions, Task):
     """Parameters: those of `LanguageModelOptions`, and
 
     prompts: `spec-bench`, the first turns in `file` of the named `categories` (none: all), cut to their last
-    `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. dataset: the text
+    `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. chat: a prompt of
+    Spec-Bench is the user's turn in the tokenizer's chat template; only the turn is cut. dataset: the text
     for training the model and for methods' indexes. limit: tokens of the longest output. evaluation: prompts, drawn by
     the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
     """
@@ -58,15 +59,21 @@ class CausalGeneration(LanguageModelOptions, Task):
     prompts: Literal["spec-bench", "text"] = "spec-bench"
     file: str = "spec-bench/question.jsonl"
     categories: list[str] = field(default_factory=list)
+    chat: bool = False
     prompt_tokens: Positive = 256
     limit: Positive = 128
     evaluation: Positive = 100
     timed: Positive = 4
     batch: Positive = 1
 
+    def __post_init__(self) -> None:
+        if self.chat and self.prompts == "text":
+            raise RequestError("chat=true needs prompts=spec-bench: beginnings of a text are no user's turn")
+
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         """Raises `RequestError` when data or model are missing, or prompt and output do not fit the model's window."""
         from tasks.models.pretrained.generation import TextGenerator
+        from tasks.models.pretrained.opening import adds_start
 
         cache = Cache(context.cache)
         text = open_source(self.source, self.dataset, context.data, cache)
@@ -91,7 +98,7 @@ class CausalGeneration(LanguageModelOptions, Task):
         if not chosen:
             place = f"the test split of {text.name}" if self.prompts == "text" else self.file
             raise RequestError(f"no prompt of {self.prompt_tokens} tokens in {place}; lower prompt_tokens")
-        evaluated = chosen[: self.evaluation]
+        evaluated, starts = chosen[: self.evaluation], adds_start(self.generator.tokenizer)
         return DecodingSetting(
             model=self.generator,
             reference=lambda: streams(text, "train", reader, Selection(), cache, progress),  # type: ignore[arg-type]
@@ -105,6 +112,9 @@ class CausalGeneration(LanguageModelOptions, Task):
                 "data": "Spec-Bench" if self.prompts == "spec-bench" else f"beginnings of {text.name}",
                 "reference_text": text.name,
                 "model": self.generator.name,
+                **self.generator.facts,
+                **({"chat": "the user's turn in the tokenizer's template"} if self.chat else {}),
+                **({"bos": "in front of every prompt"} if starts and not self.chat else {}),
                 "prompts": len(evaluated),
                 "prompt_ids": {"median": float(np.median([len(p) for p in evaluated])),
                                "longest": max(map(len, evaluated))},
@@ -119,8 +129,7 @@ class CausalGeneration(LanguageModelOptions, Task):
         if unknown := [name for name in self.categories if name not in known]:
             raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")
         texts = [row["turns"][0] for row in rows if not self.categories or row["category"] in self.categories]
-        encoded: list[list[int]] = generator.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return [ids[-self.prompt_tokens :] for ids in encoded if ids]
+        return generator.prompts(texts, self.prompt_tokens, self.chat)
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """`repeated`: the share of 4-grams that occur earlier in the same output. Repetition is easy to draft."""

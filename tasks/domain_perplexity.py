@@ -61,9 +61,9 @@ class DomainPerplexity(WikitextPerplexity):
         if not self.fine_tuned:
             return place, name
         from tasks.models.lm.finetuning import FineTuning, fine_tuned
-        from tasks.models.pretrained.checkpoints import locate
+        from tasks.models.pretrained.places import find
 
         text = self.text(context, cache)
         how = FineTuning(steps=self.tuning_steps, learning_rate=self.tuning_rate)
-        folder = fine_tuned(locate(place), text, how, cache, device=context.device, progress=progress)
+        folder = fine_tuned(find(place, cache).folder, text, how, cache, device=context.device, progress=progress)
         return str(folder), f"{name}, fine-tuned on {text.name}"

@@ -83,5 +83,6 @@ class KnnLmServing(ServingTask):
                 "data": " + ".join(one.name for one in texts),
                 "reference": reference.facts(),
                 "prompt_tokens": self.prompt_tokens,
+                **reader.facts,
             },
         )

@@ -21,7 +21,8 @@ from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.next_word import LanguageModelTask
 from tasks.bases.parameters import Positive
 from tasks.models.contexts import write_contexts, write_layer
-from tasks.models.pretrained.checkpoints import locate, tokenizer_hash, weights_hash
+from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
+from tasks.models.pretrained.places import find
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         splits: dict[Split, str] = {split: split_hash(source, split, cache) for split in ("train", "test")}
         # for a model trained here this imports torch, even if the cache has the model
         place, name = self.place(source, context, cache, progress)
-        folder = locate(place)
+        folder = find(place, cache).folder
         key = {
             "splits": splits, "weights": weights_hash(folder, cache), "tokenizer": tokenizer_hash(folder),
             "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:20],
@@ -117,4 +118,5 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
             training_contexts=sizes["train"],
             test_perplexity=float(np.exp(-np.concatenate(log_probs).mean(dtype=np.float64))),
             model_hash=model.hash,
+            **model.facts,
         )

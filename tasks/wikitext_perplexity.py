@@ -130,6 +130,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
                 "data": asked.name,
                 "reference_text": knowledge.name,
                 "model": model.name,
+                **model.facts,
                 "window": model.window,
                 "stride": model.stride,
                 "vocabulary": model.vocabulary_size,

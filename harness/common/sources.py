@@ -37,8 +37,9 @@ FRAME = frozenset(
         "harness.plan.registry",
         *(
             f"harness.common.{name}"
-            for name in ("cache", "cores", "errors", "files", "parts", "phases", "progress", "sources", "threads")
+            for name in ("cache", "checkpoints", "cores", "errors", "files", "memory", "parts", "phases", "progress")
         ),
+        *(f"harness.common.{name}" for name in ("sources", "threads")),
     }
 )
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout

@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from harness.common.cores import usable_cores
+from harness.common.memory import memory
 from harness.common.sources import SOURCES
 
 DISTRIBUTION = "shortcut-harness"
@@ -61,7 +62,7 @@ def capture(device: str = "cpu", copies: bool = False) -> dict[str, Any]:
         "cpu": _processor() | ({"copy_gb_s": bandwidth()} if copies else {}),
         "cores": {"total": os.cpu_count(), "usable": usable_cores()},
         "load": list(os.getloadavg()),
-        "memory": _memory(),
+        "memory": memory(),
         "threads": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.machine()}",
@@ -179,21 +180,6 @@ def _caches() -> dict[str, int]:
         if kind != "Instruction" and size.removesuffix("K").isdigit():
             found[f"l{level}{'d' if kind == 'Data' else ''}_kib"] = int(size.removesuffix("K"))
     return found
-
-
-def _memory() -> dict[str, int | None]:
-    """Bytes in all (or the container's limit) and available."""
-    fields = {
-        name: int(value.split()[0]) * 1024
-        for name, _, value in (line.partition(":") for line in _read("/proc/meminfo").splitlines())
-        if name in ("MemTotal", "MemAvailable")
-    }
-    total, available = fields.get("MemTotal"), fields.get("MemAvailable")
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
-    if total and limit.isdigit():
-        total = min(total, int(limit))
-        available = min(available, total) if available else available
-    return {"total": total, "available": available}
 
 
 @cache

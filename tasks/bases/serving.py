@@ -117,6 +117,7 @@ class ServingTask(LanguageModelOptions, Task):
             facts={
                 **facts,
                 "model": model.name,
+                **model.facts,
                 "dtype": self.dtype,
                 "window": model.window,
                 "prompts": number if number >= self.evaluation else f"{number} of the {self.evaluation} asked for",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from harness.common.generate import Constraints, until_end
 from harness.contracts import LanguageModel
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
-from tasks.models.pretrained.opening import open_module, open_tokenizer
+from tasks.models.pretrained.opening import adds_start, open_module, open_tokenizer
 
 _LONGEST_WINDOW = 1024  # of models without a stated limit
 
@@ -39,12 +39,15 @@ class TextGenerator:
         folder: Path | None = None,
         window: int | None = None,
         device: str = "cpu",
+        gguf: Path | None = None,
+        facts: Mapping[str, str] | None = None,
     ) -> None:
         config = module.config
         self.module = module
         self.tokenizer = tokenizer
         self.name = name
         self.device = device
+        self.gguf, self.facts = gguf, dict(facts or {})
         self.assistant: TextGenerator | None = None
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
@@ -94,7 +97,8 @@ class TextGenerator:
 
         return CausalLM(
             self.module, name=self.name, weights_hash=self._weights_hash, tokenizer_hash=self._tokens_hash,
-            folder=self._folder, window=self._given_window, device=self.device,
+            folder=self._folder, tokenizer=self.tokenizer, window=self._given_window, device=self.device,
+            facts=self.facts,
         )  # fmt: skip
 
     @classmethod
@@ -110,33 +114,73 @@ class TextGenerator:
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> TextGenerator:
-        """Load a model by local folder or hub id.
+        """Load a model. path_or_id: as for `tasks.models.pretrained.places.find`.
 
         source_language, target_language: of a multilingual model, by its tokenizer's names. Raises `RequestError` when
         there is no such model, when it can be loaded neither as an encoder-decoder nor as a causal model, when it has
         no tokenizer, when the dtype or a language is unknown, or when the window exceeds a causal model's positions;
         `MachineError` when there is no such device.
         """
-        module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=False)
-        tokenizer = open_tokenizer(folder, path_or_id)
+        module, found = open_module(path_or_id, device=device, dtype=dtype, causal=False, cache=cache)
+        tokenizer = open_tokenizer(found.folder, path_or_id)
         choose_languages(module, tokenizer, source_language, target_language, path_or_id)
         if target_language:
             tokenizer.tgt_lang = target_language
         return cls(
             module,
             name=name or path_or_id,
-            hash_of_weights=weights_hash(folder, cache),
+            hash_of_weights=weights_hash(found.folder, cache),
             tokenizer=tokenizer,
-            folder=folder,
+            folder=found.folder,
             window=window,
             device=device,
+            gguf=found.gguf,
+            facts=found.facts,
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of texts for the model's input, with the tokens that its tokenizer adds (the end token)."""
-        if not texts:
-            return []
-        encoded: list[list[int]] = self.tokenizer(list(texts))["input_ids"]
+        """Ids of texts for the model's input, with the tokens that its tokenizer adds (the end token). Raises
+        `RequestError` for a token that the model has no embedding of."""
+        return self._within(self.tokenizer(list(texts))["input_ids"]) if texts else []
+
+    def prompts(self, texts: Sequence[str], longest: int, chat: bool) -> list[list[int]]:
+        """Ids of texts that a causal model goes on with: BOS if its tokenizer adds one, and the text, of which the end
+        is kept if there are more than `longest` ids.
+
+        chat: each text is the user's turn in the tokenizer's chat template, up to where the answer begins; if there are
+        too many ids, the text is cut and not the template. Raises `RequestError` for a tokenizer without template, for
+        a template of `longest` ids or more, and as `encode` does.
+        """
+        bodies: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        if chat:
+            if not getattr(self.tokenizer, "chat_template", None):
+                raise RequestError(f"the tokenizer of {self.name} has no chat template: leave out task.chat")
+            return self._within([self._turn(text, ids, longest) for text, ids in zip(texts, bodies, strict=True)])
+        front = [self.tokenizer.bos_token_id] if adds_start(self.tokenizer) else []
+        kept = longest - len(front)
+        return self._within([[*front, *ids[max(0, len(ids) - kept) :]] for ids in bodies if ids])
+
+    def _turn(self, text: str, ids: list[int], longest: int) -> list[int]:
+        """Ids of a user's turn, at most `longest`. ids: of the text alone."""
+        while True:
+            turn = [{"role": "user", "content": text}]
+            whole: list[int] = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
+            over = len(whole) - longest
+            if over <= 0:
+                return whole
+            if over >= len(ids):
+                raise RequestError(f"the chat template of {self.name} fills prompt_tokens={longest}: raise it")
+            ids = ids[over:]
+            text = self.tokenizer.decode(ids)
+
+    def _within(self, encoded: list[list[int]]) -> list[list[int]]:
+        """The same ids. Raises `RequestError` for one without an embedding, as a token added by the user has."""
+        rows = int(self.module.get_input_embeddings().num_embeddings)
+        if beyond := next((token for ids in encoded for token in ids if token >= rows), None):
+            raise RequestError(
+                f"the tokenizer of {self.name} makes token {beyond} of the text, and the model has {rows} embeddings: "
+                "resize them, or take the tokenizer that belongs to it"
+            )
         return encoded
 
     def encode_outputs(self, texts: Sequence[str]) -> list[list[int]]:

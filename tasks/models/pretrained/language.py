@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from harness.common.files import digest
 from harness.contracts import EncodedBlock, KeyKind
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.feed_forward import captured, last_feed_forward
-from tasks.models.pretrained.opening import open_module, open_tokenizer
+from tasks.models.pretrained.opening import adds_start, open_module, open_tokenizer
 
 _LONGEST_DEFAULT_WINDOW = 1024
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # inputs of one forward pass, over all its windows
@@ -31,8 +30,10 @@ class CausalLM:
     """A causal language model: see `harness.contracts.LanguageModel`.
 
     `window` is the longest input in tokens. Windows start every `stride` tokens, so all but the first `window` tokens
-    of a stream are predicted from at least `window - stride` and at most `window` tokens. `hash` covers everything that
-    answers depend on: weights, configuration, dtype, window and stride; `weights_hash` covers only the weights.
+    of a stream are predicted from at least `window - stride` and at most `window` tokens. If the tokenizer begins texts
+    with BOS, the first token of every window but the stream's first is replaced by it, because some models read badly
+    without. `hash` covers everything that answers depend on: weights, configuration, dtype, window, stride and that
+    token; `weights_hash` covers only the weights. facts: of the model's origin and of that token, for rows.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class CausalLM:
         weights_hash: str,
         tokenizer_hash: str = "",
         folder: Path | None = None,
+        tokenizer: Any = None,
         window: int | None = None,
         stride: int | None = None,
         device: str = "cpu",
+        facts: Mapping[str, str] | None = None,
     ) -> None:
         config: Any = module.config
         text = config.get_text_config()  # for a model that also reads images, the part of its language model
@@ -67,7 +70,13 @@ class CausalLM:
         self.weights_hash = weights_hash
         self.tokenizer_hash = tokenizer_hash
         dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
-        self.hash = digest([weights_hash, _settings(config), dtype, self.window, self.stride])
+        self._tokenizer = tokenizer
+        self._start: int | None = None  # the token that replaces the first one of later windows
+        if tokenizer is not None and adds_start(tokenizer):
+            self._start = int(tokenizer.bos_token_id)
+        begins = [] if self._start is None else [self._start]
+        self.facts = {**(facts or {}), **({"bos": "in front of every window"} if begins else {})}
+        self.hash = digest([weights_hash, _settings(config), dtype, self.window, self.stride, *begins])
         self._check_causal()
         self._check_head()
 
@@ -83,29 +92,34 @@ class CausalLM:
         cache: Cache | None = None,
         name: str | None = None,
     ) -> CausalLM:
-        """Load a model by local folder or hub id.
+        """Load a model. path_or_id: as for `tasks.models.pretrained.places.find`.
 
         dtype: one of `DTYPES`. window: default the model's positions, at most 1024;
         stride: default half the window. Raises `RequestError` when there is no such model, when it is not a causal
         language model (its tokens see later ones) or its output head cannot be evaluated row by row, `MachineError`
         when there is no such device.
         """
-        module, folder = open_module(path_or_id, device=device, dtype=dtype, causal=True)
+        module, found = open_module(path_or_id, device=device, dtype=dtype, causal=True, cache=cache)
+        folder, tokens = found.folder, tokenizer_hash(found.folder)
         return cls(
             module,
             name=name or path_or_id,
             weights_hash=weights_hash(folder, cache),
-            tokenizer_hash=tokenizer_hash(folder),
+            tokenizer_hash=tokens,
             folder=folder,
+            tokenizer=open_tokenizer(folder, path_or_id) if tokens else None,
             window=window,
             stride=stride,
             device=device,
+            facts=found.facts,
         )
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
-        """The model's tokenizer, loaded on first use. Raises `RequestError` when its folder holds none."""
-        return open_tokenizer(self.folder, self.name)
+        """The model's tokenizer. Raises `RequestError` when its folder holds none."""
+        if self._tokenizer is None:
+            self._tokenizer = open_tokenizer(self.folder, self.name)
+        return self._tokenizer
 
     @property
     def start_id(self) -> int:
@@ -133,8 +147,9 @@ class CausalLM:
     ) -> Iterator[EncodedBlock]:
         """Predict tokens 1..T-1 of one stream of ids [T], each once; one block per window.
 
-        Window i reads tokens from i * stride on and predicts those that no earlier window did. Equal windows share
-        forward passes. Raises `RequestError` for ids outside the vocabulary and for a model without such keys.
+        Window i reads tokens from i * stride on and predicts those that no earlier window did. Where the tokenizer adds
+        BOS, that is what the first of them is read as. Equal windows share forward passes. Raises `RequestError` for
+        ids outside the vocabulary and for a model without such keys.
         """
         stream = np.asarray(stream, np.int64)
         if stream.size and not 0 <= int(stream.min()) <= int(stream.max()) < self.vocabulary_size:
@@ -169,7 +184,10 @@ class CausalLM:
         statistics: bool,
     ) -> Iterator[EncodedBlock]:
         with torch.no_grad(), ExitStack() as stack:  # left before the first yield: the consumer may want gradients
-            inputs = torch.stack([ids[begin:end] for begin, _, end in spans]).to(self.device)
+            inputs = torch.stack([ids[begin:end] for begin, _, end in spans])
+            if self._start is not None:
+                inputs[[begin > 0 for begin, _, _ in spans], 0] = self._start
+            inputs = inputs.to(self.device)
             seen = stack.enter_context(captured(parts, key)) if parts is not None and key is not None else []
             hidden = self._stack(input_ids=inputs, use_cache=False).last_hidden_state
             source = hidden if key == "last_hidden" else seen[0].reshape(*inputs.shape, -1) if seen else None

@@ -1,0 +1,39 @@
+"""Memory of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.common.errors import RequestError
+
+
+def memory() -> dict[str, int | None]:
+    """Bytes in all (or the container's limit) and available."""
+    fields = {
+        name: int(value.split()[0]) * 1024
+        for name, _, value in (line.partition(":") for line in _read("/proc/meminfo").splitlines())
+        if name in ("MemTotal", "MemAvailable")
+    }
+    total, available = fields.get("MemTotal"), fields.get("MemAvailable")
+    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    if total and limit.isdigit():
+        total = min(total, int(limit))
+        available = min(available, total) if available else available
+    return {"total": total, "available": available}
+
+
+def check_room(name: str, size: int) -> None:
+    """Raise `RequestError` if loading a model takes more bytes than are available."""
+    free = memory()["available"]
+    if free is not None and size > free:
+        raise RequestError(
+            f"loading {name} takes {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are available: take a "
+            "smaller model or dtype"
+        )
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
