@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.common.checkpoints import CHECKPOINTS, INSTALL, whereabouts
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.machine import describe
@@ -46,7 +47,7 @@ def report(deep: bool = False, results: Path = Path("results")) -> list[Check]:
     return [
         _python(), _packages(installed, _constraints(ROOT / "constraints.txt")), _cores(env), _memory(env),
         _threads(os.environ, env["cores"]["usable"]), _gpu(deep), *_data(data_roots()), _cache(default_cache()),
-        _tracking(results / "runs"), _code(), *_optional(installed),
+        _checkpoints(whereabouts()), _tracking(results / "runs"), _code(), *_optional(installed),
     ]  # fmt: skip
 
 
@@ -176,6 +177,16 @@ def _cache(folder: Path) -> Check:
     if free < LEAST_FREE:
         return Check("cache", "warn", f"{text}; little: set HARNESS_CACHE")
     return Check("cache", "ok", text)
+
+
+def _checkpoints(places: Mapping[str, str]) -> Check:
+    """Which published models are here. places: by name, empty for one that is not."""
+    here = ", ".join(f"{name} ({place})" for name, place in places.items() if place)
+    absent = [CHECKPOINTS[name] for name, place in places.items() if not place]
+    commands = [INSTALL] if any(one.package for one in absent) else []
+    commands += [f"hf download {one.hub}" for one in absent if not one.package]
+    text = f"{here or 'none'}; the rest: {' && '.join(commands)}" if commands else here
+    return Check("checkpoints", "ok", text)
 
 
 def _tracking(runs: Path) -> Check:

@@ -73,7 +73,6 @@ class CausalGeneration(LanguageModelOptions, Task):
     def prepare(self, context: Context, progress: Any) -> DecodingSetting:
         """Raises `RequestError` when data or model are missing, or prompt and output do not fit the model's window."""
         from tasks.models.pretrained.generation import TextGenerator
-        from tasks.models.pretrained.opening import adds_start
 
         cache = Cache(context.cache)
         text = open_source(self.source, self.dataset, context.data, cache)
@@ -98,7 +97,7 @@ class CausalGeneration(LanguageModelOptions, Task):
         if not chosen:
             place = f"the test split of {text.name}" if self.prompts == "text" else self.file
             raise RequestError(f"no prompt of {self.prompt_tokens} tokens in {place}; lower prompt_tokens")
-        evaluated, starts = chosen[: self.evaluation], adds_start(self.generator.tokenizer)
+        evaluated = chosen[: self.evaluation]
         return DecodingSetting(
             model=self.generator,
             reference=lambda: streams(text, "train", reader, Selection(), cache, progress),  # type: ignore[arg-type]
@@ -113,14 +112,19 @@ class CausalGeneration(LanguageModelOptions, Task):
                 "reference_text": text.name,
                 "model": self.generator.name,
                 **self.generator.facts,
-                **({"chat": "the user's turn in the tokenizer's template"} if self.chat else {}),
-                **({"bos": "in front of every prompt"} if starts and not self.chat else {}),
+                **self._form(),
                 "prompts": len(evaluated),
                 "prompt_ids": {"median": float(np.median([len(p) for p in evaluated])),
                                "longest": max(map(len, evaluated))},
                 **self.generator.constraints.facts(),
             },
         )  # fmt: skip
+
+    def _form(self) -> dict[str, str]:
+        """What is in front of prompts, for the row."""
+        if self.chat:
+            return {"chat": "the user's turn in the tokenizer's template"}
+        return {} if self.generator.added_start is None else {"bos": "in front of every prompt"}
 
     def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
         file = find_file(self.file, context.data)

@@ -15,7 +15,7 @@ from harness.common.generate import Constraints, until_end
 from harness.contracts import LanguageModel
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
-from tasks.models.pretrained.opening import adds_start, open_module, open_tokenizer
+from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer
 
 _LONGEST_WINDOW = 1024  # of models without a stated limit
 
@@ -50,6 +50,7 @@ class TextGenerator:
         self.gguf, self.facts = gguf, dict(facts or {})
         self.assistant: TextGenerator | None = None
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
+        self.added_start = added_start(tokenizer) if tokenizer is not None and self.kind == "causal" else None
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         encoder_decoder = self.kind == "encoder-decoder"
         longest = _positions(
@@ -97,7 +98,7 @@ class TextGenerator:
 
         return CausalLM(
             self.module, name=self.name, weights_hash=self._weights_hash, tokenizer_hash=self._tokens_hash,
-            folder=self._folder, tokenizer=self.tokenizer, window=self._given_window, device=self.device,
+            folder=self._folder, start=self.added_start, window=self._given_window, device=self.device,
             facts=self.facts,
         )  # fmt: skip
 
@@ -156,7 +157,7 @@ class TextGenerator:
             if not getattr(self.tokenizer, "chat_template", None):
                 raise RequestError(f"the tokenizer of {self.name} has no chat template: leave out task.chat")
             return self._within([self._turn(text, ids, longest) for text, ids in zip(texts, bodies, strict=True)])
-        front = [self.tokenizer.bos_token_id] if adds_start(self.tokenizer) else []
+        front = [] if self.added_start is None else [self.added_start]
         kept = longest - len(front)
         return self._within([[*front, *ids[max(0, len(ids) - kept) :]] for ids in bodies if ids])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.common.files import digest
 from harness.contracts import EncodedBlock, KeyKind
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.feed_forward import captured, last_feed_forward
-from tasks.models.pretrained.opening import adds_start, open_module, open_tokenizer
+from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer
 
 _LONGEST_DEFAULT_WINDOW = 1024
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # inputs of one forward pass, over all its windows
@@ -30,10 +31,11 @@ class CausalLM:
     """A causal language model: see `harness.contracts.LanguageModel`.
 
     `window` is the longest input in tokens. Windows start every `stride` tokens, so all but the first `window` tokens
-    of a stream are predicted from at least `window - stride` and at most `window` tokens. If the tokenizer begins texts
-    with BOS, the first token of every window but the stream's first is replaced by it, because some models read badly
-    without. `hash` covers everything that answers depend on: weights, configuration, dtype, window, stride and that
-    token; `weights_hash` covers only the weights. facts: of the model's origin and of that token, for rows.
+    of a stream are predicted from at least `window - stride` and at most `window` tokens. start: the BOS token, if the
+    tokenizer begins every text with it: it then replaces the first token of all windows but a stream's first, because
+    some models read badly without it. `hash` covers everything that answers depend on: weights, configuration, dtype,
+    window, stride and `start`; `weights_hash` covers only the weights. facts: of the model's origin and of BOS, for
+    rows.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class CausalLM:
         weights_hash: str,
         tokenizer_hash: str = "",
         folder: Path | None = None,
-        tokenizer: Any = None,
+        start: int | None = None,
         window: int | None = None,
         stride: int | None = None,
         device: str = "cpu",
@@ -70,11 +72,7 @@ class CausalLM:
         self.weights_hash = weights_hash
         self.tokenizer_hash = tokenizer_hash
         dtype = str(next(module.parameters()).dtype).removeprefix("torch.")
-        self._tokenizer = tokenizer
-        self._start: int | None = None  # the token that replaces the first one of later windows
-        if tokenizer is not None and adds_start(tokenizer):
-            self._start = int(tokenizer.bos_token_id)
-        begins = [] if self._start is None else [self._start]
+        self._start, begins = start, [] if start is None else [start]
         self.facts = {**(facts or {}), **({"bos": "in front of every window"} if begins else {})}
         self.hash = digest([weights_hash, _settings(config), dtype, self.window, self.stride, *begins])
         self._check_causal()
@@ -101,25 +99,27 @@ class CausalLM:
         """
         module, found = open_module(path_or_id, device=device, dtype=dtype, causal=True, cache=cache)
         folder, tokens = found.folder, tokenizer_hash(found.folder)
+
+        def start() -> int | None:
+            return added_start(open_tokenizer(folder, path_or_id)) if tokens else None
+
         return cls(
             module,
             name=name or path_or_id,
             weights_hash=weights_hash(folder, cache),
             tokenizer_hash=tokens,
             folder=folder,
-            tokenizer=open_tokenizer(folder, path_or_id) if tokens else None,
+            start=(cache or Cache()).value("start-token", {"tokenizer": tokens}, start),
             window=window,
             stride=stride,
             device=device,
             facts=found.facts,
         )
 
-    @property
+    @cached_property
     def tokenizer(self) -> Any:
-        """The model's tokenizer. Raises `RequestError` when its folder holds none."""
-        if self._tokenizer is None:
-            self._tokenizer = open_tokenizer(self.folder, self.name)
-        return self._tokenizer
+        """The model's tokenizer, loaded on first use. Raises `RequestError` when its folder holds none."""
+        return open_tokenizer(self.folder, self.name)
 
     @property
     def start_id(self) -> int:

@@ -78,9 +78,10 @@ def open_tokenizer(folder: Path | None, name: str) -> Any:
         raise RequestError(f"the model {name} has no usable tokenizer: {reason(error)}") from error
 
 
-def adds_start(tokenizer: Any) -> bool:
-    """Whether the tokenizer begins every text with its BOS token, as the model then expects."""
-    return tokenizer.bos_token_id is not None and tokenizer.encode("a")[:1] == [tokenizer.bos_token_id]
+def added_start(tokenizer: Any) -> int | None:
+    """The BOS token, if the tokenizer begins every text with it, as the model then expects."""
+    start = tokenizer.bos_token_id
+    return int(start) if start is not None and tokenizer.encode("a")[:1] == [start] else None
 
 
 def _bytes(file: Path, itemsize: int) -> int:
@@ -90,4 +91,5 @@ def _bytes(file: Path, itemsize: int) -> int:
     if file.suffix != ".safetensors":
         return file.stat().st_size
     with safe_open(file, "pt") as weights:
-        return itemsize * sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    return sum(itemsize * prod(shape) for shape in shapes)

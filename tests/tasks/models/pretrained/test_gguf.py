@@ -1,0 +1,220 @@
+"""GGUF files become folders in the hub's layout; models that cannot be opened are refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from gguf.quants import quantize
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from harness.common import checkpoints, memory
+from harness.common.cache import Cache
+from harness.common.checkpoints import Checkpoint
+from harness.common.errors import RequestError
+from tasks.models.pretrained.generation import TextGenerator
+from tasks.models.pretrained.language import CausalLM
+from tasks.models.pretrained.places import find
+
+TOKENS = [*sorted(ByteLevel.alphabet()), "th", "the", "<end>"]
+NAMES = {  # of a layer's tensors, in GGUF and in transformers
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+
+
+def random_module(*, tied: bool) -> Qwen2ForCausalLM:
+    torch.manual_seed(0)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(TOKENS), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3, tie_word_embeddings=tied,
+        )
+    ).eval()  # fmt: skip
+
+
+def write(file: Path, module: Qwen2ForCausalLM, *, kind: str = "F32", architecture: str = "qwen2") -> Path:
+    """A module as a GGUF file with a byte-level tokenizer. kind: how matrices are stored."""
+    writer = gguf.GGUFWriter(file, architecture)
+    config = module.config
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if kind == "F32" else gguf.LlamaFileType[f"MOSTLY_{kind}"])
+    writer.add_license("mit")
+    writer.add_context_length(64)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([*[gguf.TokenType.NORMAL] * (len(TOKENS) - 1), gguf.TokenType.CONTROL])
+    writer.add_token_merges(["t h", "th e"])
+    writer.add_eos_token_id(len(TOKENS) - 1)
+    weights = module.state_dict()
+    named = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    if not config.tie_word_embeddings:
+        named["output.weight"] = "lm_head.weight"
+    for layer in range(config.num_hidden_layers):
+        for ours, theirs in NAMES.items():
+            for part in ("weight", "bias"):
+                if (name := f"model.layers.{layer}.{theirs}.{part}") in weights:
+                    named[f"blk.{layer}.{ours}.{part}"] = name
+    for name, theirs in named.items():
+        tensor = weights[theirs].numpy()
+        if kind != "F32" and tensor.ndim == 2:
+            stored = gguf.GGMLQuantizationType[kind]
+            writer.add_tensor(name, quantize(tensor, stored), raw_dtype=stored)
+        else:
+            writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@torch.no_grad()
+def logits(module, ids: list[int]) -> torch.Tensor:
+    return module(torch.tensor([ids])).logits[0]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_gguf_file_gives_the_logits_of_its_weights(tmp_path, cache_home, tied):
+    module, cache = random_module(tied=tied), Cache(cache_home)
+    file = write(tmp_path / "tiny.gguf", module)
+    model = TextGenerator.load(str(file), cache=cache)
+    ids = model.encode(["the end<end>"])[0]
+    assert [TOKENS[token] for token in ids[:1]] == ["the"] and ids[-1] == model.eos_ids[0] == len(TOKENS) - 1
+    torch.testing.assert_close(logits(model.module, ids), logits(module, ids), rtol=1e-4, atol=1e-4)
+    assert model.gguf == file and model.module.config.tie_word_embeddings is tied
+    assert model.facts == {
+        "source": "file tiny.gguf", "sha256": checkpoints.sha256(file, cache),
+        "stored_as": "F32, dequantised to float32", "licence": "mit",
+    }  # fmt: skip
+    again = CausalLM.load(str(file.rename(tmp_path / "moved.gguf")), cache=cache, dtype="bfloat16")
+    assert again.folder == find(str(tmp_path / "moved.gguf"), cache).folder  # converted once
+    assert again.facts["source"] == "file moved.gguf" and again.module.dtype == torch.bfloat16
+
+
+def test_quantised_weights_are_dequantised_and_a_table_knows_their_licence(tmp_path, cache_home, monkeypatch):
+    module, cache = random_module(tied=False), Cache(cache_home)
+    file = write(tmp_path / "tiny.gguf", module, kind="Q8_0")
+    entry = Checkpoint("some/tiny", "Our Terms", sha256=checkpoints.sha256(file, cache))
+    monkeypatch.setitem(checkpoints.CHECKPOINTS, "tiny", entry)
+    model = CausalLM.load(str(file), cache=cache)
+    assert (model.facts["stored_as"], model.facts["licence"]) == ("Q8_0, dequantised to float32", "Our Terms")
+    found, expected = (one.model.layers[0].mlp.up_proj.weight.detach() for one in (model.module, module))
+    assert found.dtype == torch.float32 and 0 < float((found - expected).abs().max()) < 0.01
+
+
+def refused(model: object, words: str, load=TextGenerator.load) -> None:
+    with pytest.raises(RequestError, match=words) as error:
+        load(str(model))
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_transformers_cannot_read_are_refused(tmp_path, cache_home):
+    (tmp_path / "text.gguf").write_text("no model, but long enough to have a header of some kind " * 9)
+    refused(tmp_path / "text.gguf", "cannot read text.gguf as a GGUF model")
+    whole = write(tmp_path / "whole.gguf", random_module(tied=True)).read_bytes()
+    (tmp_path / "half.gguf").write_bytes(whole[: len(whole) // 2])
+    refused(tmp_path / "half.gguf", "cannot read half.gguf as a GGUF model")
+    strange = write(tmp_path / "strange.gguf", random_module(tied=True), architecture="strange")
+    refused(strange, "cannot read strange.gguf as a GGUF model: .*strange.*not supported")
+    assert not list(cache_home.glob("gguf/*/config.json"))
+
+
+@pytest.fixture
+def saved(tmp_path, subwords_folder):
+    """A model's folder, as users have them."""
+    folder = tmp_path / "saved"
+    config = GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=1)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(subwords_folder).save_pretrained(folder)
+    return folder
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(tmp_path, saved, cache_home, monkeypatch):
+    file = write(tmp_path / "tiny.gguf", random_module(tied=True))
+    TextGenerator.load(str(file))  # converted
+    monkeypatch.setattr(memory, "memory", lambda: {"available": 2**14})
+    words = r"loading .* takes 0\.0 GiB and 0\.0 GiB of memory are available"
+    refused(saved, words)
+    refused(file, words)
+    refused(write(tmp_path / "other.gguf", random_module(tied=False)), words)
+    monkeypatch.setattr(memory, "memory", lambda: {"available": 2**16})
+    TextGenerator.load(str(saved), dtype="bfloat16")  # half of the bytes
+
+
+def test_an_adapter_is_refused_with_and_without_a_model_next_to_it(saved, cache_home):
+    (saved / "adapter_config.json").write_text("{}")
+    refused(saved, "holds an adapter, which is not loaded: merge it")
+    (saved / "config.json").unlink()
+    refused(saved, "holds an adapter")
+
+
+def test_code_of_a_model_is_not_run(saved, cache_home):
+    stated = json.loads((saved / "config.json").read_text())
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (saved / "config.json").write_text(json.dumps(stated | {"auto_map": classes}))
+    (saved / "own.py").write_text("raise SystemExit('run')")
+    TextGenerator.load(str(saved))  # transformers has the type itself
+    (saved / "config.json").write_text(json.dumps(stated | {"auto_map": classes, "model_type": "own"}))
+    for load in (TextGenerator.load, CausalLM.load):
+        refused(saved, "its type 'own' needs code of the model's own, which is not run", load)
+
+
+def test_pytorch_weights_alone_load(saved, cache_home):
+    before = TextGenerator.load(str(saved))
+    torch.save(before.module.state_dict(), saved / "pytorch_model.bin")
+    (saved / "model.safetensors").unlink()
+    assert torch.equal(logits(TextGenerator.load(str(saved)).module, [3, 4]), logits(before.module, [3, 4]))
+
+
+def test_a_token_without_an_embedding_is_refused_when_a_text_has_it(saved, cache_home):
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    tokenizer.add_tokens([f"<extra{number}>" for number in range(400)])
+    tokenizer.save_pretrained(saved)
+    model = TextGenerator.load(str(saved))
+    assert model.encode(["The student likes"])
+    for make in (model.encode, lambda texts: model.prompts(texts, 8, False)):
+        with pytest.raises(RequestError, match=r"makes token \d+ of the text, and the model has 400 embeddings"):
+            make(["The student <extra399>"])
+
+
+def test_the_tokenizer_of_a_hub_model_is_fetched_if_another_program_left_it_out(saved, cache_home, monkeypatch):
+    files = {file.name: file.read_bytes() for file in saved.glob("*token*")}
+    for name in files:
+        (saved / name).unlink()
+
+    def download(hub_id: str, *, local_files_only: bool = False, allow_patterns: object = None) -> str:
+        for name, content in ({} if local_files_only else files).items():
+            (saved / name).write_bytes(content)
+        return str(saved)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    model = TextGenerator.load("some/model")
+    assert model.encode(["The student"]) and model.facts["source"] == "hub some/model"
+
+
+def test_a_name_that_is_nowhere_says_all_three_ways(cache_home, monkeypatch):
+    monkeypatch.delenv("HARNESS_DATA", raising=False)
+    monkeypatch.setitem(checkpoints.CHECKPOINTS, "toy", Checkpoint("some/toy", "MIT", "not-installed"))
+
+    def download(*_: object, **__: object) -> str:
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        raise LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    refused(
+        "toy", r"no models/toy\*\.gguf .* under HARNESS_DATA; the package not-installed is not installed .* the hub"
+    )
