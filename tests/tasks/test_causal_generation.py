@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
@@ -47,6 +49,45 @@ def test_first_turns_are_prompts_cut_to_their_ends(place, questions):
 def test_beginnings_of_held_out_text_are_prompts(place):
     setting = task_of(place, prompts="text", evaluation=5).prepare(place[0], QUIET)
     assert len(setting.evaluation) == 5 and {len(prompt) for prompt in setting.evaluation} == {6}
+
+
+TEMPLATE = "{% for one in messages %}w8 {{ one.content }} w9{% endfor %}"
+
+
+@pytest.fixture
+def tokenizer(place):
+    """The tokenizer in the model's folder, to be changed and saved."""
+    return AutoTokenizer.from_pretrained(place[1])
+
+
+def test_prompts_begin_with_bos_where_the_tokenizer_adds_it(place, questions, tokenizer):
+    plain = task_of(place, file=questions).prepare(place[0], QUIET)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", tokenizer.bos_token_id)]
+    )
+    tokenizer.save_pretrained(place[1])
+    setting = task_of(place, file=questions).prepare(place[0], QUIET)
+    assert setting.facts["bos"] == "in front of every prompt" and "bos" not in plain.facts
+    for prompt, without in zip(setting.evaluation, plain.evaluation, strict=True):
+        assert prompt == [tokenizer.bos_token_id, *without[-5:]]
+
+
+def test_a_chat_prompt_is_cut_inside_the_users_turn(place, questions, tokenizer):
+    with pytest.raises(RequestError, match="has no chat template"):
+        task_of(place, file=questions, chat=True).prepare(place[0], QUIET)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(place[1])
+    setting = task_of(place, file=questions, chat=True).prepare(place[0], QUIET)
+    assert setting.facts["chat"]
+    for prompt in setting.evaluation:
+        text = tokenizer.decode(prompt)
+        assert len(prompt) <= 6 and text.startswith("w8 ") and text.endswith(" w9") and "w1 w2" not in text
+    task = task_of(place, file=questions, chat=True)
+    task.prompt_tokens = 2
+    with pytest.raises(RequestError, match="fills prompt_tokens=2"):
+        task.prepare(place[0], QUIET)
+    with pytest.raises(RequestError, match="chat=true needs prompts=spec-bench"):
+        task_of(place, prompts="text", chat=True)
 
 
 @pytest.mark.parametrize(

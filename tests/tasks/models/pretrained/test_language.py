@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     BloomConfig,
     GPT2Config,
     GPTNeoXConfig,
@@ -27,6 +29,7 @@ from harness.common.cache import Cache
 from harness.common.errors import MachineError, RequestError
 from harness.contracts import LanguageModel
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weight_files
+from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.language import CausalLM, windows
 
 SMALL = {"vocab_size": 61, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -110,6 +113,48 @@ def test_encode_equals_a_loop_over_single_tokens(family: str, window: int, strid
             torch.testing.assert_close(from_hidden, expected, rtol=1e-4, atol=1e-4)
             position += 1
     assert position == length - 1
+
+
+@pytest.mark.parametrize(("window", "stride", "length"), [(8, 3, 30), (8, 8, 17), (16, 1, 21), (64, 32, 40)])
+@torch.no_grad()
+def test_every_window_begins_with_bos_where_the_tokenizer_adds_it(window: int, stride: int, length: int) -> None:
+    module, bos = random_module("llama"), 7
+    model = CausalLM(module, name="llama", weights_hash="0", window=window, stride=stride, start=bos)
+    stream = np.concatenate([[bos], text(length - 1)])
+    blocks = list(model.encode(stream, key="last_hidden"))
+    assert torch.cat([block.targets for block in blocks]).tolist() == stream[1:].tolist()
+    for number, block in enumerate(blocks):
+        begin = number * stride
+        inputs = [bos, *stream[begin + 1 : begin + window].tolist()]  # up to window - 1 tokens after BOS
+        answer = module(torch.tensor([inputs]), output_hidden_states=True)
+        predicted = slice(block.start - 1 - begin, block.start - 1 - begin + len(block.targets))
+        expected = answer.logits[0, predicted].log_softmax(-1)
+        torch.testing.assert_close(block.log_prob, expected.gather(-1, block.targets[:, None])[:, 0])
+        torch.testing.assert_close(block.keys, answer.hidden_states[-1][0, predicted], rtol=1e-4, atol=1e-5)
+    plain = wrapped("llama", window=window, stride=stride)
+    assert model.hash != plain.hash and model.facts == {"bos": "in front of every window"} and plain.facts == {}
+
+
+def test_whether_bos_is_added_is_read_from_the_tokenizer(tmp_path: Path, subwords_folder: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    found = {}
+    for adds in (False, True):
+        folder = tmp_path / str(adds)
+        tokenizer = AutoTokenizer.from_pretrained(subwords_folder, bos_token="</s>")
+        if adds:
+            tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+                single="</s> $A", special_tokens=[("</s>", tokenizer.bos_token_id)]
+            )
+        tokenizer.save_pretrained(folder)
+        AutoModelForCausalLM.from_config(GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=400)).save_pretrained(
+            folder
+        )
+        found[adds] = CausalLM.load(str(folder), cache=cache)
+        generator = TextGenerator.load(str(folder), cache=cache)
+        assert generator.added_start == (tokenizer.bos_token_id if adds else None)
+        assert generator.language_model.facts == found[adds].facts
+    assert "bos" in found[True].facts and "bos" not in found[False].facts
+    assert found[True].start_id == next(iter(found[True].tokenizer.encode("a")))
 
 
 def test_batches_of_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
