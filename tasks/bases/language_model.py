@@ -26,10 +26,10 @@ _SHARED = 0.1  # least share of a document's 13-grams in the held-out text at wh
 @dataclass(kw_only=True, eq=False)
 class LanguageModelOptions:
     """source: of text, `embedded`, `folder` (under HARNESS_DATA) or `hub`. model: `train:SIZE`
-    (`tasks.models.lm.sizes`), a hub id or a folder. window: in tokens, null for the model's own. dtype: of its weights.
-    training_text: further data sets under HARNESS_DATA that a size is trained on, without documents that share a tenth
-    or more with the held-out text. as_wikitext: convert further text to WikiText's format and to the words of the
-    task's own text.
+    (`tasks.models.lm.sizes`), a hub id, a folder, a GGUF file, `package:NAME` or a name of
+    `harness.common.checkpoints`. window: in tokens, null for the model's own. dtype: of its weights. training_text:
+    further data sets under HARNESS_DATA that a size is trained on, without documents that share a tenth or more with
+    the held-out text. as_wikitext: convert further text to WikiText's format and to the words of the task's own text.
     """
 
     source: Kind = "embedded"
@@ -40,7 +40,7 @@ class LanguageModelOptions:
     as_wikitext: bool = False
 
     def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
-        """Folder or hub id of the model, and its name in rows. A size is trained on the train split of `training`,
+        """The model, as `TextGenerator.load` takes it, and its name in rows. A size is trained on the train split of `training`,
         unless the cache has it. Raises `RequestError` for an unknown size, and for missing or too little text."""
         size = size_to_train(self.model, SIZES)
         if size is None:

@@ -51,13 +51,13 @@ class Items:
 class Seq2SeqTask(Task):
     """Parameters of all such tasks.
 
-    model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a model by folder or hub id. prompt:
-    the model's input, with `{source}` for the source. assistant: a smaller model with the same vocabulary, for methods
-    that draft with one, given like `model`. dtype: of the weights. source_language, target_language: of a multilingual
-    model, by its tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with
-    `seed`. timed: items of one timed pass, at least a batch, from all that are evaluated. batch: items decoded at a
-    time. shown: number of worked examples. steps: show rejected drafts in them. seed: of training, generated data and
-    drawn items.
+    model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a model given as in
+    `LanguageModelOptions`. prompt: the model's input, with `{source}` for the source. assistant: a smaller model with
+    the same vocabulary, for methods that draft with one, given like `model`. dtype: of the weights. source_language,
+    target_language: of a multilingual model, by its tokenizer's names. limit: longest output in ids. evaluation: most
+    items (None: all), drawn with `seed`. timed: items of one timed pass, at least a batch, from all that are evaluated.
+    batch: items decoded at a time. shown: number of worked examples. steps: show rejected drafts in them. seed: of
+    training, generated data and drawn items.
     """
 
     model: str = "train:small"
@@ -172,6 +172,7 @@ class Seq2SeqTask(Task):
                 "sentences": len(sources),
                 "source_ids": {"median": float(np.median(lengths)), "longest": max(lengths)},
                 "model": self.model,
+                **self.generator.facts,
                 "training": training_record(folder),
                 **({"assistant": self.assistant} if self.assistant is not None else {}),
                 **({"dtype": self.dtype} if self.dtype != "float32" else {}),
