@@ -40,8 +40,9 @@ class LanguageModelOptions:
     as_wikitext: bool = False
 
     def place(self, training: Source, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
-        """The model, as `TextGenerator.load` takes it, and its name in rows. A size is trained on the train split of `training`,
-        unless the cache has it. Raises `RequestError` for an unknown size, and for missing or too little text."""
+        """The model, as `TextGenerator.load` takes it, and its name in rows. A size is trained on the train split of
+        `training`, unless the cache has it. Raises `RequestError` for an unknown size, and for missing or too little
+        text."""
         size = size_to_train(self.model, SIZES)
         if size is None:
             return self.model, self.model

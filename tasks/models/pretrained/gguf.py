@@ -24,7 +24,7 @@ def converted(file: Path, sha256: str, cache: Cache) -> Path:
     a model that does not fit the memory; `NotInstalledError` when `gguf` or `accelerate` is missing.
     """
     try:
-        import accelerate  # type: ignore[import-untyped]  # noqa: F401
+        import accelerate  # noqa: F401
         import gguf
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
         from transformers.utils import logging
