@@ -94,9 +94,15 @@ def dashboard(results: Path, tracking: str | None, port: int) -> None:
 
 
 def first_run(registry: Registry) -> list[str]:
-    """Names of the recipes that run when none is named: one of each paper, the quickest first."""
+    """Names of the recipes that run when none is named: one of each paper, the quickest first; and those of models that
+    are installed as packages."""
     every = [recipes.load(name, registry) for name in sorted(recipes.files(registry))]
-    return [recipe.name for recipe in sorted(every, key=lambda one: one.first_run) if recipe.first_run]
+    installed = {one.name.lower() for one in distributions()}
+    return [
+        recipe.name
+        for recipe in sorted(every, key=lambda one: one.first_run)
+        if recipe.first_run and installed.issuperset(recipe.packages)
+    ]
 
 
 def checked_scale(name: str) -> Scale:

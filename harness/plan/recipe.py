@@ -226,6 +226,7 @@ class Recipe(Judged):
     data_of_paper: list[Scale] = []  # scales with the paper's data set: qualities may be compared with its numbers
     headline: bool = False  # a paper's main table: the overview prefers its rows
     first_run: int = Field(default=0, ge=0)  # its place among the recipes that run if none is named; 0: not one of them
+    packages: list[str] = []  # distributions without which the first run leaves it out
     seed: int = 1
     task: TaskSpec
     methods: dict[str, dict[str, Any]] = {}
