@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy as np
     import torch
@@ -78,6 +79,7 @@ class GenerationModel(Protocol):
     window: int  # longest sequence of the decoder, in tokens
     longest_source: int | None  # most tokens of a source; None: the encoder's positions have no limit
     device: str
+    gguf: Path | None  # the GGUF file that the model was read from, if any
 
     @property
     def assistant(self) -> GenerationModel | None:

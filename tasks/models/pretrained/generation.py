@@ -46,6 +46,7 @@ class TextGenerator:
         self.name = name
         self.device = device
         self.assistant: TextGenerator | None = None
+        self.gguf: Path | None = None
         self.kind: Literal["encoder-decoder", "causal"] = "encoder-decoder" if config.is_encoder_decoder else "causal"
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         encoder_decoder = self.kind == "encoder-decoder"
