@@ -50,9 +50,9 @@ class LlamaCpp(SequenceDecoding):
     its file is. tokens: longest draft. match: tokens that an n-gram must have in common. least: shortest draft that is
     verified. None: llama.cpp's default. Its n-grams remember earlier prompts and outputs of the process.
 
-    numbers: of weights; `file`: as the GGUF file has them; F32, BF16: the same weights dequantised, with keys and
-    values of attention in float32 (F32), else in float16 as llama.cpp's default. context: tokens of the longest prompt
-    with its output. Threads are those of the row's timing.
+    numbers: of weights; `file`: as the GGUF file has them; F32, BF16: the same dequantised. Attention is computed in
+    float32 with F32, else as by default: by flash attention over keys and values in float16. context: tokens of the
+    longest prompt with its output. Threads are those of the row's timing.
 
     It runs in a process of its own (`methods.decoding.peers.served`), whose memory the row does not count. `iterations`
     are tokens less accepted drafts; the server does not tell which drafts were accepted.
@@ -107,7 +107,7 @@ class LlamaCpp(SequenceDecoding):
 
     def _start(self, draft: str, drafts: dict[str, Any]) -> Served:
         settings = {
-            "draft": draft.replace("-", "_").upper(), "cache": "F32" if self.numbers == "F32" else "F16",
+            "draft": draft.replace("-", "_").upper(), "float32": self.numbers == "F32",
             "params": self._params | drafts,
         }  # fmt: skip
         return Served("llama.cpp", SERVER, json.dumps(settings))
@@ -135,13 +135,8 @@ class LlamaCpp(SequenceDecoding):
             return [self._decoded(model, source, most) for source, most in zip(sources, limits, strict=True)]
 
     def _decoded(self, model: GenerationModel, source: Sequence[int], limit: int) -> Decoded:
-        """The output of one prompt. llama.cpp also ends at end tokens that its file names and the model does not: it is
-        asked to go on."""
-        prompt, ids, drafted, accepted = list(source) or [model.start_id], list[int](), 0, 0
-        while len(ids) < limit and not (ids and ids[-1] in model.eos_ids):
-            answer = self._server.ask(_request(model, [*prompt, *ids], limit - len(ids)))
-            ids = until_end([*ids, *answer["tokens"]], model.eos_ids)
-            drafted, accepted = drafted + answer["drafted"], accepted + answer["accepted"]
+        ids, answers = _written(self._server, model, source, limit)
+        drafted, accepted = (sum(answer[name] for answer in answers) for name in ("drafted", "accepted"))
         counters = {} if self.draft == "none" else {"drafted": float(drafted), "accepted_drafts": float(accepted)}
         return Decoded(ids, Trace(max(len(ids) - accepted, min(len(ids), 1)), counters=counters))
 
@@ -150,13 +145,13 @@ class LlamaCpp(SequenceDecoding):
     ) -> float | None:
         """The difference of the log-probabilities (nats) that plain decoding by llama.cpp, step by step, gives the two
         tokens at the first difference; at least so much, if one is not among its `LISTED` best. None where plain
-        decoding does not come there, which it does if it wrote one of the two."""
+        decoding does not come there, which it does if it wrote one of the two, and where llama.cpp tells no
+        log-probabilities, as of an output with parts of characters."""
         place = common_prefix(output, expected)
-        request = _request(model, list(source) or [model.start_id], place + 1)
-        answer = self._plain.ask(request | {"n_probs": LISTED})
-        if answer["tokens"][:place] != output[:place]:
+        ids, answers = _written(self._plain, model, source, place + 1, n_probs=LISTED)
+        chances = dict(answers[-1]["log_probs"])
+        if ids[:place] != output[:place] or not chances:
             return None
-        chances = dict(answer["log_probs"])
         least = min(chances.values())
         return float(abs(chances.get(expected[place], least) - chances.get(output[place], least)))
 
@@ -189,9 +184,18 @@ class LlamaCppLookup(LlamaCpp):
         return {"lookup_bytes": float(self._cache.stat().st_size)}
 
 
-def _request(model: GenerationModel, prompt: list[int], most: int) -> dict[str, Any]:
+def _written(
+    server: Served, model: GenerationModel, source: Sequence[int], limit: int, **options: Any
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """An output and the answers that it is made of. llama.cpp also ends at end tokens that its file names and the model
+    does not: it is asked to go on."""
+    prompt, ids, answers = list(source) or [model.start_id], list[int](), list[dict[str, Any]]()
     suppressed = Constraints.of(model.module, model.eos_ids).suppressed
-    return {"prompt": prompt, "n_predict": most, "logit_bias": [[token, False] for token in suppressed]}
+    options |= {"logit_bias": [[token, False] for token in suppressed]}
+    while len(ids) < limit and not (ids and ids[-1] in model.eos_ids):
+        answers.append(server.ask({"prompt": [*prompt, *ids], "n_predict": limit - len(ids), **options}))
+        ids = until_end([*ids, *answers[-1]["tokens"]], model.eos_ids)
+    return ids, answers
 
 
 def _file(model: GenerationModel) -> Path:

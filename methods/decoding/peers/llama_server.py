@@ -23,7 +23,7 @@ ALWAYS = {  # greedy: of all samplers only the one that takes the best token at 
 
 
 def main(settings: str) -> None:
-    """settings, in JSON: `draft`, a type of `common_speculative_type`; `cache`, a `ggml_type` for keys and values;
+    """settings, in JSON: `draft`, a type of `common_speculative_type`; `float32`, whether attention is computed in it;
     `params`, values of `CommonParams` by their path.
 
     Answers requests, which are those of llama.cpp's `/completion`, with `tokens`, `drafted`, `accepted`; and where
@@ -38,7 +38,9 @@ def main(settings: str) -> None:
         params.speculative.types = [
             getattr(xllamacpp.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{given['draft']}")
         ]
-        params.cache_type_k = params.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{given['cache']}")
+        if given["float32"]:  # flash attention rounds keys and values to float16, whatever the type of their cache
+            params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+            params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         for path, value in given["params"].items():
             *owners, name = path.split(".")
             setattr(reduce(getattr, owners, params), name, value)
@@ -50,12 +52,14 @@ def main(settings: str) -> None:
             found = server.handle_completions(ALWAYS | request)
             if "choices" not in found:
                 raise RuntimeError(found.get("message") or str(found))
-            timings, logs = found["timings"], found["choices"][0]["logprobs"]
-            last = logs["content"][-1]["top_logprobs"] if logs else []
+            timings, tokens = found["timings"], found["__verbose"]["tokens"]
+            logs = (found["choices"][0]["logprobs"] or {}).get("content", [])
             return {
-                "tokens": found["__verbose"]["tokens"],
+                "tokens": tokens,
                 "drafted": timings.get("draft_n", 0), "accepted": timings.get("draft_n_accepted", 0),
-                "log_probs": [[one["id"], one["logprob"]] for one in last],
+                # none are told of a token that ends within a character
+                "log_probs": [[one["id"], one["logprob"]] for one in logs[-1]["top_logprobs"]]
+                if len(logs) == len(tokens) > 0 else [],
             }  # fmt: skip
 
         return answer
