@@ -110,6 +110,13 @@ def test_it_takes_the_threads_of_the_row_or_its_own(tiny, tmp_path):
         construct(CTranslate2, {"intra_threads": 0})
 
 
+def test_a_batch_divided_among_translations_has_the_same_outputs(tiny, tmp_path):
+    model, sources = random_model(tiny, "bart", 2)
+    peers = [ready(CTranslate2(inter_threads=count), model, part(tmp_path, count)) for count in (1, 2)]
+    assert outputs(peers[1], model, sources) == outputs(peers[0], model, sources)
+    assert peers[1].threads == max(1, torch.get_num_threads() // 2)
+
+
 def part(folder, name):
     (folder / str(name)).mkdir()
     return folder / str(name)
