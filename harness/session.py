@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

@@ -39,6 +39,7 @@ class Model:
     device: str = "cpu"
     language_model: Any = None
     assistant: Any = None
+    gguf: Any = None
 
     @property
     def longest_source(self) -> int | None:

@@ -12,7 +12,7 @@ from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
-from methods.decoding.engine.session import Session
+from methods.decoding.engine.session import Engine, Session
 from methods.decoding.search.decoder import Batch, Decoder
 
 
@@ -41,14 +41,21 @@ class DraftingDecoder(Decoder):
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
         """See `SequenceDecoding.gap`. Costs one forward pass over the outputs' common prefix."""
-        import torch
+        return gap_of_best(self.engine_of(model), model, source, output, expected)
 
-        shared = expected[: common_prefix(output, expected)]
-        with torch.inference_mode():
-            session = self.engine_of(model).start([source], [len(shared) + 1])
-            prompt = session.first[0]
-            logits = session.logits(session.advance([[*prompt, *shared]], last=True))
-            limit = max(len(output), len(expected))  # one of them may end there because of the limit
-            Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
-            best = logits.topk(2).values[0]
-        return float(best[0] - best[1])
+
+def gap_of_best(
+    engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+) -> float:
+    """The difference of the two best logits after the common prefix of two outputs, by one forward pass over it."""
+    import torch
+
+    shared = expected[: common_prefix(output, expected)]
+    with torch.inference_mode():
+        session = engine.start([source], [len(shared) + 1])
+        prompt = session.first[0]
+        logits = session.logits(session.advance([[*prompt, *shared]], last=True))
+        limit = max(len(output), len(expected))  # one of them may end there because of the limit
+        Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
+        best = logits.topk(2).values[0]
+    return float(best[0] - best[1])

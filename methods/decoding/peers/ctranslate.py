@@ -6,22 +6,19 @@ digits, so no tokenizer is needed.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.common.errors import CellFailedError, NotInstalledError, RequestError
+from harness.common.errors import NotInstalledError, RequestError
 from harness.common.generate import Constraints
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
 from harness.contracts.answers import Trace
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
+from methods.decoding.peers.served import Served
 from methods.decoding.search.beam import BeamOptions
 
 SERVER = "methods.decoding.peers.ctranslate_server"
@@ -57,17 +54,22 @@ class Names:
 )
 class CTranslate2(BeamOptions, SequenceDecoding):
     """`Translator.translate_batch`. beam: 1 is greedy search. compute: number type of matrix products; int8 changes
-    outputs. intra_threads: threads of one translation; None: those of the row's timing. int8 can be slower with two
+    outputs. inter_threads: translations at a time, among which a batch is divided. intra_threads: threads of one
+    translation; None: those of the row's timing, divided likewise. int8 can be slower with two
     threads than with one (measured once on two cores, 6+6 layers of width 256: greedy 125 against 19 ms a sentence;
     float32 took 43 with two and 83 with one).
 
-    It runs in a process of its own (for the reason see `ctranslate_server`), whose memory the row does not count. The
-    C++ code does not report its forward passes, so outputs have no iterations. It has no `early_stopping`.
+    Its beam search stops as soon as `beam` sentences are finished, like ours with `early_stopping`, which is the search
+    to compare it with: stopping later is another search, which costs more steps.
+
+    It runs in a process of its own (`methods.decoding.peers.served` says why), whose memory the row does not count. The
+    C++ code does not report its forward passes, so outputs have no iterations.
     """
 
     beam: Annotated[int, Field(ge=1)] = 1
-    early_stopping: Literal[False] = False
+    early_stopping: Literal[True] = True
     compute: Literal["float32", "int8"] = "float32"
+    inter_threads: Annotated[int, Field(ge=1)] = 1
     intra_threads: Annotated[int, Field(ge=1)] | None = None
 
     def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
@@ -83,8 +85,10 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         import torch
 
         device = "cuda" if subject.device.startswith("cuda") else "cpu"
-        self.threads = self.intra_threads or torch.get_num_threads()
-        self._server = Server(artifacts.path("ctranslate2"), device, self.compute, self.threads)
+        self.threads = self.intra_threads or max(1, torch.get_num_threads() // self.inter_threads)
+        folder = artifacts.path("ctranslate2")
+        counts = str(self.inter_threads), str(self.threads)
+        self._server = Served("CTranslate2", SERVER, str(folder), device, self.compute, *counts)
 
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
@@ -115,51 +119,14 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         with phases("generate"):
             for most, group in groups.items():
                 given = [[str(token) for token in sources[number]] for number in group]
-                for number, names in zip(group, self._server.translate(given, most, settings), strict=True):
+                share = -(-len(group) // self.inter_threads)
+                asked = {
+                    "sources": given,
+                    "settings": settings | {"max_decoding_length": most, "max_batch_size": share},
+                }
+                for number, names in zip(group, self._server.ask(asked)["hypotheses"], strict=True):
                     outputs[number] = Decoded([int(name) for name in names], Trace())
         return outputs
-
-
-class Server:
-    """A process that translates. It ends with this object."""
-
-    def __init__(self, folder: Path, device: str, compute: str, threads: int) -> None:
-        """Start it and wait until the model is loaded. Raises `CellFailedError` when that fails."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", SERVER, str(folder), device, compute, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        weakref.finalize(self, _end, self._process)
-        self._answer()
-
-    def translate(self, sources: Sequence[Sequence[str]], most: int, settings: Mapping[str, Any]) -> list[list[str]]:
-        """The best hypothesis of each source, at most `most` tokens long. Raises `CellFailedError` on failure."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"sources": sources, "most": most, "settings": settings}) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}") from None
-        hypotheses: list[list[str]] = self._answer()["hypotheses"]
-        return hypotheses
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise CellFailedError(f"CTranslate2's process ended with code {self._process.wait()}; the log says why")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise CellFailedError(f"CTranslate2: {answer['error']}")
-        return answer
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Close the input, which ends the process."""
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
-    process.wait()
 
 
 def convert(model: GenerationModel, folder: Path, compute: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -13,8 +14,10 @@ from harness.common.errors import RequestError
 from harness.common.generate import Constraints, generate
 from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
 from harness.plan.registry import method
+from methods.decoding.drafting.decoder import gap_of_best
 from methods.decoding.engine.engines import checked_limits
 from methods.decoding.search.beam import BeamOptions
+from methods.decoding.search.greedy import Greedy
 
 
 class _Accepted:
@@ -86,6 +89,18 @@ class Peer(SequenceDecoding):
         self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
         return generate(model, sources, limit, streamer=accepted, **self.settings())
+
+    @cached_property
+    def _greedy(self) -> Greedy:
+        return Greedy()
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """As for methods here that draft, in the logits of our engine; None for beams."""
+        if self.settings()["num_beams"] > 1:
+            return None
+        return gap_of_best(self._greedy.engine_of(model), model, source, output, expected)
 
 
 @method(
