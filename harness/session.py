@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +98,14 @@ def first_run(registry: Registry) -> list[str]:
     """Names of the recipes that run when none is named: one of each paper, the quickest first; and those of models that
     are installed as packages."""
     every = [recipes.load(name, registry) for name in sorted(recipes.files(registry))]
-    installed = {one.name.lower() for one in distributions()}
-    return [
-        recipe.name
-        for recipe in sorted(every, key=lambda one: one.first_run)
-        if recipe.first_run and installed.issuperset(recipe.packages)
-    ]
+
+    def complete(recipe: Recipe) -> bool:
+        try:
+            return all(map(version, recipe.packages))
+        except PackageNotFoundError:
+            return False
+
+    return [one.name for one in sorted(every, key=lambda one: one.first_run) if one.first_run and complete(one)]
 
 
 def checked_scale(name: str) -> Scale:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -21,6 +20,7 @@ from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
 from tasks.bases.serving import drawn
 from tasks.data.files import find_file
+from tasks.data.json_lines import json_lines
 from tasks.data.streams import Selection, streams
 from tasks.metrics.repetition import repetition
 
@@ -38,8 +38,9 @@ class CausalGeneration(LanguageModelOptions, Task):
 
     prompts: `spec-bench`, the first turns in `file` of the named `categories` (none: all), cut to their last
     `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. chat: a prompt of
-    Spec-Bench is the user's turn in the tokenizer's chat template; only the turn is cut. dataset: the text
-    for training the model and for methods' indexes. limit: tokens of the longest output. evaluation: prompts, drawn by
+    Spec-Bench is the user's turn in the tokenizer's chat template; only the turn is cut. assistant: a smaller model
+    that drafts for `transformers-assisted` and `llama-cpp`, given as `model` is. dataset: the text for training the
+    model and for methods' indexes. limit: tokens of the longest output. evaluation: prompts, drawn by
     the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
     """
 
@@ -60,6 +61,7 @@ class CausalGeneration(LanguageModelOptions, Task):
     file: str = "spec-bench/question.jsonl"
     categories: list[str] = field(default_factory=list)
     chat: bool = False
+    assistant: str | None = None
     prompt_tokens: Positive = 256
     limit: Positive = 128
     evaluation: Positive = 100
@@ -80,6 +82,10 @@ class CausalGeneration(LanguageModelOptions, Task):
         self.generator = TextGenerator.load(
             place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
         )
+        if self.assistant is not None:
+            self.generator.assistant = TextGenerator.load(
+                self.assistant, device=context.device, dtype=self.dtype, cache=cache
+            )
         reader = self.generator.language_model
         if reader is None:
             raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
@@ -106,19 +112,26 @@ class CausalGeneration(LanguageModelOptions, Task):
             sample=min(max(self.timed, self.batch), len(chosen)),
             limit=self.limit,
             batch=self.batch,
-            hashes={"data": digest(chosen), "model": self.generator.hash},
+            hashes={"data": digest(chosen), "model": self.generator.hash, **self._files()},
             facts={
                 "data": "Spec-Bench" if self.prompts == "spec-bench" else f"beginnings of {text.name}",
                 "reference_text": text.name,
                 "model": self.generator.name,
                 **self.generator.facts,
                 **self._form(),
+                **({"assistant": self.assistant} if self.assistant else {}),
                 "prompts": len(evaluated),
                 "prompt_ids": {"median": float(np.median([len(p) for p in evaluated])),
                                "longest": max(map(len, evaluated))},
                 **self.generator.constraints.facts(),
             },
         )  # fmt: skip
+
+    def _files(self) -> dict[str, str]:
+        """What determines answers besides the model: an assistant, and GGUF files, which llama.cpp reads itself."""
+        both = {"": self.generator, "assistant_": self.generator.assistant}
+        files = {f"{which}gguf": one.facts["sha256"] for which, one in both.items() if one is not None and one.gguf}
+        return files | ({"assistant": both["assistant_"].hash} if both["assistant_"] is not None else {})
 
     def _form(self) -> dict[str, str]:
         """What is in front of prompts, for the row."""
@@ -128,7 +141,7 @@ class CausalGeneration(LanguageModelOptions, Task):
 
     def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
         file = find_file(self.file, context.data)
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        rows = [row for _, row in json_lines(file)]
         known = sorted({row["category"] for row in rows})
         if unknown := [name for name in self.categories if name not in known]:
             raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")

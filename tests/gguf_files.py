@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import quantize
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -29,31 +30,45 @@ def tiny(path: Path, seed: int = 0, numbers: str = "F32") -> Any:
         for name, weight in module.named_parameters():
             if name.endswith("bias"):
                 weight.normal_(std=0.3)
-    writer = GGUFWriter(path, "qwen2")
-    writer.add_context_length(128)
-    writer.add_embedding_length(32)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
+    write(path, module, [*bytes_to_unicode().values(), *ENDS], ["a b"], ends=2, numbers=numbers)
+    return module
+
+
+def write(
+    path: Path, module: Any, tokens: Sequence[str], merges: Sequence[str], *, ends: int = 1, numbers: str = "F32",
+    architecture: str = "qwen2",
+) -> Path:  # fmt: skip
+    """A Qwen2 as a GGUF file with a byte-level tokenizer. Its last `ends` tokens end an output: the end token, and the
+    end of a turn. numbers: type of the matrices. architecture: what the file says that it is."""
+    writer, config = GGUFWriter(path, architecture), module.config
+    writer.add_file_type(LlamaFileType[f"{'ALL' if numbers == 'F32' else 'MOSTLY'}_{numbers}"])
+    writer.add_license("mit")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list([*bytes_to_unicode().values(), *ENDS])
-    writer.add_token_types([TokenType.NORMAL] * 256 + [TokenType.CONTROL] * len(ENDS))
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(256)
-    writer.add_eot_token_id(257)
+    writer.add_token_list(list(tokens))
+    writer.add_token_types([TokenType.NORMAL] * (len(tokens) - ends) + [TokenType.CONTROL] * ends)
+    writer.add_token_merges(list(merges))
+    writer.add_eos_token_id(len(tokens) - ends)
+    if ends > 1:
+        writer.add_eot_token_id(len(tokens) - ends + 1)
     writer.add_add_bos_token(False)
     for name, weight in module.state_dict().items():
-        kind = GGMLQuantizationType[numbers if weight.ndim > 1 else "F32"]
-        writer.add_tensor(_named(name), quantize(weight.numpy(), kind), raw_dtype=kind)
+        if name != "lm_head.weight" or not config.tie_word_embeddings:
+            kind = GGMLQuantizationType[numbers if weight.ndim > 1 else "F32"]
+            writer.add_tensor(_named(name), quantize(weight.numpy(), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return module
+    return path
 
 
 def _named(name: str) -> str:

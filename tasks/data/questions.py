@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.common.errors import RequestError
 from harness.common.files import find_data
 from harness.common.text.hub import HubAddress
+from tasks.data.json_lines import json_lines
 
 # set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
 SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
@@ -30,8 +31,10 @@ def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
 
 def _from_file(path: Path) -> list[str]:
     try:
-        text = path.read_text(encoding="utf-8")
-        rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines() if line]
+        if path.suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        else:
+            rows = [row for _, row in json_lines(path)]
         return [_text(next(row[field] for field in _FIELDS if field in row)) for row in rows]
     except (OSError, ValueError, TypeError, StopIteration) as error:
         raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error

@@ -6,7 +6,6 @@ the first paragraph of a document; it summarises the rest.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -17,6 +16,7 @@ from harness.common.errors import RequestError
 from harness.common.text import Source, Split
 from harness.common.text.hub import HubAddress
 from tasks.data.files import find_file
+from tasks.data.json_lines import json_lines
 from tasks.data.parallel import Pair, ParallelSource
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"“'(])")
@@ -84,11 +84,10 @@ def cnn_dailymail(files: Sequence[str], roots: Sequence[Path]) -> list[Pair]:
     found: dict[str, str] = {}
     for name in files:
         file = find_file(name, roots)
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        for number, row in json_lines(file):
             try:
-                row = json.loads(line)
                 article, highlights = str(row["article"]).strip(), str(row["highlights"]).strip()
-            except (ValueError, TypeError, KeyError) as error:
+            except (TypeError, KeyError) as error:
                 raise RequestError(
                     f"{file}:{number} is not an object with article and highlights; fetch it again"
                 ) from error

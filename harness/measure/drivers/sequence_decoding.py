@@ -10,7 +10,6 @@ import numpy as np
 from harness.common import statistics
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Decoded, Phases, Shared
-from harness.contracts.answers import near_tie
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.acceptance import acceptance
@@ -89,7 +88,7 @@ class DecodingDriver(Driver):
         found = {
             "differing": float(len(gaps)),
             "widest_gap": max(gaps, default=0.0),
-            "wide_differences": float(sum(gap > near_tie(setting.model) for gap in gaps)),
+            "wide_differences": float(sum(gap > method.near_tie(setting.model) for gap in gaps)),
         }
         return {name: Measure(value, value, value) for name, value in found.items()}
 

@@ -18,7 +18,7 @@ from harness.contracts import Decoded, Phases
 from harness.contracts.answers import near_tie
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.engine.session import Session, without
-from methods.decoding.search.best import best_of_rows
+from methods.decoding.search.best import best_of_rows, check_finite
 from methods.decoding.search.decoder import Batch
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def draft_and_verify(
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
-            blocks = _verdicts(session, states, list(spans), drafts, written, batch.constraints, accepts, depth, tie)
+            limits_of = (batch.constraints, accepts, depth, tie, batch.model.name)
+            blocks = _verdicts(session, states, list(spans), drafts, written, *limits_of)
             finished = []
             for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
                 fed, block = len(tokens[row]) - len(drafts[row]), verdict.block
@@ -114,6 +115,7 @@ def _verdicts(
     accepts: Accepts,
     depth: int,
     tie: float,
+    model: str,
 ) -> list[Verdict]:
     """The verdict on each row's draft. The states of row r are the len(drafts[r]) + 1 before spans[r]. written: per row
     its prompt, its output so far, and its limit.
@@ -151,6 +153,7 @@ def _verdicts(
             block = verdict.block
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
+                check_finite(values[:1], model)
                 if len(values) > 1 and values[0] - values[1] <= tie:
                     verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie is decided as in greedy search

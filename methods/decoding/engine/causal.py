@@ -59,16 +59,16 @@ def stack_of(module: Any) -> Any:
             embed_tokens=stack.wte, embed_positions=stack.wpe, embed_scale=1.0, layer_norm=stack.ln_f, rotations=None,
             layers=[_gpt2_layer(block) for block in stack.h],
         )  # fmt: skip
-    shared = [getattr(layer.self_attn, "layer_type", None) for layer in stack.layers]
+    types = [getattr(layer.self_attn, "layer_type", None) for layer in stack.layers]
     several = isinstance(getattr(stack.rotary_emb, "rope_type", None), dict)  # Gemma's rotation depends on the layer
-    kinds: list[str | None] = list(dict.fromkeys(shared)) if several else [None]
-    scale = stack.embed_tokens
+    kinds: list[str | None] = list(dict.fromkeys(types)) if several else [None]
+    table = stack.embed_tokens
     return SimpleNamespace(
-        embed_tokens=stack.embed_tokens, embed_positions=None, layer_norm=stack.norm,
-        embed_scale=float(scale.embed_scale.to(scale.weight.dtype)) if hasattr(scale, "embed_scale") else 1.0,
+        embed_tokens=table, embed_positions=None, layer_norm=stack.norm,
+        embed_scale=float(table.embed_scale.to(table.weight.dtype)) if hasattr(table, "embed_scale") else 1.0,
         layers=[
             _layer(layer, module.config, kinds.index(kind) if several else 0)
-            for layer, kind in zip(stack.layers, shared, strict=True)
+            for layer, kind in zip(stack.layers, types, strict=True)
         ],
         rotations=Rotations(stack, kinds),
     )  # fmt: skip
@@ -82,7 +82,8 @@ def _layer(layer: Any, config: Any, turned: int) -> Any:
             projections=(own.q_proj, own.k_proj, own.v_proj), out_proj=own.o_proj, size=own.head_dim,
             num_heads=own.q_proj.out_features // own.head_dim, scale=own.scaling,
             q_norm=getattr(own, "q_norm", None), k_norm=getattr(own, "k_norm", None),
-            window=getattr(own, "sliding_window", getattr(config, "sliding_window", None)), turned=turned,
+            window=config.sliding_window if config.model_type == "mistral" else getattr(own, "sliding_window", None),
+            turned=turned,
         ),
         self_attn_layer_norm=layer.input_layernorm,
         self_attn_after=layer.post_attention_layernorm if around else None,

@@ -2,7 +2,7 @@
 
 Profile: at width 256 a step of 6 layers reads 30 MB of weights, and about a hundred calls of torch functions take
 longer than that. Here one call runs the whole step, on contiguous weights. Gemma-3-270M in bfloat16 (18 layers, without
-its output layer) takes 8 to 10 ms, where the modules of transformers take 30 and the bytes of the weights 6.
+its output layer) takes 10 ms, where the modules of transformers take 57 and copying as many bytes 7.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ACTIVATIONS = {
 
 def gathered(engine: TransformerEngine) -> Weights | None:
     """The weights of an engine's decoder; None if they are not float32 or bfloat16 on a CPU, if an activation is
-    unknown, or if attention has biases. They are addresses: the engine's layers hold the numbers."""
+    unknown, or if positions are biases of attention (T5). They are addresses: the engine's layers hold the numbers."""
     layers = engine.decoder
     kinds = {ACTIVATIONS.get(type(layer.feed_forward.activation).__name__) for layer in layers}
     if len(kinds) != 1 or None in kinds or engine.bias is not None or layers[0].qkv.plain is None:

@@ -8,8 +8,9 @@ oneDNN compiles and keeps a kernel for every shape, and drafts have all lengths.
 `FILL`, which bounds the memory of kernels. Time grows with the rows: padding to powers of two would nearly double the
 time of a draft of 17 tokens.
 
-Products in bfloat16 round their input and their sum to it, in the loop as in oneDNN: a token gets the same logits in a
-step of its own and in a block, up to the order of summation. Everything between products is float32.
+Products in bfloat16 round their input and their sum to it, in the loop as in oneDNN. Everything between products is
+float32. A step and a block still sum in other orders, so that a number may be rounded to the next bfloat16; through the
+layers this grows to the near ties that `harness.contracts.answers` allows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from methods.decoding.engine.kernels import multiply
 
 FEW, FEW_HALF = 5, 2  # rows that go through the compiled loop; of a matrix in bfloat16
 FILL = 4  # rows of the packed form are padded to a multiple of this
-MOST = 64  # most rows of the packed form, padded like this; more go through the BLAS library, or are padded to it
+MOST = 64  # above it rows of float32 go through the BLAS library, and of bfloat16 are padded to a multiple of it
 
 Plain = tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]
 
@@ -59,14 +60,14 @@ class Dense:
             plain = numbers.view(torch.uint16) if numbers.dtype == torch.bfloat16 else numbers
             self.plain = plain.numpy(), scale.numpy(), zeros.numpy()
             if self.half:
-                self.transposed = numbers.bfloat16().t() if self.packed is None else weight[:0].t()
+                self.transposed = numbers.bfloat16().t() if self.packed is None else weight.new_empty(0)
         else:
             self.packed = None
 
     @classmethod
     def of(cls, *layers: torch.nn.Linear, eighth: bool = False, half: bool = False) -> Dense:
         """One layer, or several with the same input fused into one whose outputs are concatenated. The layers' weights
-        become views of it: a matrix is held once."""
+        become views of it: the module and the engine made last hold the matrix once."""
         if len(layers) == 1:
             return cls(layers[0].weight, layers[0].bias, eighth, half)
         biases: list[torch.Tensor] = [

@@ -18,8 +18,8 @@ Numbers = Literal["float32", "int8"]  # float32: the type of the model's weights
 def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
     """The lean engine if it knows the model's class, else the module's own forward pass. Both are checked.
 
-    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output; products are in the type of the
-    model.
+    numbers: `int8` rounds the decoder's matrices to 8 bits with a scale per output. Their products are in the type of
+    the model; an encoder, and keys and values of its outputs, are computed in float32.
 
     Raises `RequestError` for a model whose state cannot be cropped or whose logits depend on how its tokens are fed,
     and for int8 if the lean engine does not know the model or it is neither float32 nor bfloat16 on a CPU.
@@ -39,8 +39,9 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
             dtypes = (torch.float32, torch.bfloat16)
             if not lean or module.dtype not in dtypes or model.device != "cpu":
                 raise RequestError(
-                    f"decoding in int8 knows {', '.join(CLASSES)} in float32 or bfloat16 on a CPU; {model.name} is a "
-                    f"{type(module).__name__} in {str(module.dtype).removeprefix('torch.')} on {model.device}"
+                    f"decoding in int8 knows {', '.join(CLASSES)} in float32 or bfloat16 on a CPU, with positions that "
+                    f"do not depend on the length of the text; {model.name} is a {type(module).__name__} in "
+                    f"{str(module.dtype).removeprefix('torch.')} on {model.device}"
                 )
             half, model = module.dtype == torch.bfloat16, with_rounded_decoder(model)
             engine = TransformerEngine(model.module, model.start_id, model.device, eighth=True, half=half)
@@ -60,8 +61,8 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
 
 
 def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
-    """A copy of a model in float32 whose decoder's matrices are rounded, each row to 255 equal steps. Embeddings are
-    not rounded; an output layer that shares them becomes separate."""
+    """A float32 copy of a model with the decoder's matrices rounded, each row to 255 equal steps. Embeddings are not
+    rounded; an output layer that shares them becomes separate."""
     import torch
     from transformers.pytorch_utils import Conv1D
 

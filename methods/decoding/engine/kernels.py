@@ -1,11 +1,15 @@
 """Compiled loops for a few rows: the product with a matrix, and a whole step of the decoder made of such products.
 
-Profile in GB/s of weights read (two threads, matrices of 11 to 671 MB, larger than the caches). The loop reads a row of
-the matrix once, from start to end, for all rows of the input, and widens its numbers to float32 on the way:
+Profile in GB/s of weights read (two threads; a matrix of 262,144 x 640, larger than the caches). The loop reads a row
+of the matrix once, from start to end, for all rows of the input, and widens its numbers to float32 on the way:
 
-- float32: one to four rows 37 to 44, eight 18; oneDNN with packed weights 20 to 34, eight 28
-- bfloat16: one row 24 to 32, two 16 to 25, four 11 to 20; oneDNN packed 19 to 25, eight 14 to 22, `torch.mm` 8 to 16
-- int8: one row 30, two 22, four 16
+| rows of the input | 1 | 2 | 4 | 8 | 16 |
+| --- | --- | --- | --- | --- | --- |
+| float32, the loop | 26 | 25 | 28 | 19 | |
+| float32, oneDNN with packed weights | 23 | 23 | 25 | 29 | 21 |
+| bfloat16, the loop | 27 | 21 | 16 | 11 | |
+| bfloat16, oneDNN with packed weights | 22 | 21 | 25 | 27 | 16 |
+| int8, the loop | 29 | 23 | 13 | 9 | |
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache

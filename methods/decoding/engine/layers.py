@@ -53,6 +53,8 @@ class RootNorm:
             rows = x.reshape(-1, x.shape[-1])
             done = normalise(rows.numpy(), self.weight.numpy(), self.bias.numpy(), self.eps, False)
             return torch.from_numpy(done).view(x.shape)
+        if x.dtype == torch.float32:
+            return torch.rms_norm(x, self.weight.shape, self.weight, self.eps)
         spread = x.float().square().mean(-1, keepdim=True)  # always in float32, as in T5
         scaled: torch.Tensor = self.weight * (x * torch.rsqrt(spread + self.eps)).to(self.weight.dtype)
         return scaled

@@ -27,11 +27,10 @@ from methods.decoding.engine import causal, relative
 from methods.decoding.engine.compiled import gathered
 from methods.decoding.engine.dense import Dense
 from methods.decoding.engine.kernels import Weights, ready, step
-from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, norm_of
+from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, norm_of, numbers
 from methods.decoding.engine.ragged import Ragged, move
 from methods.decoding.engine.session import Encoded, Engine, Session, last_of
 
-Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 PLACES = 64  # initial room of the cache, in tokens per row
 # up to width NARROW, steps of up to MANY tokens are compiled; for wider models as many as `Dense` gives to its loop
 NARROW, MANY = 256, 20
@@ -102,16 +101,23 @@ class TransformerEngine(Engine):
         turns: torch.Tensor = self.rotations(places, self.device)
         return turns
 
-    def prepared(self, layer: DecoderLayer, qkv: torch.Tensor, positions: torch.Tensor, turns: torch.Tensor) -> Parts:
-        """Queries [N, heads, size], keys and values [N, shared, size] of qkv [N, (heads + 2 shared) size], with the
-        layer's norms and rotations for tokens at these positions, int64 [N]."""
+    def prepared(
+        self, layer: DecoderLayer, qkv: torch.Tensor, positions: torch.Tensor | None, turns: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries [N, heads, size], and keys with values [N, 2, shared, size], of qkv [N, (heads + 2 shared) size].
+
+        Norms and rotations are the layer's. positions: of the tokens, int64 [N]; None if there are no rotations.
+        """
+        if layer.query_norm is None and positions is None:
+            query, others = qkv.split([self.width, qkv.shape[1] - self.width], 1)
+            return query.unflatten(1, (self.heads, self.size)), others.unflatten(1, (2, self.shared, self.size))
         query, key, value = qkv.view(len(qkv), -1, self.size).split([self.heads, self.shared, self.shared], 1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = layer.query_norm(query), layer.key_norm(key)
-        if len(turns):
+        if positions is not None:
             cosine, sine = turns[layer.turned, positions].to(qkv.dtype)[:, None].unbind(2)
             query, key = (_turned(x, cosine, sine) for x in (query, key))
-        return query, key, value
+        return query, torch.stack([key, value], 1)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if self.causal:
@@ -131,7 +137,8 @@ class TransformerEngine(Engine):
         if self.causal:
             first = [list(source) or [self.start_id] for source in encoded.sources]
             return TransformerSession(self, first, max(map(len, first)) + max(limits))
-        rows, x = Ragged([len(source) for source in encoded.sources], self.device), encoded.states
+        rows = Ragged([len(source) for source in encoded.sources], self.device)
+        x = None if encoded.states is None else numbers(encoded.states)
         width = self.decoder[0].source_kv.inputs
         if x is None or x.shape[1] != width:
             raise RequestError(
@@ -163,7 +170,7 @@ class TransformerSession(Session):
         self.vocabulary = len(engine.embedding.table)
         self.lengths = [0] * rows
         self._owners = list(range(rows))
-        kind = engine.embedding(torch.zeros(1, dtype=torch.int64, device=engine.device), Ragged([1], engine.device))
+        kind = numbers(engine.embedding.table[:0])
         if source is None or layout is None:
             self._all_sources, self._counts = kind.new_empty(0, 2, 0, 0, 0, 0), [0] * rows
         else:
@@ -187,8 +194,11 @@ class TransformerSession(Session):
         aligned = rows.uniform and self.lengths.count(start) == len(self.lengths)
         total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
         live, windows = self._cache[:, : len(tokens)], {layer.window for layer in engine.decoder}
-        place, turns = _positions(self.lengths, rows, engine.device), engine.turns(total)
-        if aligned:
+        turns = engine.turns(total)
+        place = None
+        if not aligned or len(turns):
+            place = _positions(self.lengths, rows, engine.device)
+        if aligned or place is None:
             x = engine.embedding.block(ids, len(tokens), start)
             masks = {window: self._causal(rows.longest, total, window) for window in windows}
             written = live[:, :, start:total].unbind(0)
@@ -203,11 +213,11 @@ class TransformerSession(Session):
 
         def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
             layer = engine.decoder[number]
-            query, *new = engine.prepared(layer, qkv, place, turns)
+            query, new = engine.prepared(layer, qkv, place if len(turns) else None, turns)
             if aligned:
-                written[number].copy_(torch.stack(new, 1).view_as(written[number]))
+                written[number].copy_(new.unflatten(0, (len(tokens), -1)))
             else:
-                live[number][rows.row, place] = torch.stack(new, 1)
+                live[number][rows.row, place] = new
             key, value = caches[number].unbind(0)
             return _attended(query, key, value, masks[layer.window], engine, rows)
 
@@ -263,16 +273,16 @@ class TransformerSession(Session):
             layers, _, _, *rest = self._cache.shape
             scratch = self._cache.new_empty(layers, len(tokens), max(map(len, tokens)), *rest)
             sees = [len(row) for row in tokens for _ in row]
-            return self._compiled_step(engine.compiled, tokens, wanted, places, sees, scratch)
+            unbounded = engine.compiled._replace(windows=np.zeros_like(engine.compiled.windows))
+            return self._compiled_step(unbounded, tokens, wanted, places, sees, scratch)
         rows, ids = Ragged.packed(tokens, engine.device)
-        mask, place = rows.mask(self._cache.dtype), _positions([0] * len(tokens), rows, engine.device)
-        turns = engine.turns(rows.longest)
+        mask, turns = rows.mask(self._cache.dtype), engine.turns(rows.longest)
         if engine.bias is not None:
             mask = _sum(engine.bias(torch.arange(rows.longest, device=engine.device), rows.longest), mask)
 
         def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
-            query, *own = engine.prepared(engine.decoder[number], qkv, place, turns)
-            key, value = (rows.pad(x.flatten(1)).unflatten(2, x.shape[1:]).transpose(1, 2) for x in own)
+            query, own = engine.prepared(engine.decoder[number], qkv, rows.slot if len(turns) else None, turns)
+            key, value = rows.pad(own.flatten(1)).unflatten(2, own.shape[1:]).permute(2, 0, 3, 1, 4).unbind(0)
             return _attended(query, key, value, mask, engine, rows)
 
         states = self._through_layers(engine.embedding(ids, rows), rows, attend)

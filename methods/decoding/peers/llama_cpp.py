@@ -11,11 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from harness.common.cache import Cache
+from harness.common.checkpoints import sha256
 from harness.common.errors import NotInstalledError, RequestError
 from harness.common.files import arrays_digest
 from harness.common.generate import Constraints, until_end
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
-from harness.contracts.answers import Trace, common_prefix
+from harness.contracts.answers import NEAR_TIE, NEAR_TIES, Trace, common_prefix
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
 from methods.decoding.peers.gguf_copies import static_lookup_cache, with_numbers
@@ -78,7 +80,7 @@ class LlamaCpp(SequenceDecoding):
         _installed()
         file, numbers = _file(model), self.numbers
         if numbers != "file":
-            key = {"model": model.hash, "numbers": numbers}
+            key = {"sha256": sha256(file, Cache()), "numbers": numbers}
             artifacts.build("gguf", key, lambda folder: with_numbers(file, folder / "model.gguf", numbers))
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
@@ -90,7 +92,7 @@ class LlamaCpp(SequenceDecoding):
         threads = torch.get_num_threads()
         self._params: dict[str, Any] = {
             "model.path": str(_file(subject) if own else artifacts.path("gguf") / "model.gguf"), "verbosity": 1,
-            "n_ctx": min(subject.window, self.context), "fit_params": False,
+            "n_ctx": min(subject.window + 1, self.context), "fit_params": False,
             **{f"{part}.n_threads": threads for part in ("cpuparams", "cpuparams_batch")},
         }  # fmt: skip
         drafts = {KNOBS[self.draft][name]: value for name, value in self._given.items()} | self.drafting(artifacts)
@@ -139,6 +141,10 @@ class LlamaCpp(SequenceDecoding):
         drafted, accepted = (sum(answer[name] for answer in answers) for name in ("drafted", "accepted"))
         counters = {} if self.draft == "none" else {"drafted": float(drafted), "accepted_drafts": float(accepted)}
         return Decoded(ids, Trace(max(len(ids) - accepted, min(len(ids), 1)), counters=counters))
+
+    def near_tie(self, model: GenerationModel) -> float:
+        """Of llama.cpp's own numbers: float32, or rounded to 16 bits and less on the way, whatever ours are."""
+        return NEAR_TIE if self.numbers == "F32" else NEAR_TIES["bfloat16"]
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
@@ -193,7 +199,8 @@ def _written(
     suppressed = Constraints.of(model.module, model.eos_ids).suppressed
     options |= {"logit_bias": [[token, False] for token in suppressed]}
     while len(ids) < limit and not (ids and ids[-1] in model.eos_ids):
-        answers.append(server.ask({"prompt": [*prompt, *ids], "n_predict": limit - len(ids), **options}))
+        request = {"prompt": [*prompt, *ids], "n_predict": limit - len(ids), "cache_prompt": bool(ids)}
+        answers.append(server.ask(request | options))
         ids = until_end([*ids, *answers[-1]["tokens"]], model.eos_ids)
     return ids, answers
 

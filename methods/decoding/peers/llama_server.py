@@ -59,7 +59,7 @@ def main(settings: str) -> None:
                 "drafted": timings.get("draft_n", 0), "accepted": timings.get("draft_n_accepted", 0),
                 # none are told of a token that ends within a character
                 "log_probs": [[one["id"], one["logprob"]] for one in logs[-1]["top_logprobs"]]
-                if len(logs) == len(tokens) > 0 else [],
+                if logs and tokens and logs[-1]["id"] == tokens[-1] else [],
             }  # fmt: skip
 
         return answer

@@ -8,12 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.common.generate import Constraints
 from harness.contracts import Phases
 from harness.contracts.answers import common_prefix
 from harness.plan.registry import method
 from methods.decoding.engine.session import Session
-from methods.decoding.search.best import best
+from methods.decoding.search.best import best, check_finite
 from methods.decoding.search.decoder import Batch, Decoder
 
 WORST = -1.0e9  # the score of a beam that does not exist
@@ -46,7 +45,7 @@ class Beam(BeamOptions, Decoder):
         ends = frozenset(batch.model.eos_ids)
         searches = [Search(self, ends, *given) for given in zip(batch.limits, session.first, strict=True)]
         with phases("generate"):
-            _search(session, searches, self.beam, batch.constraints)
+            _search(session, searches, self.beam, batch)
         for decoded, search in zip(batch.outputs, searches, strict=True):
             decoded.ids = search.best()
             decoded.trace.iterations = search.steps
@@ -101,7 +100,7 @@ class Search:
         return [origin for _, origin, _ in going]
 
 
-def _search(session: Session, searches: list[Search], beam: int, constraints: Constraints) -> None:
+def _search(session: Session, searches: list[Search], beam: int, batch: Batch) -> None:
     """Run the searches of a session's rows to their ends.
 
     As in `transformers`, forbidden tokens are masked after the softmax: the others keep their probability, and a forced
@@ -118,13 +117,14 @@ def _search(session: Session, searches: list[Search], beam: int, constraints: Co
             prompt = list(session.lengths)
         # in float32 like `transformers`, for the same ties
         chances = torch.log_softmax(logits.float(), -1)
-        constraints.restrict(
+        batch.constraints.restrict(
             chances, ((s.prompt, ids, s.limit) for s in searches for _, ids in s.running[: 1 if first else beam])
         )
         chances = chances.view(len(searches), -1, logits.shape[1])
         scores = torch.tensor([[score for score, _ in s.running] for s in searches], device=logits.device)
         totals = (chances + scores[:, :, None]).flatten(1)  # in the first step all beams are one row
         chosen = [best(row, min(searches[0].width, totals.shape[1])) for row in totals]
+        check_finite((values[0] for values, _ in chosen), batch.model.name)
         vocabulary = logits.shape[1]
         order: list[int] = []
         since = min(session.lengths)

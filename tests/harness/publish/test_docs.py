@@ -12,7 +12,7 @@ from harness.publish import docs
 from harness.show.figure import as_bytes
 
 RESULTS = ROOT / "results"
-PAGES = ["README.md", "docs/results.md"]
+PAGES = ["README.md", "docs/results.md", "docs/lossless.md"]
 
 
 def test_no_page_table_or_figure_is_stale():

@@ -12,6 +12,7 @@ import torch
 from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
+from methods.aggressive.iad import Iad
 from methods.decoding.engine.session import without
 from methods.decoding.peers.generate import (
     TransformersBeam,
@@ -291,3 +292,17 @@ def test_rows_that_stay_keep_their_places_where_they_can():
     assert without([1], 4) == [0, 3, 2]
     assert without([3, 0], 4) == [2, 1]
     assert without([0, 1], 2) == []
+
+
+@pytest.mark.parametrize("kind", ["marian", "gpt2"])
+def test_logits_that_are_no_numbers_are_refused(tiny, kind):
+    model = tiny.make(kind, 0)
+    methods = [Greedy(), Beam(), Iad()]
+    for method in methods:
+        method.engine_of(model)  # while they are
+        with torch.no_grad():
+            method.engine_of(model).head.transposed[:, 7] = float("nan")
+        with pytest.raises(RequestError, match="the logits of tiny are not finite numbers"):
+            outputs(method, model, [[5, 6, 7]])
+        with torch.no_grad():
+            method.engine_of(model).head.transposed[:, 7] = 0.0

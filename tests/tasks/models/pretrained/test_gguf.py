@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
-from gguf.quants import quantize
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
@@ -19,13 +17,9 @@ from harness.common.errors import RequestError
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.language import CausalLM
 from tasks.models.pretrained.places import find
+from tests import gguf_files
 
 TOKENS = [*sorted(ByteLevel.alphabet()), "th", "the", "<end>"]
-NAMES = {  # of a layer's tensors, in GGUF and in transformers
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}  # fmt: skip
 
 
 def random_module(*, tied: bool) -> Qwen2ForCausalLM:
@@ -39,46 +33,7 @@ def random_module(*, tied: bool) -> Qwen2ForCausalLM:
 
 
 def write(file: Path, module: Qwen2ForCausalLM, *, kind: str = "F32", architecture: str = "qwen2") -> Path:
-    """A module as a GGUF file with a byte-level tokenizer. kind: how matrices are stored."""
-    writer = gguf.GGUFWriter(file, architecture)
-    config = module.config
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if kind == "F32" else gguf.LlamaFileType[f"MOSTLY_{kind}"])
-    writer.add_license("mit")
-    writer.add_context_length(64)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([*[gguf.TokenType.NORMAL] * (len(TOKENS) - 1), gguf.TokenType.CONTROL])
-    writer.add_token_merges(["t h", "th e"])
-    writer.add_eos_token_id(len(TOKENS) - 1)
-    weights = module.state_dict()
-    named = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-    if not config.tie_word_embeddings:
-        named["output.weight"] = "lm_head.weight"
-    for layer in range(config.num_hidden_layers):
-        for ours, theirs in NAMES.items():
-            for part in ("weight", "bias"):
-                if (name := f"model.layers.{layer}.{theirs}.{part}") in weights:
-                    named[f"blk.{layer}.{ours}.{part}"] = name
-    for name, theirs in named.items():
-        tensor = weights[theirs].numpy()
-        if kind != "F32" and tensor.ndim == 2:
-            stored = gguf.GGMLQuantizationType[kind]
-            writer.add_tensor(name, quantize(tensor, stored), raw_dtype=stored)
-        else:
-            writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
+    return gguf_files.write(file, module, TOKENS, ["t h", "th e"], numbers=kind, architecture=architecture)
 
 
 @torch.no_grad()
