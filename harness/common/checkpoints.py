@@ -5,6 +5,7 @@ Without torch, and without importing the packages that hold models: their files 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import re
 import shutil
@@ -182,7 +183,9 @@ def _files(name: str) -> list[Path]:
     if missing := next((one for one in [*names, *([] if names else [name])] if not _installed(one)), None):
         raise RequestError(f"the package {missing} is not installed: pip install {missing}")
     held = [one for one in map(_installed, [name, *names]) if one]
-    files = [Path(str(file.locate())) for one in held for file in one.files or ()]
+    # of RECORD itself: `files` leaves out files that are gone, where the package importlib_metadata is loaded
+    lines = [(one, line) for one in held for line in (one.read_text("RECORD") or "").splitlines()]
+    files = [Path(str(one.locate_file(next(csv.reader([line]))[0]))) for one, line in lines]
     gone = next((file for file in files if ".gguf" in file.name and not file.is_file()), None)
     if gone:
         raise RequestError(f"the package {name} lacks its part {gone.name}: reinstall it")

@@ -7,6 +7,7 @@ its output layer) takes 10 ms, where the modules of transformers take 57 and cop
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from methods.decoding.engine.layers import Norm
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from methods.decoding.engine.transformer import TransformerEngine
+    from methods.decoding.engine.layers import DecoderLayer
 
 ACTIVATIONS = {
     "ReLU": RELU, "GELUActivation": GELU, "GELUTanh": TANH_GELU, "NewGELUActivation": TANH_GELU,
@@ -36,12 +37,12 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def gathered(engine: TransformerEngine) -> Weights | None:
-    """The weights of an engine's decoder; None if they are not float32 or bfloat16 on a CPU, if an activation is
-    unknown, or if positions are biases of attention (T5). They are addresses: the engine's layers hold the numbers."""
-    layers = engine.decoder
+def gathered(layers: Sequence[DecoderLayer], heads: int, size: int, scale: float | None) -> Weights | None:
+    """The weights of a decoder's layers; None if they are not float32 or bfloat16 on a CPU, or if an activation is
+    unknown. They are addresses: the layers hold the numbers. heads: of queries; size: width of a head; scale: of
+    scores, None for 1 / sqrt(size)."""
     kinds = {ACTIVATIONS.get(type(layer.feed_forward.activation).__name__) for layer in layers}
-    if len(kinds) != 1 or None in kinds or engine.bias is not None or layers[0].qkv.plain is None:
+    if len(kinds) != 1 or None in kinds or layers[0].qkv.plain is None:
         return None
     at = np.zeros((len(layers), 6, 4), np.int64)
     norms, eps = np.zeros((len(layers), 11, 3), np.int64), np.zeros((len(layers), 11), np.float32)
@@ -68,7 +69,7 @@ def gathered(engine: TransformerEngine) -> Weights | None:
     return Weights(
         layers[0].qkv.plain[0][:0].copy(), at, norms, eps,
         np.array([layer.window or 0 for layer in layers]), np.array([layer.turned for layer in layers]),
-        engine.heads, engine.size, engine.scale or engine.size**-0.5, int(activation or 0),
+        heads, size, scale or size**-0.5, int(activation or 0),
         layers[0].feed_forward.gated, layers[0].qkv.half,
     )  # fmt: skip
 

@@ -86,7 +86,8 @@ class TransformerEngine(Engine):
         self.width = first.out.inputs  # of all heads of queries together
         self.size = self.width // self.heads
         self.shared = (first.qkv.outputs // self.size - self.heads) // 2
-        self.compiled = gathered(self)
+        known = self.bias is None  # positions as biases of attention (T5) have no compiled step
+        self.compiled = gathered(self.decoder, self.heads, self.size, self.scale) if known else None
         ready()
         self.few = MANY if self.width <= NARROW else first.qkv.few
         weight = output_layer(module).weight
