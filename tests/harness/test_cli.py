@@ -230,7 +230,7 @@ def test_an_interrupt_keeps_the_rows_and_ends_with_130(recipe_file, tmp_path):
     )  # fmt: skip
     rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
     deadline = time.monotonic() + 60
-    while not rows.exists() and time.monotonic() < deadline:
+    while not (rows.exists() and rows.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
