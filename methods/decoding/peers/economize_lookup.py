@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from harness.common.errors import NotInstalledError, RequestError, reason
 from harness.common.generate import Constraints
-from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
+from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
-from methods.decoding.drafting.decoder import gap_of_best
 from methods.decoding.engine.engines import checked_limits
-from methods.decoding.search.greedy import Greedy
+from methods.decoding.peers.compared import Compared
 
 
 @method(
@@ -23,7 +21,7 @@ from methods.decoding.search.greedy import Greedy
     baseline="greedy",
     summary="prompt lookup by economize, causal models only",
 )
-class EconomizeLookup(SequenceDecoding):
+class EconomizeLookup(Compared):
     """`economize.apply(model, LookupConfig(...)).decode_batch`. A draft is the continuation of an earlier occurrence of
     the last tokens in prompt and output; economize's own loop verifies it.
 
@@ -60,16 +58,6 @@ class EconomizeLookup(SequenceDecoding):
             calls = int(result.cost_summary()["exact_calls"])
             outputs[number] = Decoded(result.tokens.tolist(), Trace(iterations=calls))
         return outputs
-
-    @cached_property
-    def _greedy(self) -> Greedy:
-        return Greedy()
-
-    def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
-    ) -> float | None:
-        """As for methods here that draft, in the logits of our engine."""
-        return gap_of_best(self._greedy.engine_of(model), model, source, output, expected)
 
     def _applied(self, model: GenerationModel) -> Any:
         """The model wrapped in economize's loop, made on first use."""

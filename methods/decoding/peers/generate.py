@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.generate import Constraints, generate
-from harness.contracts import Decoded, GenerationModel, Phases, SequenceDecoding, Trace
+from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
-from methods.decoding.drafting.decoder import gap_of_best
 from methods.decoding.engine.engines import checked_limits
+from methods.decoding.peers.compared import Compared
 from methods.decoding.search.beam import BeamOptions
-from methods.decoding.search.greedy import Greedy
 
 
 class _Accepted:
@@ -47,7 +45,7 @@ def _calls(module: Any) -> Iterator[list[None]]:
         handle.remove()
 
 
-class Peer(SequenceDecoding):
+class Peer(Compared):
     """A call of `generate` per batch, with the constraints of the model's generation configuration that the decoders
     here honour (`Constraints`).
 
@@ -90,17 +88,11 @@ class Peer(SequenceDecoding):
     ) -> list[list[int]]:
         return generate(model, sources, limit, streamer=accepted, **self.settings())
 
-    @cached_property
-    def _greedy(self) -> Greedy:
-        return Greedy()
-
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """As for methods here that draft, in the logits of our engine; None for beams."""
-        if self.settings()["num_beams"] > 1:
-            return None
-        return gap_of_best(self._greedy.engine_of(model), model, source, output, expected)
+        """None for beams."""
+        return None if self.settings()["num_beams"] > 1 else super().gap(model, source, output, expected)
 
 
 @method(
