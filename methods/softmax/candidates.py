@@ -30,7 +30,7 @@ class CandidateSets(SoftmaxScreening):
     _layer: OutputLayer
 
     @abstractmethod
-    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         """Ids of the candidate set of at least k words, in any order."""
 
     def candidates(self, context: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -38,7 +38,7 @@ class CandidateSets(SoftmaxScreening):
 
         Every other word has probability 0 (L2S, section 4.2)."""
         context = checked_query(context, 1, *self._layer.weight.shape)
-        ids = np.sort(self._set(context, 1))
+        ids = np.sort(self.words(context, 1))
         logits = self._logits(context, ids)
         return ids, logits - np.logaddexp.reduce(logits)
 
@@ -110,7 +110,7 @@ class CandidateSearch(CandidateSets):
             raise not_finite()
         return float(value)
 
-    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         count = self._find(context)
         if count < k:
             count = self._fill(self._ids, count, k, self._frequent)

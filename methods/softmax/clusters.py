@@ -51,7 +51,9 @@ def spherical_kmeans(
             best = cosines.argmax(axis=1)
             assigned[start : start + BLOCK] = best
             closeness[start : start + BLOCK] = cosines[np.arange(len(block)), best]
-            sums += (best == np.arange(clusters)[:, None]).astype(np.float32) @ block
+            order = np.argsort(best, kind="stable")
+            found, starts = np.unique(best[order], return_index=True)
+            sums[found] += np.add.reduceat(block[order], starts, axis=0)
         empty = np.flatnonzero(np.bincount(assigned, minlength=clusters) == 0)
         sums[empty] = points[np.argsort(closeness, kind="stable")[: len(empty)]]
         centroids = unit(sums)

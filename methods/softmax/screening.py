@@ -100,9 +100,15 @@ class ClusterScreen(Completable, CandidateSets):
         labels, data = training_labels(layer, contexts, min(LABELS, words), artifacts)
 
         def build(folder: Path) -> None:
-            learned = self._learn(contexts, labels, words)
-            screen = make_screen(learned, contexts, labels, words, self.budget, self.lambda_)
-            arrays.save(folder, screen)
+            occurring: NDArray[Any] = np.unique(
+                labels
+            )  # learning holds tables of clusters x words, and no other word is a candidate
+            if self.budget >= len(occurring):
+                occurring = np.arange(words)
+            compact = np.searchsorted(occurring, labels).astype(np.int32)
+            learned = self._learn(contexts, compact, len(occurring))
+            screen = make_screen(learned, contexts, compact, len(occurring), self.budget, self.lambda_)
+            arrays.save(folder, {**screen, "members": occurring[screen["members"]].astype(np.int32)})
 
         key = {**self._key(), **data, "clusters": self.clusters, "budget": self.budget, "lambda": self.lambda_,
                "seed": self.seed}  # fmt: skip
@@ -169,7 +175,7 @@ class ClusterScreen(Completable, CandidateSets):
         )  # fmt: skip
         if value == value:
             return float(value)
-        ids = self._set(context, 1)
+        ids = self.words(context, 1)
         return completion.log_prob(context, target, ids, self._logits(context, ids))
 
     def counters(self) -> dict[str, float]:
@@ -185,7 +191,7 @@ class ClusterScreen(Completable, CandidateSets):
             + read(self._dimension * self._mean + completing, self._mean + (self._words if factors else 0)),
         }
 
-    def _set(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         """Ids, ascending, of the candidate set that holds at least k words (see the module's docstring)."""
         from methods.softmax import kernels
 
@@ -203,7 +209,7 @@ class ClusterScreen(Completable, CandidateSets):
     def _joined_topk(self, context: NDArray[np.float32], k: int) -> TopK:
         if not np.isfinite(context).all():
             raise not_finite()
-        ids = self._set(context, k)
+        ids = self.words(context, k)
         logits = self._logits(context, ids)
         best = np.argsort(-logits, kind="stable")[:k]
         return TopK(ids[best], logits[best], np.logaddexp.reduce(logits))

@@ -12,7 +12,10 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.contracts import OutputLayer
 from harness.plan.registry import Registry
 
-RIVALS = ["spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips"]
+RIVALS = [
+    "spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips", "two-sided",
+    "flashhead", "shortlist",
+]  # fmt: skip
 # parameters that make every method exact on `World.layer`: its knob at the accurate end
 EXACT = {
     "exact": {},
@@ -24,6 +27,9 @@ EXACT = {
     "greedy-mips": {"budget": 500},
     "pca-mips": {"depth": 1},
     "lsh-mips": {"bits": 1, "tables": 12},
+    "two-sided": {"row_probes": 20},
+    "flashhead": {"row_probes": 20},
+    "shortlist": {"common": 500},
 }
 
 

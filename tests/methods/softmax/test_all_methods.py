@@ -16,7 +16,9 @@ from .conftest import EXACT, RIVALS, brute_force, fitted, precision
 ALL = ["exact", "l2s", *RIVALS]
 SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
          "spherical-kmeans": {"clusters": 16, "budget": 40}, "svd-softmax": {"width": 8, "refined": 40},
-         "adaptive-softmax": {"head": 100}, "greedy-mips": {"budget": 100}, "pca-mips": {"depth": 3}}  # fmt: skip
+         "adaptive-softmax": {"head": 100}, "greedy-mips": {"budget": 100}, "pca-mips": {"depth": 3},
+         "two-sided": {"clusters": 16, "row_probes": 2, "probes": 2, "common": 20}, "flashhead": {"row_probes": 4},
+         "shortlist": {"common": 100}}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=ALL)

@@ -1,0 +1,168 @@
+"""Greedy decoding with a screened output layer (Chen et al., 2019, in the decoding of a language model).
+
+With `exact`, the screen drafts and the exact layer verifies. A step of greedy decoding costs body + layer. Here a block
+of k words costs k bodies and screens and one pass of the layer over k states, which reads its weights once. At
+precision p of the screen a block gives (1 - p^k) / (1 - p) words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from harness.common.errors import RequestError
+from harness.common.files import arrays_digest, digest
+from harness.contracts import Artifacts, Decoded, GenerationModel, OutputLayer, Phases, Streams, TrainingPairs
+from harness.contracts.metrics import Metric
+from harness.plan.registry import Registry, method
+from methods.decoding.drafting.decoder import gap_of_best
+from methods.decoding.drafting.verification import draft_and_verify
+from methods.decoding.engine.session import Engine, Session
+from methods.decoding.search.best import check_finite
+from methods.decoding.search.decoder import Batch, Decoder
+from methods.decoding.search.greedy import decode_greedily
+from methods.softmax.candidates import CandidateSets
+
+if TYPE_CHECKING:
+    import torch
+
+    from methods.decoding.engine.transformer import TransformerEngine
+
+
+@method(
+    "head",
+    contract="sequence-decoding",
+    baseline="greedy",
+    needs=("causal", "reference-text"),
+    summary="greedy decoding with a screened output layer, verified by the exact layer or not",
+    variants=("engine", "screen"),
+)
+class Head(Decoder):
+    """screen: a method of contract `softmax-screening` that scores candidate words; knobs: its parameters. exact:
+    verify `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next word.
+    contexts: of reference text that the screen learns from; written: of the model's own text; seed: draws the pieces.
+    """
+
+    measures: ClassVar[tuple[Metric, ...]] = (
+        Metric("drafted", "drafted tokens", kind="counter"),
+        Metric("near_ties", better="lower", kind="counter"),
+        Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
+    )
+    uneven: ClassVar[bool] = True
+
+    screen: str = "two-sided"
+    knobs: dict[str, Any] = Field(default_factory=dict)
+    exact: bool = True
+    block: Annotated[int, Field(ge=2)] = 8
+    contexts: Annotated[int, Field(ge=1)] = 30_000
+    written: Annotated[int, Field(ge=0)] = 10_000
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        target = Registry().resolve("method", self.screen)
+        if not (isinstance(target, type) and issubclass(target, CandidateSets)):
+            raise RequestError(f"screen={self.screen!r} scores no candidate words; two-sided, l2s and fgd do")
+        self._screen: CandidateSets = target(**self.knobs)
+
+    @property
+    def random_fit(self) -> bool:
+        return self._screen.random_fit
+
+    def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
+        """Raises `RequestError` for a model without the lean engine, or what the screen's `fit` refuses."""
+        engine = self._lean(model)
+
+        def build(folder: Path) -> None:
+            from methods.heads.training import training_contexts
+
+            states, words = training_contexts(engine, model, reference, self.contexts, self.written, self.seed)
+            np.save(folder / "contexts.npy", states)
+            np.save(folder / "targets.npy", words)
+
+        key = {
+            "model": model.hash, "dtype": str(model.module.dtype), "engine": self.engine,
+            "reference": digest([arrays_digest(stream) for stream in reference]), "contexts": self.contexts,
+            "written": self.written, "seed": self.seed,
+        }  # fmt: skip
+        folder = artifacts.build("head-contexts", key, build)
+        self._screen.fit(
+            layer_of(model), np.load(folder / "contexts.npy"), np.load(folder / "targets.npy"), artifacts
+        )  # fmt: skip
+
+    def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
+        self._screen.open(layer_of(subject), artifacts)
+
+    def counters(self) -> dict[str, float]:
+        found = self._screen.counters()
+        return {name: found[name] for name in ("mean_candidates", "extra_bytes") if name in found}
+
+    def run(self, session: Session, batch: Batch, phases: Phases) -> None:
+        from methods.heads.chosen import ChosenWords
+
+        words, name = ChosenWords(self._lean(batch.model).head), batch.model.name
+
+        def choose(states: torch.Tensor, active: Sequence[int] = ()) -> list[int]:
+            rows = states.numpy()
+            found = [words.best(row, self._screen.words(row, 1).astype(np.int32, copy=False)) for row in rows]
+            check_finite((logit for _, logit in found), name)
+            return [word for word, _ in found]
+
+        if self.exact:
+            from methods.heads.stepped import ScreenDrafter, Stepped
+
+            stepped = Stepped(session)
+            drafter = ScreenDrafter(stepped, self.block, set(batch.model.eos_ids), choose)
+            draft_and_verify(stepped, batch, drafter, phases)
+            return
+        limits = batch.constraints
+        if limits.by_position or limits.suppressed:
+            raise RequestError(
+                f"the generation configuration of {name} forbids or forces tokens, which a screen alone does not know; "
+                "set method.exact to true"
+            )
+        with phases("generate"):
+            decode_greedily(session, batch, choose)
+
+    def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
+        """Body and screen are read for every word, drafted or written, the exact layer for every iteration."""
+        screened = self._screen.counters().get("bytes_read")
+        head = getattr(engine, "head", None)
+        if engine.weights is None or screened is None or head is None:
+            return None
+        layer = float(head.plain[0].nbytes)
+        iterations = max(output.trace.iterations for output in outputs)
+        steps = max(sum(len(draft) + 1 for draft in output.trace.drafts) or len(output.ids) for output in outputs)
+        body = engine.weights.each_pass - layer + screened
+        return float(engine.weights.once + body * steps + (layer * iterations if self.exact else 0))
+
+    def gap(
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    ) -> float | None:
+        """See `SequenceDecoding.gap`; None without `exact`."""
+        return gap_of_best(self.engine_of(model), model, source, output, expected) if self.exact else None
+
+    def _lean(self, model: GenerationModel) -> TransformerEngine:
+        from methods.decoding.engine.transformer import TransformerEngine
+
+        engine = self.engine_of(model)
+        if not isinstance(engine, TransformerEngine) or engine.head.plain is None:
+            raise RequestError(
+                f"method head needs the lean engine on a CPU in float32, bfloat16 or int8, which {model.name} does not "
+                "have: see docs/decoding.md for the classes that it knows"
+            )
+        return engine
+
+
+def layer_of(model: GenerationModel) -> OutputLayer:
+    """The output layer of a model, in float32."""
+    from methods.decoding.engine.transformer import output_layer
+
+    head = output_layer(model.module)
+    weight = head.weight.detach().float().numpy()
+    bias = getattr(head, "bias", None)
+    return OutputLayer(weight, np.zeros(len(weight), np.float32) if bias is None else bias.detach().float().numpy())

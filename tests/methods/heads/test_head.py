@@ -1,0 +1,102 @@
+"""Greedy decoding with a screened output layer: with `exact` it is greedy decoding, whatever the screen finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from harness.common.cache import Cache, CellArtifacts
+from harness.common.errors import RequestError
+from harness.common.phases import NoPhases
+from harness.plan.registry import Registry
+
+PROMPTS = [[5, 7, 9], [11], [3, 4, 5, 6, 7, 8, 9]]
+SHORT = {"screen": "shortlist", "knobs": {"common": 12}}
+ALL = {"screen": "shortlist", "knobs": {"common": 40}}
+TWO = {"screen": "two-sided", "knobs": {"clusters": 4, "probes": 1, "cluster_words": 4, "row_probes": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch):
+    for name, tokens in (("WINDOW", 24), ("BEGINNING", 6), ("WRITTEN", 12)):
+        monkeypatch.setattr(f"methods.heads.training.{name}", tokens)
+
+
+def decoded(name, model, folder, limit=20, **parameters):
+    """Outputs of a method fitted in one object and opened in another, and the latter."""
+    target = Registry().resolve("method", name)
+    if name == "head":
+        parameters = {"contexts": 480, "written": 60, **parameters}
+    artifacts = CellArtifacts(Cache(folder))
+    reference = [np.random.default_rng(0).integers(3, 40, 400) for _ in range(4)]
+    target(**parameters).fit(model, reference, [], artifacts)
+    method = target(**parameters)
+    method.open(model, CellArtifacts(artifacts.cache, **artifacts.manifest()))
+    return method.decode(model, PROMPTS, limit, NoPhases()), method
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("block", "screen", "dtype", "engine"),
+    [
+        (2, SHORT, torch.float32, "float32"), (5, SHORT, torch.float32, "float32"), (8, TWO, torch.float32, "float32"),
+        (5, SHORT, torch.bfloat16, "float32"), (8, TWO, torch.bfloat16, "float32"), (5, SHORT, torch.float32, "int8"),
+        (12, ALL, torch.float32, "float32"),
+    ],
+)  # fmt: skip
+def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, block, screen, dtype, engine):
+    model = tiny.make("gpt2", seed, dtype)
+    expected, _ = decoded("greedy", model, tmp_path, engine=engine)
+    found, method = decoded("head", model, tmp_path, block=block, engine=engine, **screen)
+    for prompt, one, other in zip(PROMPTS, found, expected, strict=True):
+        if one.ids != other.ids:
+            assert method.gap(model, prompt, one.ids, other.ids) <= method.near_tie(model)
+        assert sum(one.trace.accepted) == len(one.ids)
+        assert max(one.trace.accepted) <= block
+        assert len(one.trace.drafts) == one.trace.iterations
+    if screen is ALL:
+        assert max(max(one.trace.accepted) for one in found) > 8 or max(len(one.ids) for one in found) <= 8
+
+
+def test_words_that_no_screen_has_are_written_by_the_exact_layer(tiny, tmp_path):
+    """A shortlist of one word."""
+    model = tiny.make("gpt2", 3, torch.float32)
+    found, _ = decoded("head", model, tmp_path, screen="shortlist", knobs={"common": 1})
+    assert len({token for one in found for token in one.ids}) > 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_verifying_a_screen_of_all_words_is_greedy_decoding(tiny, tmp_path, seed):
+    model = tiny.make("gpt2", seed, torch.float32)
+    expected, _ = decoded("greedy", model, tmp_path)
+    found, method = decoded("head", model, tmp_path, exact=False, **ALL)
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    assert method.gap(model, PROMPTS[0], [1], [2]) is None
+    few, _ = decoded("head", model, tmp_path, exact=False, screen="shortlist", knobs={"common": 1})
+    assert len({token for one in few for token in one.ids}) == 1
+
+
+def test_a_block_is_read_as_bodies_and_screens_and_one_layer(tiny, tmp_path):
+    model = tiny.make("gpt2", 0, torch.float32, ending=-99.0)
+    [one, *_], method = decoded("head", model, tmp_path, block=4, limit=12, **ALL)
+    layer, weights = 40 * 16 * 4, method.engine_of(model).weights
+    assert one.trace.accepted == [4, 4, 4]
+    screens = 40 * (16 + 1) * 4
+    bodies = 12 * (weights.each_pass - layer + screens)
+    assert one.trace.counters["bytes_read"] * len(PROMPTS) == pytest.approx(bodies + 3 * layer)
+
+
+def test_what_cannot_be_screened_is_refused_in_a_line(tiny, tmp_path):
+    resolve = Registry().resolve
+    with pytest.raises(RequestError, match="scores no candidate words"):
+        resolve("method", "head")(screen="exact")
+    with pytest.raises(RequestError, match="common"):
+        resolve("method", "head")(screen="shortlist", knobs={"common": 0})
+    with pytest.raises(RequestError, match="lean engine"):
+        decoded("head", tiny.make("gpt2", 0, torch.float64), tmp_path, **ALL)
+    model = tiny.make("gpt2", 0, torch.float32)
+    model.module.generation_config.suppress_tokens = [7]
+    with pytest.raises(RequestError, match="method.exact"):
+        decoded("head", model, tmp_path, exact=False, **ALL)
+    assert all(7 not in one.ids for one in decoded("head", model, tmp_path, **ALL)[0])
