@@ -91,8 +91,11 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
 def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
     """Maximum new tokens of each source: `limit`, or less if the model's window or configuration allows less.
 
-    Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
+    Raises `RequestError` for a negative limit, a source longer than the model takes, ids outside the vocabulary, or a
+    text whose rotations would change while it is decoded.
     """
+    from methods.decoding.engine.generic import rotation_switch
+
     if limit < 0:
         raise RequestError(f"a limit of {limit} tokens: give 0 or more")
     vocabulary = model.module.get_input_embeddings().num_embeddings
@@ -108,4 +111,14 @@ def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], lim
                 f"source {number} has token {wrong}, outside the vocabulary of {model.name} (0 to {vocabulary - 1}): "
                 "encode it with the model's own tokenizer"
             )
-    return [maximum_new_tokens(model, source, limit) for source in sources]
+    limits = [maximum_new_tokens(model, source, limit) for source in sources]
+    switch = rotation_switch(model.module.config.get_text_config())
+    for number, (source, most) in enumerate(zip(sources, limits, strict=True)):
+        prompt = max(len(source), 1)
+        if switch is not None and prompt <= switch < prompt + most - 1:  # the last token is never fed
+            raise RequestError(
+                f"source {number} has {prompt} tokens and may get {most}: {model.name} rotates all positions anew in "
+                f"texts of more than {switch} tokens (longrope), which a key-value cache cannot follow; limit outputs "
+                f"to {switch - prompt + 1} tokens, or begin with more than {switch}"
+            )
+    return limits
