@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import keyword
 import re
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -90,8 +91,7 @@ def _refusal(target: Any, error: ValidationError, what: str) -> Exception:
     name = public(str(first["loc"][0]))
     if first["type"] == "unexpected_keyword_argument":
         return unknown("parameter", name, declared(target), what)
-    hints = {public(code): field.annotation for code, field in target.__pydantic_fields__.items()}
-    nullable = type(None) in typing.get_args(hints.get(name))
+    nullable = type(None) in typing.get_args(_types(target).get(name))
     return RequestError(refused(f"parameter {name!r} of {what}", error, 1, nullable))
 
 
@@ -123,12 +123,12 @@ def refused(subject: str, error: ValidationError, depth: int, nullable: bool = F
     )
 
 
-def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
-    """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": 8, "task.model": "gpt2"}; values are YAML scalars.
+def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
+    """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": "8", "task.model": "gpt2"}.
 
     Raises `RequestError` for anything that is not `group.name=value`.
     """
-    result: dict[str, Any] = {}
+    result: dict[str, str] = {}
     for text in settings:
         path, equals, value = text.partition("=")
         group, _, name = path.partition(".")
@@ -136,13 +136,42 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             raise RequestError(
                 f"--set {text!r} is not of the form method.NAME=VALUE, task.NAME=VALUE or timing.NAME=VALUE"
             )
-        try:
-            result[path.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise RequestError(
-                f"--set {text!r}: {value!r} is not a YAML value: {' '.join(str(error).split())}"
-            ) from None
+        result[path.strip()] = value
     return result
+
+
+def typed(target: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    """Overrides of a declared class as values. A parameter that is declared as text takes what was typed, where YAML
+    would see a number, a date or a comment (and null where it may be null). Any other takes a YAML value.
+
+    Raises `RequestError` for text that is not YAML.
+    """
+    result: dict[str, Any] = dict(given)
+    declared = _types(target)
+    for name, text in given.items():
+        if not _is_text(declared[name]) or (text == "null" and type(None) in typing.get_args(declared[name])):
+            result[name] = from_yaml(name, text)
+    return result
+
+
+def _is_text(declared: Any) -> bool:
+    """Whether a type is text, some words, or null next to one of them."""
+    if typing.get_origin(declared) in (typing.Literal, typing.Union, types.UnionType):
+        return all(map(_is_text, typing.get_args(declared)))
+    return declared in (str, type(None)) or isinstance(declared, str)
+
+
+def from_yaml(name: str, text: str) -> Any:
+    """The value of an override. Raises `RequestError` for text that is not YAML."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RequestError(f"--set {name}: {text!r} is not a YAML value: {' '.join(str(error).split())}") from None
+
+
+def _types(target: Any) -> dict[str, Any]:
+    """The declared types of a class's parameters, by public name."""
+    return {public(code): field.annotation for code, field in target.__pydantic_fields__.items()}
 
 
 def group(overrides: Mapping[str, Any], name: str) -> dict[str, Any]:
