@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import yaml
@@ -141,24 +142,42 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
 
 
 def typed(target: Any, given: Mapping[str, str]) -> dict[str, Any]:
-    """Overrides of a declared class as values. A parameter that is declared as text takes what was typed, where YAML
-    would see a number, a date or a comment (and null where it may be null). Any other takes a YAML value.
+    """Overrides of a declared class as values, read as their parameters are declared.
 
-    Raises `RequestError` for text that is not YAML.
+    Text is what was typed, where YAML would see a number, a date or a comment. A number is read as Python reads it
+    (`1e-2` is text in YAML, and `010` is 8). Any other value, and null where it may be null, is YAML. Raises
+    `RequestError` for text that is not YAML.
     """
-    result: dict[str, Any] = dict(given)
-    declared = _types(target)
+    declared, result = _types(target), dict[str, Any]()
     for name, text in given.items():
-        if not _is_text(declared[name]) or (text == "null" and type(None) in typing.get_args(declared[name])):
-            result[name] = from_yaml(name, text)
+        kinds = _members(declared[name])
+        if text == "null" and type(None) in kinds:
+            result[name] = None
+        elif kinds <= {str, type(None)}:
+            result[name] = text
+        else:
+            number = _number(text, kinds)
+            result[name] = from_yaml(name, text) if number is None else number
     return result
 
 
-def _is_text(declared: Any) -> bool:
-    """Whether a type is text, some words, or null next to one of them."""
-    if typing.get_origin(declared) in (typing.Literal, typing.Union, types.UnionType):
-        return all(map(_is_text, typing.get_args(declared)))
-    return declared in (str, type(None)) or isinstance(declared, str)
+def _members(declared: Any) -> set[Any]:
+    """The types of a parameter's values: the members of a union, and those of a literal's values."""
+    origin, parts = typing.get_origin(declared), typing.get_args(declared)
+    if origin is typing.Literal:
+        return {type(value) for value in parts}
+    if origin in (typing.Union, types.UnionType):
+        return {kind for part in parts for kind in _members(part)}
+    return _members(parts[0]) if origin is typing.Annotated else {declared}
+
+
+def _number(text: str, kinds: set[Any]) -> float | None:
+    """The number that a text is, of the first kind that reads it; None: it is none."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if kind in kinds:
+                return kind(text)
+    return None
 
 
 def from_yaml(name: str, text: str) -> Any:

@@ -190,18 +190,18 @@ def test_a_method_is_made_with_validated_parameters(toys):
 def test_an_override_is_read_as_its_parameter_is_declared():
     class Method:
         path: str = ""
-        other: str | None = None
+        other: Annotated[str, Field(max_length=20)] | None = None
         kind: Literal["off", "on"] = "on"
         flag: bool = False
         tau: Annotated[float, Field(ge=0)] = 1.0
         counts: int | str = 0
         names: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["a"])
 
-    settings = ["path=/x/llama #2", "other=null", "kind=off", "flag=true", "tau=1e-2", "counts=3", "names=[a, b]"]
+    settings = ["path=/x/llama #2", "other=null", "kind=off", "flag=true", "tau=1e-2", "counts=010", "names=[a, b]"]
     found = validated(Method, "method test")
     given = typed(found, group(parse_overrides([f"method.{text}" for text in settings]), "method"))
     assert (given["path"], given["other"], given["kind"]) == ("/x/llama #2", None, "off")
-    assert (given["flag"], given["tau"], given["counts"], given["names"]) == (True, 0.01, 3, ["a", "b"])
+    assert (given["flag"], given["tau"], given["counts"], given["names"]) == (True, 0.01, 10, ["a", "b"])
     for text in ("2024-01-01", "null", "1_000", "a=b", '"quoted"', "yes", " x ", ""):
         assert typed(found, {"path": text, "other": f"{text}."}) == {"path": text, "other": f"{text}."}
         assert found(path=text).path == text
