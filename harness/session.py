@@ -150,7 +150,9 @@ def _carry_out(
 
 
 def _console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, width=None if os.environ.get("COLUMNS") or os.isatty(1) else 160)
+    width = None if os.environ.get("COLUMNS") or os.isatty(1) else 160
+    # no markup: brackets may be of a path or of what a user calls a row
+    return Console(stderr=stderr, markup=False, emoji=False, width=width)
 
 
 def _one(
