@@ -335,5 +335,5 @@ def test_a_t5_with_more_layers_in_its_decoder_is_decoded_here_and_refused_where_
             logits = model.module(torch.tensor([source]), decoder_input_ids=given, use_cache=False).logits
             wanted.append(int(logits[0, -1].argmax()))
     assert outputs(Greedy(), model, [source], 6) == [wanted]
-    with pytest.raises(RequestError, match="`generate` of transformers fails on tiny, .* type 't5': IndexError"):
+    with pytest.raises(RequestError, match=r"`generate` of transformers fails on tiny, .* type 't5': IndexError"):
         outputs(TransformersGreedy(), model, [source], 6)
