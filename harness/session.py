@@ -19,7 +19,7 @@ from harness.options import Options
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
-from harness.plan.parameters import parse_overrides
+from harness.plan.parameters import group, parse_overrides, typed
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 
@@ -120,7 +120,7 @@ def _carry_out(
 ) -> int:
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
-        _show_plan(planned, options)
+        _show_plan(planned, options, registry)
         return 0
     from harness.show import terminal
     from harness.tracking.trackers import open_tracker
@@ -150,7 +150,9 @@ def _carry_out(
 
 
 def _console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, width=None if os.environ.get("COLUMNS") or os.isatty(1) else 160)
+    width = None if os.environ.get("COLUMNS") or os.isatty(1) else 160
+    # no markup: brackets may be of a path or of what a user calls a row
+    return Console(stderr=stderr, markup=False, emoji=False, width=width)
 
 
 def _one(
@@ -210,7 +212,7 @@ def _runner(options: Options, folder: Path, registry: Registry, display: Display
     return Runner(folder, options.device, registry, display, sink, fresh=options.fresh)
 
 
-def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
+def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> None:
     """The cells of every recipe, one line each; nothing is imported that runs them."""
     plan = [
         {
@@ -230,15 +232,20 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
         for cell in cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
-            print(f"  {cell.name}: {cell.method.name}{against}, {timed}{_set(cell, options)}")
+            print(f"  {cell.name}: {cell.method.name}{against}, {timed}{_set(cell, options, registry)}")
 
 
-def _set(cell: Cell, options: Options) -> str:
+def _set(cell: Cell, options: Options, registry: Registry) -> str:
     """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for
     a cell stays."""
-    groups = {"method": cell.method.params, "task": cell.task.params}
-    asked = [(*path.split(".", 1), value) for path, value in parse_overrides(options.overrides or ()).items()]
-    told = [f"{group}.{name}={value}" for group, name, value in asked if groups.get(group, {}).get(name) == value]
+    overrides, told = parse_overrides(options.overrides or ()), []
+    method = registry.resolve("method" if cell.kind == "pair" else "analysis", cell.method.name)
+    for name, of, target in (
+        ("method", cell.method, method), ("task", cell.task, registry.resolve("task", cell.task.name))
+    ):  # fmt: skip
+        asked = {key: text for key, text in group(overrides, name).items() if key in of.params}
+        values = typed(target, asked)
+        told += [f"{name}.{key}={value}" for key, value in values.items() if of.params[key] == value]
     return f" ({', '.join(told)})" if told else ""
 
 

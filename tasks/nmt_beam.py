@@ -153,7 +153,7 @@ class NmtBeam(ParallelOptions, NextWordTask):
                 "beam": self.search.beam,
                 "longest": self.search.limit,  # words per sentence
                 "length_penalty": self.search.length_penalty,
-                "bleu_signature": signature(),
+                "bleu_signature": signature(self.target),
                 **facts,
                 **as_facts(facts),
             },
@@ -184,9 +184,9 @@ class NmtBeam(ParallelOptions, NextWordTask):
         self._translations = [right.text(hypothesis.words) for hypothesis in found]
         same = np.asarray([ours == theirs for ours, theirs in zip(self._translations, setting.exact, strict=True)])
         return {
-            "bleu": bleu(self._translations, setting.references),
+            "bleu": bleu(self._translations, setting.references, self.target),
             "chrf": chrf(self._translations, setting.references),
-            "bleu_difference": bleu_difference(self._translations, setting.exact, setting.references),
+            "bleu_difference": bleu_difference(self._translations, setting.exact, setting.references, self.target),
             "same_translations": Measure.of(same.mean(), statistics.share_interval(same)),
             "quality_softmax_s": Measure(clock.softmax_s),
             "quality_lstm_s": Measure(clock.model_s),

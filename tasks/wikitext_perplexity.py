@@ -21,18 +21,21 @@ from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.decontamination import Decontaminated, Joined, Whole
-from tasks.data.streams import Selection, streams
+from tasks.data.streams import Selection, Streams, streams
 from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
 
 _CAPTURED = (3, 6, 10)  # lengths of the sequences in worked examples (Alon et al., 2022, Table 2)
+
+_WORDS = "whitespace-separated, and one end mark a line"
+_LONGEST_WORD = 32  # mean bytes from blank to blank; above it these are sentences
 
 
 @task(
     "wikitext-perplexity",
     contract="token-scoring",
     provides=("reference-text",),
-    summary="Perplexity of held-out text by a sliding window, per token and per word",
+    summary="Perplexity of held-out text by a sliding window, per token, word and byte",
 )
 class WikitextPerplexity(SlidingWindowOptions, Task):
     """Held-out perplexity. The train split is the reference text, one stream per document.
@@ -51,12 +54,15 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     documents that overlap too much with test and validation text. held_out: a data set under HARNESS_DATA whose
     validation and test splits are used instead.
 
+    Text whose words are not separated by blanks has bits per byte, and no perplexity per word.
+
     The seed of a run determines pieces and documents; `train:` models are trained with seed 0 in every run.
     """
 
     measures = (
         Metric("perplexity", "perplexity (token)", better="lower"),
         Metric("word_perplexity", "perplexity (word)", better="lower"),
+        Metric("bits_per_byte", "bits per byte", better="lower"),
         Metric("nll", "negative log-likelihood", "nats", better="lower"),
     )
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -113,6 +119,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         reference = streams(knowledge, "train", model, selection, cache, progress)
         validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
         evaluation = streams(asked, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
+        words = _separated(evaluation)
         sample = max(1, self.timed_tokens // self.timed_piece)
         together = self.timed_piece * enough(sample)
         timed = streams(asked, "test", model, _part(together, self.timed_piece, seed), cache, progress)
@@ -139,7 +146,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
                 "evaluation": evaluation.facts(),
                 "timed": timed.facts(),
                 "selection": f"pieces of {piece} tokens, seed {seed}" if self.evaluation_tokens else "whole documents",
-                "words": "whitespace-separated, and one end mark a line",
+                "words": _WORDS if words else "not counted: the text has no blanks between them",
             },
             model=model,
             reference=reference,
@@ -147,7 +154,8 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
             evaluation=evaluation,
             timed=timed,
             sample=min(sample, len(timed)),
-            words=evaluation.words,
+            words=words,
+            bytes=evaluation.bytes,
             text=lambda ids: str(model.tokenizer.decode(list(ids))),
             filtered={name: partial(_counted, text) for name, text in {"": own, **filtered}.items()},
         )
@@ -169,7 +177,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         return self.place(open_source(self.source, self.dataset, context.data, cache), context, cache, progress)
 
     def metrics(self, setting: TokenScoringSetting, answers: Sequence[TokenScores]) -> dict[str, Measure]:
-        return perplexity([answer.log_probs for answer in answers], setting.words)
+        return perplexity([answer.log_probs for answer in answers], setting.words, setting.bytes)
 
     def examples(
         self, setting: TokenScoringSetting, method: Any, answers: Sequence[TokenScores]
@@ -201,6 +209,11 @@ def _counted(text: Source) -> tuple[int, int]:
     kept = len(text.documents("train"))
     dropped = text.dropped if isinstance(text, Decontaminated) else 0
     return kept + dropped, dropped
+
+
+def _separated(text: Streams) -> int:
+    """Number of words, if blanks separate them; 0 for a text in Chinese, Japanese or Thai."""
+    return text.words if text.bytes <= _LONGEST_WORD * text.words else 0
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

@@ -63,14 +63,14 @@ class WmtTranslation(ParallelOptions, DistilledTask):
 
     def score(self, items: Items, outputs: Sequence[str]) -> dict[str, Measure]:
         """`bleu` and `chrf` of sacrebleu, from 0 to 100, against the one reference."""
-        return {"bleu": bleu(outputs, items.gold), "chrf": chrf(outputs, items.gold)}
+        return {"bleu": bleu(outputs, items.gold, self.target), "chrf": chrf(outputs, items.gold)}
 
     def compared(
         self, setting: DecodingSetting, ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]
     ) -> dict[str, Measure]:
         """`bleu_difference` to the baseline's outputs (with its paired interval)."""
         outputs, others = ([self.parsed(self.generator.decode(list(ids))) for ids in given] for given in (ours, theirs))
-        return {"bleu_difference": bleu_difference(outputs, others, self.chosen.gold)}
+        return {"bleu_difference": bleu_difference(outputs, others, self.chosen.gold, self.target)}
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "bleu": signature()}
+        return {**super().facts(), "bleu": signature(self.target)}

@@ -73,9 +73,10 @@ class Setting:
 
 @dataclass(slots=True, kw_only=True)
 class TokenScoringSetting(Setting):
-    """Streams are int64 [T] whose first token is given, not predicted. `words` counts the evaluation's words. text:
-    what ids say, for worked examples. filtered: data set -> how many documents of reference text it has, and how many
-    share too much with the held-out text; the task's own reference text is ""; read when called."""
+    """Streams are int64 [T] whose first token is given, not predicted. words, bytes: of the evaluation's text (0 words:
+    nothing separates them; 0 bytes: unknown). text: what ids say, for worked examples. filtered: data set -> how many
+    documents of reference text it has, and how many share too much with the held-out text; the task's own reference
+    text is ""; read when called."""
 
     model: LanguageModel
     reference: Streams
@@ -83,6 +84,7 @@ class TokenScoringSetting(Setting):
     evaluation: Streams
     timed: Streams
     words: int
+    bytes: int = 0
     text: Callable[[Sequence[int]], str] | None = None
     filtered: Mapping[str, Callable[[], tuple[int, int]]] = field(default_factory=dict)
 

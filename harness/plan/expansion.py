@@ -34,8 +34,9 @@ from harness.plan.registry import Kind, Registry, construct, refusal
 AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}
 
 
-def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
-    """The cells of a recipe at a scale, with every parameter validated and filled in.
+def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[str, str] | None = None) -> list[Cell]:
+    """The cells of a recipe at a scale, with every parameter validated and filled in. overrides: as `parse_overrides`
+    returns them.
 
     Raises `RequestError`:
 
@@ -59,7 +60,7 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
 class _Expansion:
     """One expansion of one recipe. It stores the overrides that cells took."""
 
-    def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, Any]) -> None:
+    def __init__(self, recipe: Recipe, scale: Scale, registry: Registry, overrides: dict[str, str]) -> None:
         self.recipe = recipe
         self.scale: Scale = scale
         self.at_scale = recipe.scales.get(scale, ScaleSpec())
@@ -161,10 +162,10 @@ class _Expansion:
     def _overrides(self, group: str, target: Any, stated: Collection[str]) -> dict[str, Any]:
         """The overrides of a target's parameters, without those that its cell states."""
         known = parameters.declared(target)
-        given = {name: value for name, value in parameters.group(self.overrides, group).items() if name in known}
+        given = {name: text for name, text in parameters.group(self.overrides, group).items() if name in known}
         self.stated |= {f"{group}.{name}" for name in given if name in stated}
         self.taken |= {f"{group}.{name}" for name in given if name not in stated}
-        return {name: value for name, value in given.items() if name not in stated}
+        return parameters.typed(target, {name: text for name, text in given.items() if name not in stated})
 
     def _usual_baseline(self, method: Named) -> Reference | None:
         """The baseline that a method declares. It takes the parameters that both methods have."""
@@ -186,7 +187,8 @@ class _Expansion:
 
     def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
         # as with parameters, `--set` does not change what a cell states, because its labels promise that
-        overrides = parameters.group(self.overrides, "timing")
+        typed = parameters.group(self.overrides, "timing")
+        overrides = {name: parameters.from_yaml(f"timing.{name}", text) for name, text in typed.items()}
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
         try:
@@ -211,7 +213,7 @@ def single_name(method: str, task: str) -> str:
 
 
 def single(
-    method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, Any]
+    method: str, task: str, scale: Scale, registry: Registry, overrides: Mapping[str, str]
 ) -> tuple[Recipe, list[Cell]]:
     """The recipe of `harness run METHOD TASK` and its cells: the method's declared baseline, if any, and the method."""
     entry = registry.entry("method", method)

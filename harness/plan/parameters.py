@@ -12,8 +12,10 @@ import dataclasses
 import inspect
 import keyword
 import re
+import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import yaml
@@ -90,8 +92,7 @@ def _refusal(target: Any, error: ValidationError, what: str) -> Exception:
     name = public(str(first["loc"][0]))
     if first["type"] == "unexpected_keyword_argument":
         return unknown("parameter", name, declared(target), what)
-    hints = {public(code): field.annotation for code, field in target.__pydantic_fields__.items()}
-    nullable = type(None) in typing.get_args(hints.get(name))
+    nullable = type(None) in typing.get_args(_types(target).get(name))
     return RequestError(refused(f"parameter {name!r} of {what}", error, 1, nullable))
 
 
@@ -123,12 +124,12 @@ def refused(subject: str, error: ValidationError, depth: int, nullable: bool = F
     )
 
 
-def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
-    """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": 8, "task.model": "gpt2"}; values are YAML scalars.
+def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
+    """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": "8", "task.model": "gpt2"}.
 
     Raises `RequestError` for anything that is not `group.name=value`.
     """
-    result: dict[str, Any] = {}
+    result: dict[str, str] = {}
     for text in settings:
         path, equals, value = text.partition("=")
         group, _, name = path.partition(".")
@@ -136,13 +137,60 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             raise RequestError(
                 f"--set {text!r} is not of the form method.NAME=VALUE, task.NAME=VALUE or timing.NAME=VALUE"
             )
-        try:
-            result[path.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise RequestError(
-                f"--set {text!r}: {value!r} is not a YAML value: {' '.join(str(error).split())}"
-            ) from None
+        result[path.strip()] = value
     return result
+
+
+def typed(target: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    """Overrides of a declared class as values, read as their parameters are declared.
+
+    Text is what was typed, where YAML would see a number, a date or a comment. A number is read as Python reads it
+    (`1e-2` is text in YAML, and `010` is 8). Any other value, and null where it may be null, is YAML. Raises
+    `RequestError` for text that is not YAML.
+    """
+    declared, result = _types(target), dict[str, Any]()
+    for name, text in given.items():
+        kinds = _members(declared[name])
+        if text == "null" and type(None) in kinds:
+            result[name] = None
+        elif kinds <= {str, type(None)}:
+            result[name] = text
+        else:
+            number = _number(text, kinds)
+            result[name] = from_yaml(name, text) if number is None else number
+    return result
+
+
+def _members(declared: Any) -> set[Any]:
+    """The types of a parameter's values: the members of a union, and those of a literal's values."""
+    origin, parts = typing.get_origin(declared), typing.get_args(declared)
+    if origin is typing.Literal:
+        return {type(value) for value in parts}
+    if origin in (typing.Union, types.UnionType):
+        return {kind for part in parts for kind in _members(part)}
+    return _members(parts[0]) if origin is typing.Annotated else {declared}
+
+
+def _number(text: str, kinds: set[Any]) -> float | None:
+    """The number that a text is, of the first kind that reads it; None: it is none."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if kind in kinds:
+                return kind(text)
+    return None
+
+
+def from_yaml(name: str, text: str) -> Any:
+    """The value of an override. Raises `RequestError` for text that is not YAML."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RequestError(f"--set {name}: {text!r} is not a YAML value: {' '.join(str(error).split())}") from None
+
+
+def _types(target: Any) -> dict[str, Any]:
+    """The declared types of a class's parameters, by public name."""
+    return {public(code): field.annotation for code, field in target.__pydantic_fields__.items()}
 
 
 def group(overrides: Mapping[str, Any], name: str) -> dict[str, Any]:

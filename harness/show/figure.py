@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from harness.common.errors import reason
 from harness.common.files import write_atomically
 from harness.plan import recipe
 from harness.rows import Row, metric_among
@@ -25,17 +27,25 @@ Graph = dict[str, dict[str, str]]  # node -> edge -> the node that it leads to
 
 
 def draw(one: Stored, numbers: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `figure.svg` and `figure.png`; nothing when there is nothing to draw (`drawing`).
+    """Write `figure.svg` and `figure.png`; nothing when there is nothing to draw (`images`).
 
     The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
     """
-    drawn = drawing(one, numbers)
-    if drawn is None:
-        return []
-    paths = {kind: folder / f"figure.{kind}" for kind in ("svg", "png")}
-    for kind, path in paths.items():
-        write_atomically(path, as_bytes(drawn, kind))
-    return list(paths.values())
+    made = {folder / f"figure.{kind}": image for kind, image in images(one, numbers, "svg", "png").items()}
+    for path, image in made.items():
+        write_atomically(path, image)
+    return list(made)
+
+
+def images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
+    """The figure as `svg` or `png`, by kind. Nothing when there is nothing to draw (`drawing`), or when it fails, with
+    a warning: the table does without it."""
+    try:
+        drawn = drawing(one, numbers)
+        return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
+    except Exception as error:  # whatever matplotlib raises for what people call their rows
+        warnings.warn(f"no figure of {one.recipe.name} ({one.scale}): {reason(error)}", stacklevel=2)
+        return {}
 
 
 def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
@@ -45,7 +55,18 @@ def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
     if wanted is None:
         return None
     draw = next(KINDS[key] for key in KINDS if getattr(wanted, key))
-    return draw(one, wanted, numbers)
+    drawn = draw(one, wanted, numbers)
+    return None if drawn is None else as_it_stands(drawn)
+
+
+def as_it_stands(drawn: Figure) -> Figure:
+    """The figure with every label shown as written: a `$` of users' text or of a path begins no formula."""
+    from matplotlib.text import Text
+
+    for text in drawn.findobj(Text):
+        if text.get_text():  # those of ticks without labels of ours are made when it is drawn
+            text.set_parse_math(False)
+    return drawn
 
 
 def as_bytes(figure: Figure, kind: str) -> bytes:

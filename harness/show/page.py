@@ -90,11 +90,11 @@ def as_markdown(lines: pd.DataFrame, sections: Sequence[Section]) -> str:
 
 
 def _section(one: Stored, numbers: pd.DataFrame) -> Section:
-    drawn = figure.drawing(one, numbers)
+    drawn = figure.images(one, numbers, "svg")
     return Section(
         name=one.recipe.name, scale=one.scale, anchor=_anchor(one.recipe.name, one.scale), command=one.command,
         table=tables.build(one, numbers, claims.verdicts(one)),
-        figure=_address(figure.as_bytes(drawn, "svg")) if drawn is not None else "", environment=_environment(one.rows),
+        figure=_address(drawn["svg"]) if drawn else "", environment=_environment(one.rows),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.decision import is_decided
 from harness.show.colours import colour
-from harness.show.figure import as_bytes
+from harness.show.figure import as_bytes, as_it_stands
 from harness.show.overview import interval, panels, pareto
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def draw(lines: pd.DataFrame) -> bytes:
     found = panels(lines)
     if not found:
         raise ValueError("no row has a speedup and answers that were compared")
-    return as_bytes(_figure(found), "svg")
+    return as_bytes(as_it_stands(_figure(found)), "svg")
 
 
 def _figure(groups: Mapping[str, pd.DataFrame]) -> Figure:

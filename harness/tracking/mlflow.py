@@ -11,11 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.common.cache import exclusive
 from harness.common.errors import RequestError
 from harness.contracts.tasks import Scale
 from harness.measure.store import RowStore
@@ -54,7 +55,8 @@ class MlflowTracker:
         try:
             from mlflow.tracking import MlflowClient
 
-            self.client: Any = MlflowClient(tracking_uri=uri)
+            with _first(uri):
+                self.client: Any = MlflowClient(tracking_uri=uri)
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...: no common base
             raise self._refused("cannot be opened", error) from error
 
@@ -265,6 +267,13 @@ def send_missing(runs: Path, tracker: MlflowTracker) -> int:
 def _start(row: Row) -> int:
     """When a row's measurement started, in milliseconds: with its cell's name it tells runs apart."""
     return int(datetime.fromisoformat(row.started).timestamp() * 1000) if row.started else 0
+
+
+def _first(uri: str) -> AbstractContextManager[None]:
+    """Holds a database's lock file while the database is opened. MLflow creates its tables then, and fails when several
+    processes do so at once."""
+    file = uri.removeprefix("sqlite:///")
+    return nullcontext() if file == uri else exclusive(Path(f"{file}.lock"))
 
 
 def shown_uri(text: str) -> str:

@@ -24,6 +24,11 @@ class ParallelOptions:
         if not (left and dash and right):
             raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {self.languages!r}")
 
+    @property
+    def target(self) -> str:
+        """Code of the target language."""
+        return self.languages.partition("-")[2]
+
     def parallel(self, context: Context) -> ParallelSource:
         """The text. Raises `RequestError` when it is not found."""
         left, _, right = self.languages.partition("-")

@@ -36,7 +36,7 @@ def aligned_lines(files: Sequence[Path]) -> list[list[str]]:
 def _lines(file: Path) -> list[str]:
     opened = gzip.open if file.suffix == ".gz" else open
     try:
-        with opened(file, "rt", encoding="utf-8", newline="\n") as lines:
+        with opened(file, "rt", encoding="utf-8-sig", newline="\n") as lines:
             return [line.strip() for line in lines]
     except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
         raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error

@@ -57,7 +57,8 @@ class Selection:
 class Streams(ReadSequence["NDArray[np.int64]"]):
     """Streams of ids, int64 [T] each, read from one memory-mapped file on access.
 
-    hash: of the ids and the streams' offsets. tokens: predicted tokens. words: counted as for WikiText.
+    hash: of the ids and the streams' offsets. tokens: predicted tokens. words: counted as for WikiText. bytes: of the
+    text in UTF-8.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,6 +66,7 @@ class Streams(ReadSequence["NDArray[np.int64]"]):
         self.hash: str = facts["hash"]
         self.tokens: int = facts["tokens"]
         self.words: int = facts["words"]
+        self.bytes: int = facts["bytes"]
         self.documents: int = facts["documents"]
         self._ids = np.load(folder / "ids.npy", mmap_mode="r")
         self._bounds = np.load(folder / "bounds.npy")
@@ -125,12 +127,14 @@ def streams(
         start = model.start_id
         parts = [np.asarray([start, *ids], np.int32) for _, _, ids in chosen]
         ids, bounds = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+        texts = [documents[number][begin:end] for number, (begin, end), _ in chosen]
         np.save(folder / "ids.npy", ids)
         np.save(folder / "bounds.npy", bounds)
         facts = {
             "hash": arrays_digest(bounds, ids),
             "tokens": sum(len(part) - 1 for part in parts),
-            "words": sum(count_words(documents[number][span[0] : span[1]]) for number, span, _ in chosen),
+            "words": sum(map(count_words, texts)),
+            "bytes": sum(len(text.encode()) for text in texts),
             "documents": len({number for number, _, _ in chosen}),
             "spans": [[number, *span] for number, span, _ in chosen],
         }

@@ -6,6 +6,7 @@ same sentences, is that of these counts over sentences (`harness.common.statisti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,26 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from harness.common import statistics
+from harness.common.errors import RequestError, reason
 from harness.contracts.tasks import Measure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ORDERS = 4
+_TOKENIZERS = {
+    "zh": {"zh", "zho", "chi", "cmn", "yue", "wuu"},
+    "ja-mecab": {"ja", "jpn"},
+    "ko-mecab": {"ko", "kor"},
+    "char": {"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo"},
+}
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
-    """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval."""
-    value = BLEU().corpus_score(list(hypotheses), [list(references)]).score
-    return Measure.of(value, _interval(_columns(hypotheses, references), len(hypotheses)))
+def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Measure:
+    """Corpus BLEU (0-100) of detokenised sentences against one reference each, with its interval. language: as for
+    `tokenizer`, as in all functions here."""
+    value = _of(language).corpus_score(list(hypotheses), [list(references)]).score
+    return Measure.of(value, _interval(_columns(hypotheses, references, language), len(hypotheses)))
 
 
 def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Measure:
@@ -38,10 +47,12 @@ def bleu_of_tokens(hypotheses: Sequence[Sequence[str]], references: Sequence[Seq
     return Measure.of(value, _interval(_counts(_of_tokens(effective_order=True), texts, wanted), len(texts)))
 
 
-def bleu_difference(hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]) -> Measure:
+def bleu_difference(
+    hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str], language: str
+) -> Measure:
     """BLEU of the hypotheses minus BLEU of the baseline's, with the interval over paired sentences."""
-    ours, theirs = (BLEU().corpus_score(list(h), [list(references)]).score for h in (hypotheses, baseline))
-    columns = [*_columns(hypotheses, references), *_columns(baseline, references)]
+    ours, theirs = (_of(language).corpus_score(list(h), [list(references)]).score for h in (hypotheses, baseline))
+    columns = [*_columns(hypotheses, references, language), *_columns(baseline, references, language)]
     size, half = len(hypotheses), len(columns) // 2
     interval = statistics.block_jackknife(columns, lambda *m: _score(size, m[:half]) - _score(size, m[half:]), block=1)
     return Measure.of(ours - theirs, interval)
@@ -52,14 +63,30 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
     return Measure(float(CHRF().corpus_score(list(hypotheses), [list(references)]).score))
 
 
-def signature() -> str:
+def signature(language: str) -> str:
     """sacrebleu's signature for one reference, quoted with a score to make it comparable."""
-    return _signature(BLEU(), 1)
+    return _signature(_of(language), 1)
 
 
 def signature_of_tokens(references: int) -> str:
     """The signature of `bleu_of_tokens` for this number of references."""
     return _signature(_of_tokens(), references)
+
+
+def tokenizer(language: str) -> str:
+    """sacrebleu's tokenizer of a target language (`zh`, `zh-CN`, `zho_Hans`, `ja`, ...): its own choice of Chinese,
+    Japanese and Korean, characters for other scripts without blanks between words, else `13a`."""
+    code = re.split("[-_]", language.lower())[0]
+    return next((name for name, codes in _TOKENIZERS.items() if code in codes), "13a")
+
+
+def _of(language: str, *, effective_order: bool = False) -> Any:
+    """Raises `RequestError` if the tokenizer needs a package that is not installed."""
+    try:
+        return BLEU(tokenize=tokenizer(language), effective_order=effective_order)
+    except RuntimeError as error:
+        extra = tokenizer(language).partition("-")[0]
+        raise RequestError(f"BLEU of {language}: {reason(error)} pip install 'sacrebleu[{extra}]'") from error
 
 
 def _of_tokens(*, effective_order: bool = False) -> Any:
@@ -75,8 +102,8 @@ def _interval(columns: Sequence[NDArray[np.float64]], sentences: int) -> tuple[f
     return statistics.block_jackknife(columns, lambda *m: _score(sentences, m), block=1)
 
 
-def _columns(hypotheses: Sequence[str], references: Sequence[str]) -> list[NDArray[np.float64]]:
-    return _counts(BLEU(effective_order=True), hypotheses, [[reference] for reference in references])
+def _columns(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[NDArray[np.float64]]:
+    return _counts(_of(language, effective_order=True), hypotheses, [[reference] for reference in references])
 
 
 def _counts(

@@ -49,7 +49,7 @@ class Score(NamedTuple):
 def read(path: Path) -> list[Annotated]:
     """Sentences of an M2 file. Raises `RequestError` with file and line number at the first broken line."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the gold edits {path}: {error}; give an M2 file") from error
     return list(parse(lines, str(path)))
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         try:
-            lines = options.hypotheses.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            lines = options.hypotheses.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"cannot read the hypotheses {options.hypotheses}: {error}") from error
         table = counts(

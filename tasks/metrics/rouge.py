@@ -9,9 +9,11 @@ import numpy as np
 from rouge_score.rouge_scorer import RougeScorer
 
 from harness.common import statistics
+from harness.common.errors import RequestError
 from harness.contracts.tasks import Measure
 
 _TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # R-L in papers is over whole summaries
+_WORD = re.compile("[a-zA-Z0-9]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -19,8 +21,12 @@ def rouge(summaries: Sequence[str], references: Sequence[str]) -> dict[str, Meas
     """Mean F-measures (0-100) `rouge1`, `rouge2` and `rougeL` with Porter stemming, against one reference each.
 
     `rougeL` is the union longest common subsequence over sentences (`rougeLsum`). Each line of a text counts as a
-    sentence; a text without line breaks is split into sentences.
+    sentence; a text without line breaks is split into sentences. Words are runs of ASCII letters and digits. Raises
+    `RequestError` for a reference without any, of which every score is 0.
     """
+    other = next((text for text in references if text.strip() and not _WORD.search(text)), None)
+    if other is not None:
+        raise RequestError(f"ROUGE counts words of ASCII letters, and the reference {other[:40]!r} has none")
     scorer = RougeScorer(list(_TYPES.values()), use_stemmer=True)
     found = [
         scorer.score(_lines(reference), _lines(summary))

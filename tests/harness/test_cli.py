@@ -1,5 +1,6 @@
 """The command line as a person uses it: output, one-line errors, exit codes."""
 
+import io
 import json
 import os
 import re
@@ -50,6 +51,14 @@ def recipe_file(tmp_path, toys):
 
 def reproduce(recipe_file, tmp_path, *more):
     return call("reproduce", recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none", *more)
+
+
+def test_a_console_that_is_not_utf_8_gets_question_marks(monkeypatch):
+    console = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", console)
+    assert call("reproduce", "infinigram-fig4", "--dry-run") == 0
+    console.flush()
+    assert b"?-gram LM" in console.buffer.getvalue()
 
 
 @pytest.mark.parametrize("what", ["methods", "tasks", "analyses", "recipes", "pairs"])

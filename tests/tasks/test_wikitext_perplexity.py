@@ -71,6 +71,23 @@ def test_metrics_equal_those_of_the_text_itself(place: tuple[Context, str]) -> N
     assert result["word_perplexity"].value == pytest.approx(math.exp(total / setting.words))
 
 
+def test_text_without_blanks_between_words_is_measured_by_bytes(place: tuple[Context, str]) -> None:
+    lines = ["".join("山水人天地日月风雨春夏秋冬"[(7 * n + k * k) % 13] for k in range(60)) + "。" for n in range(40)]
+    home = place[0].data[0] / "zh"
+    home.mkdir()
+    for name in ("train", "valid", "test"):
+        (home / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task, setting = prepared(place, dataset="zh", evaluation_tokens=None, timed_tokens=50)
+    answers = [TokenScores(np.full(len(stream) - 1, -2.0)) for stream in setting.evaluation]
+    result = task.metrics(setting, answers)
+    assert result.keys() == {"nll", "perplexity", "bits_per_byte"}
+    size = sum(len(f"{line}\n".encode()) for line in lines)
+    assert result["bits_per_byte"].value == pytest.approx(
+        2 * sum(map(len, setting.evaluation)) / size / np.log(2), rel=0.01
+    )
+    assert setting.facts["words"] == "not counted: the text has no blanks between them"
+
+
 def test_parts_are_stated_seeded_and_as_large_as_asked_for(place: tuple[Context, str]) -> None:
     _, setting = prepared(place, evaluation_tokens=600, validation_tokens=300, reference_tokens=900, timed_tokens=200)
     for name, wanted in (("evaluation", 600), ("validation", 300), ("reference", 900)):

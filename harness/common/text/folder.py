@@ -4,17 +4,17 @@ Layout, under each data root in order (`HARNESS_DATA`, several separated by `:`;
 
     <root>/<dataset>/train.txt  valid.txt | validation.txt  test.txt     WikiText's form: articles under ` = Title = `
     <root>/<dataset>/<dataset>.train.txt ...                             the same, as Penn Treebank's files are called
-    <root>/<dataset>/train.jsonl ...  or .jsonl.gz                       one object a line, document in field `text`
-    <root>/<path to one file>.txt | .jsonl | .jsonl.gz                   a collection, split by document here (80/10/10)
+    <root>/<dataset>/train.jsonl ...                                     one object a line, document in field `text`
+    <root>/<path to one file>.txt | .md | .jsonl                         a collection, split by document here (80/10/10)
 
-A `.txt` file without level-1 headings is one document.
+A text file without level-1 headings is one document. `.txt` and `.jsonl` may end in `.gz`.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ _STEMS: dict[Split, tuple[str, ...]] = {
     "validation": ("valid", "validation", "dev"),
     "test": ("test",),
 }
-_ENDINGS = (".txt", ".jsonl", ".jsonl.gz")
+_ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz")
+_KNOWN = (*_ENDINGS, ".md")
 
 
 class Folder(Source):
@@ -70,18 +71,33 @@ class Folder(Source):
 
 
 def _read(file: Path) -> Iterator[str]:
+    """The documents of a file, whose ending says what it is, in any case. A byte order mark is skipped.
+
+    Raises `RequestError` for an ending of another kind, and, with file and line, for what is not an object with text,
+    and for half of a surrogate pair, which no tokenizer reads.
+    """
+    name = file.name.lower()
+    if not name.endswith(_KNOWN):
+        raise RequestError(f"{file} is neither text nor JSON lines by its name; endings known: {', '.join(_KNOWN)}")
     try:
-        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else open(file, encoding="utf-8") as lines:
-            if file.suffix == ".txt":
+        with (gzip.open if name.endswith(".gz") else open)(file, "rt", encoding="utf-8-sig") as lines:
+            if name.removesuffix(".gz").endswith(".jsonl"):
+                yield from _texts(file, lines)
+            else:
                 yield from articles(line.removesuffix("\n") for line in lines)
-                return
-            for number, line in enumerate(lines, 1):
-                text = json.loads(line)["text"] if line.strip() else ""
-                if not isinstance(text, str):
-                    raise ValueError(f"field text of line {number} is not a string")
-                if text.strip():
-                    yield text.rstrip() + "\n"
-    except KeyError as error:
-        raise RequestError(f"{file}: a line has no field {error}; each needs a JSON object with `text`") from error
-    except (OSError, EOFError, ValueError, TypeError) as error:  # truncated gzip, not UTF-8, not JSON, no permission
+    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
         raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error
+
+
+def _texts(file: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The texts of JSON lines."""
+    for number, line in enumerate(lines, 1):
+        try:
+            text = json.loads(line)["text"] if line.strip() else ""
+            if not isinstance(text, str):
+                raise TypeError("`text` is not a string")
+            text.encode()
+        except (ValueError, TypeError, KeyError) as error:
+            raise RequestError(f"{file}:{number} cannot be read as an object with `text`: {error}") from error
+        if text.strip():
+            yield text.rstrip() + "\n"

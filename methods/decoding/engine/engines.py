@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.common.bandwidth import weights_of
 from harness.common.errors import RequestError
-from harness.common.generate import maximum_new_tokens
+from harness.common.generate import Constraints, maximum_new_tokens
 from harness.contracts import GenerationModel
 from methods.decoding.engine.session import Engine
 
@@ -91,10 +91,20 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
 def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
     """Maximum new tokens of each source: `limit`, or less if the model's window or configuration allows less.
 
-    Raises `RequestError` for a negative limit, a source longer than the model takes, or ids outside the vocabulary.
+    Raises `RequestError` for a negative limit, a source longer than the model takes, ids outside the vocabulary, a text
+    whose rotations would change while it is decoded, or a configuration that forces tokens and forbids them.
     """
+    from methods.decoding.engine.generic import rotation_switch
+
     if limit < 0:
         raise RequestError(f"a limit of {limit} tokens: give 0 or more")
+    demands = Constraints.of(model.module, model.eos_ids)
+    for forced, name in (((demands.first,), "forced_bos_token_id"), (demands.last, "forced_eos_token_id")):
+        if forced and demands.suppressed and set(forced) <= set(demands.suppressed):
+            raise RequestError(
+                f"the generation configuration of {model.name} forces token {forced[0]} ({name}) and forbids it "
+                "(suppress_tokens or bad_words_ids): take one of them out"
+            )
     vocabulary = model.module.get_input_embeddings().num_embeddings
     for number, source in enumerate(sources):
         if model.longest_source is not None and len(source) > model.longest_source:
@@ -108,4 +118,14 @@ def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], lim
                 f"source {number} has token {wrong}, outside the vocabulary of {model.name} (0 to {vocabulary - 1}): "
                 "encode it with the model's own tokenizer"
             )
-    return [maximum_new_tokens(model, source, limit) for source in sources]
+    limits = [maximum_new_tokens(model, source, limit) for source in sources]
+    switch = rotation_switch(model.module.config.get_text_config())
+    for number, (source, most) in enumerate(zip(sources, limits, strict=True)):
+        prompt = max(len(source), 1)
+        if switch is not None and prompt <= switch < prompt + most - 1:  # the last token is never fed
+            raise RequestError(
+                f"source {number} has {prompt} tokens and may get {most}: {model.name} rotates all positions anew in "
+                f"texts of more than {switch} tokens (longrope), which a key-value cache cannot follow; limit outputs "
+                f"to {switch - prompt + 1} tokens, or begin with more than {switch}"
+            )
+    return limits

@@ -88,8 +88,8 @@ class Pace:
 class GenericEngine(Engine):
     """A module of `transformers` as it is.
 
-    window: tokens that its narrowest layer attends to; None: all. The masks of ragged rows do not support windows, so
-    a model with windows takes rows of equal length.
+    window: tokens that its narrowest layer attends to; None: all. The masks of ragged rows do not support windows, and
+    the longest row decides the rotations of all (`rotation_switch`), so a model with either takes rows of equal length.
     """
 
     def __init__(self, module: Any, kind: str, start_id: int, device: str) -> None:
@@ -104,7 +104,8 @@ class GenericEngine(Engine):
                 "their state cannot be cropped; use a model with attention in every layer"
             )
         self.window = _window(config)
-        self.ragged = "position_ids" in parameters and self.window is None and not self.encoder_decoder
+        ragged = self.window is None and rotation_switch(config) is None and not self.encoder_decoder
+        self.ragged = "position_ids" in parameters and ragged
         self.keeps_last = "logits_to_keep" in parameters
         named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
         self.layers = int(next(count for count in named if count))  # T5's `num_hidden_layers` are its encoder's
@@ -224,6 +225,18 @@ def _window(config: Any) -> int | None:
     positions = getattr(config, "max_position_embeddings", None)
     narrow = [size for size in windows if positions is None or size < positions]
     return min(narrow, default=None)
+
+
+def rotation_switch(config: Any) -> int | None:
+    """Tokens of the longest text that is rotated by short factors; None if rotations do not depend on the length.
+
+    LongRoPE (Ding et al., 2024; Phi-3) rotates every token of a longer text by other factors. Keys in a cache keep the
+    factors of the length at which they were made.
+    """
+    ropes = getattr(config, "rope_parameters", None) or {}
+    several = [ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))]  # some have one for a kind of layer
+    switches = [rope["original_max_position_embeddings"] for rope in several if rope.get("rope_type") == "longrope"]
+    return min(switches, default=None)
 
 
 def _padded(tokens: Sequence[Sequence[int]], device: str) -> tuple[Ragged, torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, reason
 from harness.common.generate import Constraints, generate
 from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
@@ -86,7 +86,14 @@ class Peer(Compared):
     def _generate(
         self, model: GenerationModel, sources: list[Sequence[int]], limit: int, accepted: _Accepted | None
     ) -> list[list[int]]:
-        return generate(model, sources, limit, streamer=accepted, **self.settings())
+        try:
+            return generate(model, sources, limit, streamer=accepted, **self.settings())
+        except (LookupError, TypeError, ValueError) as error:  # such as a T5 with more layers in its decoder
+            kind = model.module.config.model_type
+            raise RequestError(
+                f"`generate` of transformers fails on {model.name}, a model of type {kind!r}: "
+                f"{type(error).__name__}: {reason(error)}"
+            ) from error
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]

@@ -19,8 +19,8 @@ def check_finite(scores: Iterable[float], model: str) -> None:
     """Raise `RequestError` if one of the best scores is not a number: no token can be chosen by it."""
     if not all(map(math.isfinite, scores)):
         raise RequestError(
-            f"the logits of {model} are not finite numbers, as in float16 where a model overflows: decode it in "
-            "bfloat16 or float32 (task.dtype)"
+            f"the logits of {model} are not finite numbers, as in float16 where a model overflows, or where its "
+            "generation configuration forbids every token: decode it in bfloat16 or float32 (task.dtype)"
         )
 
 

@@ -15,7 +15,7 @@ from harness.common.generate import Constraints, until_end
 from harness.contracts import LanguageModel
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.languages import choose_languages
-from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer
+from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer, positions
 
 _LONGEST_WINDOW = 1024  # of models without a stated limit
 
@@ -53,7 +53,7 @@ class TextGenerator:
         self.added_start = added_start(tokenizer) if tokenizer is not None and self.kind == "causal" else None
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]
         encoder_decoder = self.kind == "encoder-decoder"
-        longest = _positions(
+        longest = positions(
             config.get_text_config(), module.get_decoder() if encoder_decoder else module,
             "max_decoder_position_embeddings", "max_position_embeddings", "max_seq_len",
         )  # fmt: skip
@@ -62,7 +62,7 @@ class TextGenerator:
             raise RequestError(f"window {window} is longer than the {longest} positions of the model {name}")
         self.longest_source: int | None = self.window
         if encoder_decoder:
-            self.longest_source = _positions(
+            self.longest_source = positions(
                 getattr(config, "encoder", config), module.get_encoder(),
                 "max_encoder_position_embeddings", "max_position_embeddings",
             )  # fmt: skip
@@ -212,17 +212,6 @@ class TextGenerator:
         return str(
             self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         ).strip()
-
-
-def _positions(config: Any, stack: Any, *names: str) -> int | None:
-    """Number of positions of a stack of layers, by the first of these names in its configuration. None if there is no
-    name, because positions are relative."""
-    positions = next((count for name in names if (count := getattr(config, name, None))), None)
-    table = getattr(getattr(getattr(stack, "base_model", stack), "embeddings", None), "position_embeddings", None)
-    begin = getattr(table, "padding_idx", None)
-    if positions is not None and begin is not None:
-        positions -= begin + 1  # RoBERTa and similar models count positions from there
-    return positions
 
 
 def _given(module: Any, tokenizer: Any, name: str) -> Any:

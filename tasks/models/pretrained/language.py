@@ -20,7 +20,7 @@ from harness.common.files import digest
 from harness.contracts import EncodedBlock, KeyKind
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.feed_forward import captured, last_feed_forward
-from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer
+from tasks.models.pretrained.opening import added_start, open_module, open_tokenizer, positions
 
 _LONGEST_DEFAULT_WINDOW = 1024
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # inputs of one forward pass, over all its windows
@@ -62,7 +62,7 @@ class CausalLM:
         self.device = device
         self.model_type: str = config.model_type
         self.vocabulary_size: int = module.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
-        longest = getattr(text, "max_position_embeddings", None)
+        longest = positions(text, module, "max_position_embeddings", "max_seq_len")
         self.window: int = window or min(longest or _LONGEST_DEFAULT_WINDOW, _LONGEST_DEFAULT_WINDOW)
         self.stride: int = stride or max(1, self.window // 2)
         if longest and self.window > longest:

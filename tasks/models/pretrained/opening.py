@@ -84,6 +84,17 @@ def added_start(tokenizer: Any) -> int | None:
     return int(start) if start is not None and tokenizer.encode("a")[:1] == [start] else None
 
 
+def positions(config: Any, stack: Any, *names: str) -> int | None:
+    """Number of positions of a stack of layers, by the first of these names in its configuration. None if there is no
+    name, because positions are relative."""
+    found = next((count for name in names if (count := getattr(config, name, None))), None)
+    table = getattr(getattr(getattr(stack, "base_model", stack), "embeddings", None), "position_embeddings", None)
+    begin = getattr(table, "padding_idx", None)
+    if found is not None and begin is not None:
+        found -= begin + 1  # RoBERTa and similar models count positions from there
+    return found
+
+
 def _bytes(file: Path, itemsize: int) -> int:
     """Bytes of a file's weights once loaded, `itemsize` bytes each; of a `.bin` file, its bytes on disk."""
     from safetensors import safe_open

@@ -68,6 +68,6 @@ def find(model: str, cache: Cache | None = None) -> Found:
         from huggingface_hub import snapshot_download
 
         with suppress(OSError):  # no network: whatever needs the tokenizer will say so
-            snapshot_download(found.at, allow_patterns=_TOKENIZER_FILES)
+            snapshot_download(found.at, revision=folder.name, allow_patterns=_TOKENIZER_FILES)  # into the same folder
     facts = {"source": found.source, "weights": weights_hash(folder, cache)}
     return Found(folder, None, facts | ({"licence": found.checkpoint.licence} if found.checkpoint else {}))

@@ -10,7 +10,17 @@ import pytest
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.plan.parameters import as_class, declared, group, parse_overrides, public, validated, values
+from harness.plan.parameters import (
+    as_class,
+    declared,
+    from_yaml,
+    group,
+    parse_overrides,
+    public,
+    typed,
+    validated,
+    values,
+)
 from harness.plan.registry import construct
 
 
@@ -177,14 +187,36 @@ def test_a_method_is_made_with_validated_parameters(toys):
         construct(found, {"pauze": 1})
 
 
-def test_overrides_are_yaml_scalars_by_group():
-    given = parse_overrides(["method.k=64", "task.model=a=b", "method.flag=true", "timing.pairs=3", "method.tau=1e-2"])
-    assert group(given, "method")["k"] == 64 and group(given, "method")["flag"] is True
-    assert group(given, "task") == {"model": "a=b"}
-    assert group(given, "timing") == {"pairs": 3}
+def test_an_override_is_read_as_its_parameter_is_declared():
+    class Method:
+        path: str = ""
+        other: Annotated[str, Field(max_length=20)] | None = None
+        kind: Literal["off", "on"] = "on"
+        flag: bool = False
+        tau: Annotated[float, Field(ge=0)] = 1.0
+        counts: int | str = 0
+        names: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["a"])
+
+    settings = ["path=/x/llama #2", "other=null", "kind=off", "flag=true", "tau=1e-2", "counts=010", "names=[a, b]"]
+    found = validated(Method, "method test")
+    given = typed(found, group(parse_overrides([f"method.{text}" for text in settings]), "method"))
+    assert (given["path"], given["other"], given["kind"]) == ("/x/llama #2", None, "off")
+    assert (given["flag"], given["tau"], given["counts"], given["names"]) == (True, 0.01, 10, ["a", "b"])
+    for text in ("2024-01-01", "null", "1_000", "a=b", '"quoted"', "yes", " x ", ""):
+        assert typed(found, {"path": text, "other": f"{text}."}) == {"path": text, "other": f"{text}."}
+        assert found(path=text).path == text
+
+
+def test_overrides_are_grouped():
+    given = parse_overrides(["method.k=64", "task.model=a=b", "timing.pairs=3"])
+    assert [group(given, name) for name in ("method", "task", "timing")] == [
+        {"k": "64"},
+        {"model": "a=b"},
+        {"pairs": "3"},
+    ]
 
 
 def test_an_override_that_is_no_yaml_is_refused_in_one_line():
-    with pytest.raises(RequestError, match="is not a YAML value") as refused:
-        parse_overrides(["method.k=[1"])
+    with pytest.raises(RequestError, match=r"--set k: .* is not a YAML value") as refused:
+        from_yaml("k", "[1")
     assert "\n" not in str(refused.value)

@@ -66,11 +66,11 @@ def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it
 def test_overrides_do_not_reach_what_a_cell_states_of_its_task(toys):
     text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, task: {tokens: 500}}")
     assert text != TEXT
-    uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+    uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys, {"task.tokens": "77"})
     assert (uniform.task.params["tokens"], other.task.params["tokens"]) == (500, 77)
     every = text.replace("    sweep:", "    task: {tokens: 600}\n    sweep:")
     with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
-        expansion.expand(recipe.parse(every, "toy.yaml"), "mini", toys, {"task.tokens": 77})
+        expansion.expand(recipe.parse(every, "toy.yaml"), "mini", toys, {"task.tokens": "77"})
 
 
 def test_mini_runs_one_process_on_one_thread_unless_the_recipe_says_more(toys):
@@ -86,7 +86,7 @@ def test_mini_runs_one_process_on_one_thread_unless_the_recipe_says_more(toys):
     stated = bare + "timing: {threads: 2, fits: 3}\n"
     assert shapes(stated, "small") == (10, 3, 2, 3)
     assert shapes(stated, "mini") == (1, 3, 2, 1)  # one process cannot have three fits
-    assert shapes(stated, "mini", **{"timing.processes": 6, "timing.threads": 4}) == (6, 3, 4, 3)
+    assert shapes(stated, "mini", **{"timing.processes": "6", "timing.threads": "4"}) == (6, 3, 4, 3)
 
 
 def test_a_cell_says_which_published_cell_it_is_next_to(toys):
@@ -125,7 +125,7 @@ def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toy
         TEXT + CLAIM.replace("{pause: 0}", "{pause: 7}").replace("than: 1", "than: 1, scales: [paper]"), "t"
     )
     expansion.expand(elsewhere, "mini", toys)
-    expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": 7})
+    expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": "7"})
 
 
 def _written(folder, **files):
@@ -182,7 +182,7 @@ def test_yaml_in_which_one_key_replaces_another_is_refused():
 
 def test_an_override_of_what_every_cell_states_is_refused(toys):
     with pytest.raises(RequestError, match=r"method\.pause: every cell of toy states it itself"):
-        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": 2.0})
+        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pause": "2.0"})
 
 
 def test_two_cells_with_the_same_labels_are_refused(toys):
@@ -243,7 +243,7 @@ def test_an_override_that_is_none_is_refused(setting):
 
 def test_an_override_that_no_cell_takes_is_refused(toys):
     with pytest.raises(RequestError, match=r"unknown parameter 'method\.pauze'.*did you mean 'method\.pause'"):
-        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": 1})
+        expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys, {"method.pauze": "1"})
 
 
 SWEPT = """
@@ -324,7 +324,7 @@ def test_a_declared_baseline_takes_over_the_parameters_that_both_have(toys):
 
 def test_overrides_do_not_reach_a_swept_parameter_of_the_task(toys):
     with pytest.raises(RequestError, match=r"task\.tokens: every cell of toy states it itself"):
-        expansion.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys, {"task.tokens": 7})
+        expansion.expand(recipe.parse(SWEPT, "toy.yaml"), "small", toys, {"task.tokens": "7"})
 
 
 def test_a_baseline_cannot_share_what_the_method_does_not_have(toys):

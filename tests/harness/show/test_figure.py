@@ -256,6 +256,22 @@ def test_the_same_rows_are_the_same_bytes_in_both_files(recipe, tmp_path):
     assert svg.read_bytes() == again.read_bytes() and png.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("text", ["$^$", "from $ 5 to $ 9", "cost_$x_$y", r"a $ \\ $ b", r"\\$ and $_$"])
+def test_a_label_is_shown_as_users_wrote_it(text):
+    graph = RECIPE.replace("{x: k, y: speed}", "{graph: state}").replace("a demo", f"'{text}'")
+    nodes = [{"state": text, f"{text} on": "end"}, {"state": "end"}]
+    curve = [row(text, f"k={k}", k, speed=2.0) for k in (1, 1024)]
+    assert any(text in one for one in words(curve))
+    assert {text, f"{text} on"} <= set(words([row("A", known={"examples": nodes})], graph))
+
+
+def test_a_figure_that_fails_is_a_warning(monkeypatch, tmp_path):
+    one = stored_of(RECIPE, [row("OS3", f"k={k}", k, speed=2.0) for k in (1, 1024)])
+    monkeypatch.setattr(figure, "as_bytes", lambda *_: 1 / 0)
+    with pytest.warns(UserWarning, match=r"no figure of demo \(small\): division by zero"):
+        assert figure.draw(one, numbers_of(one), tmp_path) == []
+
+
 def test_without_points_there_is_no_figure(tmp_path):
     one = stored_of(RECIPE, [row("OS3", other=1.0), row("failed", status="failed", speed=1.0)])
     assert figure.draw(one, numbers_of(one), tmp_path) == [] and not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -302,3 +304,22 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, mo
 def test_a_uri_that_no_store_can_be_made_of_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(RequestError, match="no-such-store://host cannot be opened"):
         open_tracker("no-such-store://host", tmp_path)
+
+
+def test_runs_that_begin_at_once_open_a_new_database_one_after_the_other(tmp_path, monkeypatch):
+    opened = []
+
+    class Client:
+        def __init__(self, tracking_uri):
+            opened.append("begins")
+            time.sleep(0.05)  # the tables are created
+            opened.append("done")
+
+    monkeypatch.setattr("mlflow.tracking.MlflowClient", Client)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    several = [threading.Thread(target=open_tracker, args=(None, tmp_path / "runs")) for _ in range(3)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert opened == ["begins", "done"] * 3

@@ -12,7 +12,7 @@ from tasks.data.files import aligned_lines, find_file
 
 def test_lines_end_at_newlines_alone_in_plain_and_in_packed_files(tmp_path):
     plain, packed = tmp_path / "a.txt", tmp_path / "b.txt.gz"
-    plain.write_bytes(b" one\rtwo \r\n three\n")  # a carriage return inside a line ends none
+    plain.write_bytes("\ufeff one\rtwo \r\n three\n".encode())  # a carriage return inside a line ends none
     packed.write_bytes(gzip.compress(b"eins\ndrei"))
     assert aligned_lines([plain, packed]) == [["one\rtwo", "three"], ["eins", "drei"]]
 

@@ -167,6 +167,13 @@ def test_a_broken_line_is_named_with_file_and_number(tmp_path, capsys, line, pro
     assert problem in message
 
 
+def test_a_file_of_windows_is_read_as_any_other(tmp_path):
+    text = "S a b\nA 0 1|||T|||c|||REQUIRED|||-NONE-|||0\n\nS d\n"
+    for name, content in (("unix.m2", text), ("windows.m2", "\ufeff" + text.replace("\n", "\r\n"))):
+        (tmp_path / name).write_bytes(content.encode())
+    assert read(tmp_path / "windows.m2") == read(tmp_path / "unix.m2")
+
+
 def test_fewer_hypotheses_than_sources_and_missing_files_are_refused(tmp_path, capsys):
     file, hypotheses = tmp_path / "gold.m2", tmp_path / "out.txt"
     file.write_text("S a b\n\nS c d\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.common.errors import RequestError
 from tasks.metrics.rouge import rouge
 
 
@@ -35,3 +36,8 @@ def test_an_empty_summary_scores_nothing():
 def test_the_interval_holds_the_mean():
     found = rouge([f"a b {n}" for n in range(20)], [f"a c {n % 3}" for n in range(20)])["rouge1"]
     assert found.low < found.value < found.high
+
+
+def test_a_reference_in_another_script_is_refused():
+    with pytest.raises(RequestError, match="words of ASCII letters, and the reference '今天天气很好' has none"):
+        rouge(["今天天气很好", "fine"], ["今天天气很好", "fine"])

@@ -64,6 +64,28 @@ def test_a_single_file_is_split_by_document(tmp_path: Path, cache: Cache) -> Non
     assert all(split_of(text) == split for split, part in parts.items() for text in part)
 
 
+@pytest.mark.parametrize("name", ["notes.TXT", "notes.md", "notes.txt.gz", "notes.Jsonl", "notes.jsonl.gz"])
+def test_an_ending_says_what_a_file_is_in_any_case_and_packed(tmp_path: Path, cache: Cache, name: str) -> None:
+    text = "\ufeff" + ('{"text": "one\u2028two"}\r\n' if "json" in name.lower() else "one\u2028two\r\n")
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    source = open_source("folder", name, (tmp_path,), cache)
+    assert source.documents(split_of("one\u2028two\n")) == ["one\u2028two\n"]
+
+
+@pytest.mark.parametrize("name", ["all.json", "all.csv", "all", "all.gz"])
+def test_a_file_of_another_ending_is_refused_with_those_that_are_known(tmp_path: Path, cache: Cache, name: str) -> None:
+    (tmp_path / name).write_text("text\n")
+    with pytest.raises(RequestError, match=rf"{name} is neither .*endings known: \.txt, .*\.jsonl\.gz, \.md"):
+        open_source("folder", name, (tmp_path,), cache).documents("train")
+
+
+def test_half_of_a_surrogate_pair_is_refused_with_file_and_line(tmp_path: Path, cache: Cache) -> None:
+    write(tmp_path, all__jsonl='{"text": "a \\ud83d\\ude00"}\n{"text": "a \\ud83d"}\n')
+    with pytest.raises(RequestError, match=r"all\.jsonl:2 cannot be read .*surrogates not allowed"):
+        open_source("folder", "all.jsonl", (tmp_path,), cache).documents("train")
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path, cache: Cache) -> None:
     with pytest.raises(RequestError, match=r"no data set 'w'.*/nowhere/w.*HARNESS_DATA"):
         open_source("folder", "w", (Path("/nowhere"),), cache)
@@ -73,7 +95,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, cache: Cache) -> No
     source = open_source("folder", "w", (tmp_path,), cache)
     with pytest.raises(RequestError, match=r"train\.jsonl.*'text'"):
         source.documents("train")
-    with pytest.raises(RequestError, match=r"valid\.jsonl cannot be read"):
+    with pytest.raises(RequestError, match=r"valid\.jsonl:1 cannot be read"):
         source.documents("validation")
     (root / "test.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(RequestError, match=r"test\.txt cannot be read"):
@@ -82,7 +104,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, cache: Cache) -> No
     with pytest.raises(RequestError, match="no document"):
         source.documents("test")
     (root / "test.txt").unlink()
-    with pytest.raises(RequestError, match=r"has no test split; expected one of test\.txt, test\.jsonl"):
+    with pytest.raises(RequestError, match=r"has no test split; expected one of test\.txt, test\.txt\.gz, test\.jsonl"):
         source.fingerprint("test")
     (root / "test.jsonl.gz").write_bytes(gzip.compress(b'{"text": "hello"}\n' * 100)[:20])
     with pytest.raises(RequestError, match=r"test\.jsonl\.gz cannot be read"):

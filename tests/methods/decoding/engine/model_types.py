@@ -79,9 +79,9 @@ def _takes(config: Any, name: str, value: Any) -> bool:
     return True
 
 
-def tiny_module(kind: str, seed: int = 0) -> Any:
-    """A random module of the type, float32, in eval mode."""
-    config = tiny_config(kind)
+def tiny_module(kind: str, seed: int = 0, **changes: Any) -> Any:
+    """A random module of the type, float32, in eval mode. changes: of its configuration."""
+    config = tiny_config(kind, **changes)
     torch.manual_seed(seed)
     family: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     module = family.from_config(config)

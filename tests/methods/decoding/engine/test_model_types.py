@@ -94,6 +94,21 @@ def test_what_was_silently_wrong_is_right_or_refused(kind):
     test_a_type_is_decoded_rightly_or_refused(kind)
 
 
+@pytest.mark.parametrize("method", [Greedy, Iad])
+def test_a_text_whose_positions_change_with_its_length_is_decoded_on_one_side_of_the_change(method):
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [3.0, 6, 12, 24]}
+    shape = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": None}
+    module = TYPES["tiny_module"]("phi3", rope_parameters=rope, original_max_position_embeddings=48, **shape)
+    model = TextGenerator(module, name="tiny", hash_of_weights="none")
+    model.eos_ids = ()
+    chosen = random.Random(1)
+    short, long, crossing = ([chosen.randrange(3, 59) for _ in range(n)] for n in (48 - LIMIT + 1, 49, 48 - LIMIT + 2))
+    for sources in ([short], [long], [long, short]):
+        assert decoded(method(), model, sources) == [without_cache(model, source) for source in sources]
+    with pytest.raises(RequestError, match=rf"more than 48 tokens \(longrope\).* limit outputs to {LIMIT - 1} tokens"):
+        method().decode(model, [long, crossing], LIMIT, NoPhases())
+
+
 def test_fsmt_in_float16_is_decoded_by_its_module():
     model = TextGenerator(TYPES["tiny_module"]("fsmt").half(), name="tiny", hash_of_weights="none")
     model.eos_ids, method = (), Greedy()

@@ -306,3 +306,34 @@ def test_logits_that_are_no_numbers_are_refused(tiny, kind):
             outputs(method, model, [[5, 6, 7]])
         with torch.no_grad():
             method.engine_of(model).head.transposed[:, 7] = 0.0
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(), Iad(), TransformersGreedy()])
+@pytest.mark.parametrize(("forced", "name"), [("forced_bos_token_id", "suppress_tokens"), ("forced_eos_token_id", "")])
+def test_a_configuration_that_forces_a_token_and_forbids_it_is_refused(tiny, method, forced, name):
+    model = tiny.make("marian", 0)
+    setattr(model.module.generation_config, forced, 9)
+    assert outputs(method, model, [[5, 6, 7]], 4)
+    setattr(model.module.generation_config, name or "bad_words_ids", [9] if name else [[9]])
+    with pytest.raises(RequestError, match=rf"of tiny forces token 9 \({forced}\) and forbids it"):
+        outputs(method, model, [[5, 6, 7]], 4)
+
+
+def test_a_configuration_that_forbids_every_token_says_so(tiny):
+    model = tiny.make("marian", 0)
+    model.module.generation_config.suppress_tokens = list(range(model.vocabulary_size))
+    with pytest.raises(RequestError, match="its generation configuration forbids every token"):
+        outputs(Greedy(), model, [[5, 6, 7]], 4)
+
+
+def test_a_t5_with_more_layers_in_its_decoder_is_decoded_here_and_refused_where_transformers_fails(tiny):
+    model, source = tiny.make("t5", 1, num_decoder_layers=4), [5, 6, 7]
+    wanted = []
+    with torch.no_grad():
+        while len(wanted) < 6 and not (wanted and wanted[-1] in model.eos_ids):
+            given = torch.tensor([[model.start_id, *wanted]])
+            logits = model.module(torch.tensor([source]), decoder_input_ids=given, use_cache=False).logits
+            wanted.append(int(logits[0, -1].argmax()))
+    assert outputs(Greedy(), model, [source], 6) == [wanted]
+    with pytest.raises(RequestError, match=r"`generate` of transformers fails on tiny, .* type 't5': IndexError"):
+        outputs(TransformersGreedy(), model, [source], 6)

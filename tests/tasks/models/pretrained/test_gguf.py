@@ -150,8 +150,10 @@ def test_the_tokenizer_of_a_hub_model_is_fetched_if_another_program_left_it_out(
     for name in files:
         (saved / name).unlink()
 
-    def download(hub_id: str, *, local_files_only: bool = False, allow_patterns: object = None) -> str:
-        for name, content in ({} if local_files_only else files).items():
+    def download(
+        hub_id: str, *, local_files_only: bool = False, revision: str = "", allow_patterns: object = None
+    ) -> str:
+        for name, content in (files if revision == saved.name and not local_files_only else {}).items():
             (saved / name).write_bytes(content)
         return str(saved)
 

@@ -17,10 +17,12 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     BloomConfig,
+    CTRLConfig,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
     MambaConfig,
+    MptConfig,
     OPTConfig,
     PreTrainedModel,
 )
@@ -306,3 +308,21 @@ def test_blocks_free_their_memory_without_the_garbage_collector() -> None:
         assert watch() is None and hidden() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MptConfig(d_model=16, n_heads=2, n_layers=1, vocab_size=61, max_seq_len=40),
+        CTRLConfig(n_embd=16, n_layer=1, n_head=2, dff=16, vocab_size=61, n_positions=40),
+    ],
+)
+def test_the_window_ends_where_the_positions_do_whatever_they_are_called(config) -> None:
+    def opened(**window: int) -> CausalLM:
+        return CausalLM(AutoModelForCausalLM.from_config(config).eval(), name="tiny", weights_hash="none", **window)
+
+    model = opened()
+    assert model.window == 40
+    assert sum(len(block.log_prob) for block in model.encode(np.arange(100) % 61)) == 99
+    with pytest.raises(RequestError, match="window 41 is longer than the 40 positions of the model tiny"):
+        opened(window=41)
