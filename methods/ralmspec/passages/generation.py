@@ -36,8 +36,6 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     passages; the first `passage_tokens` tokens of the best are prepended to the context, and `interval` tokens are
     generated. With a new passage the whole context is encoded again."""
 
-    redo = True
-
     def __init__(
         self,
         model: GenerationModel,

@@ -142,6 +142,7 @@ class RalmSpec(Speculative, RalmSeq):
     scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `ralmseq`.
     """
 
+    redo = True
     prefetch: Annotated[int, Field(ge=1)] = 1
     shared: bool = False
 
