@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 TERM = r"(?u)\b\w\w+\b"
 TERMS = 50_000  # vocabulary of lsa
-CHUNK = 1024  # passages whose vectors are written at once
-BATCH = 64  # passages that an encoder reads at once
+CHUNK = 256  # passages whose vectors are written at once
+BATCH = 32  # passages that an encoder reads at once
 VECTORS = "vectors.npy"
 LONGEST = 256  # tokens that a trained encoder reads, if it does not say
 
