@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
+
+import numpy as np
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError, unknown
 from harness.common.files import digest
 from harness.common.progress import Progress
+from harness.common.statistics import mean_interval
 from harness.common.text import SPLITS, Source
 from harness.common.text.kinds import open_source
-from harness.contracts.tasks import Context, RetrievalSetting, Scale
+from harness.contracts import Decoded
+from harness.contracts.metrics import Metric
+from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
 from tasks.bases.parameters import NotNegative, Positive
-from tasks.bases.serving import ServingTask, drawn
+from tasks.bases.serving import MEASURES, ServingTask, drawn
 from tasks.data.passages import passages
 from tasks.data.questions import SETS, questions
 from tasks.data.tokens import token_ids
 
 DOCUMENTATION = "documentation"
 FORM = "Question: {}?\nAnswer:"
+RECALLS = (1, 5, 20)
 
 
 @task(
@@ -40,6 +47,10 @@ class QaLatency(ServingTask):
     train split a model is trained on, by default the first of `knowledge`.
     """
 
+    measures = (
+        *MEASURES,
+        *(Metric(f"answer_recall_{k}", f"answer in the first {k} passages", better="higher") for k in RECALLS),
+    )
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
         "mini": {"evaluation": 12, "timed": 3, "limit": 48, "question_tokens": 16},
         "small": {
@@ -92,7 +103,10 @@ class QaLatency(ServingTask):
             words=self.passage_words, stride=self.passage_stride, distractors=self.padding, seed=context.seed,
             progress=progress,
         )  # fmt: skip
-        prompts = self._prompts(context, sources[0], model.tokenizer)
+        asked = self._prompts(context, sources[0], model.tokenizer)
+        front = [] if model.added_start is None else [model.added_start]
+        prompts = [[*front, *prompt] for prompt, _ in asked]
+        self._answers = [answers for _, answers in asked[: self.evaluation]]
         self.check_window(max(map(len, prompts)), model.window)
         evaluated = prompts[: self.evaluation]
         return self.setting(
@@ -115,19 +129,35 @@ class QaLatency(ServingTask):
             },
         )
 
-    def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[list[int]]:
-        """Ids of the prompts to evaluate, then of those that are only timed, from each set in turn.
+    def metrics(self, setting: RetrievalSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
+        """Those of all such tasks, and `answer_recall_1`, `_5` and `_20`: the share of questions with an answer in the
+        first passages found for them, compared word by word as Karpukhin et al. (2020) do. Only of sets with answers
+        and of methods that tell what they `found`."""
+        ranks = []
+        for right, answer in zip(self._answers, answers, strict=True):
+            if right and "found" in answer.trace.series:
+                texts = [_words(setting.knowledge[int(number)]) for number in answer.trace.series["found"]]
+                hits = (rank for rank, text in enumerate(texts) if any(_words(one) in text for one in right))
+                ranks.append(next(hits, RECALLS[-1]))
+        recalls = {}
+        for k in RECALLS if ranks else ():
+            found = (np.asarray(ranks) < k).astype(np.float64)
+            recalls[f"answer_recall_{k}"] = Measure.of(found.mean(), mean_interval(found))
+        return super().metrics(setting, answers) | recalls
+
+    def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[tuple[list[int], tuple[str, ...]]]:
+        """Ids of the prompts to evaluate, then of those that are only timed, from each set in turn, with their answers.
 
         Raises `RequestError` when there is none.
         """
-        drawn_sets = []
+        drawn_sets: list[list[tuple[list[int], tuple[str, ...]]]] = []
         for name in self._sets:
             if name == DOCUMENTATION:
                 found = drawn(_beginnings(source), self.to_draw, context.seed)
-                drawn_sets.append([_ids(tokenizer, text)[: self.question_tokens] for text in found])
+                drawn_sets.append([(_ids(tokenizer, text)[: self.question_tokens], ()) for text in found])
             else:
-                found = drawn(questions(name, context.data, self.source == "hub"), self.to_draw, context.seed)
-                drawn_sets.append([_asked(tokenizer, text, self.question_tokens) for text in found])
+                asked = drawn(questions(name, context.data, self.source == "hub"), self.to_draw, context.seed)
+                drawn_sets.append([(_asked(tokenizer, one.text, self.question_tokens), one.answers) for one in asked])
         prompts = [prompt for row in zip_longest(*drawn_sets) for prompt in row if prompt][: self.to_draw]
         if not prompts:
             raise RequestError(f"no question in {self.questions}; fetch the set again, or ask others by task.questions")
@@ -138,6 +168,10 @@ def _beginnings(source: Source) -> list[str]:
     """The first words of the paragraphs of held-out text."""
     paragraphs = (part for text in source.documents("test") for part in text.split("\n\n"))
     return [" ".join(part.split()[:24]) for part in paragraphs if len(part.split()) >= 12]
+
+
+def _words(text: str) -> str:
+    return " ".join(["", *re.findall(r"\w+", text.lower()), ""])
 
 
 def _asked(tokenizer: Any, question: str, longest: int) -> list[int]:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 RESERVED = 100  # items of a large set that are reserved for development
 LARGE = 300  # fewest items of a large set
-MEASURES = (
+MEASURES: tuple[Metric, ...] = (
     Metric("generation_s", "generation", "s", "lower", "time"),
     Metric("retrieval_s", "retrieval", "s", "lower", "time"),
     Metric("retrieval_share", "retrieval's share of time", kind="counter"),

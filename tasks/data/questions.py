@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.common.errors import RequestError
 from harness.common.files import find_data
 from harness.common.text.hub import HubAddress
 from tasks.data.json_lines import json_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """answers: any of them is right; empty if the set gives none."""
+
+    text: str
+    answers: tuple[str, ...] = ()
+
 
 # set -> (files under a data root, tried in order; hub id with an optional config after a colon; split; column)
 SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
@@ -19,9 +30,10 @@ SETS: Mapping[str, tuple[tuple[str, ...], str, str, str]] = {
     "wiki-qa": (("wiki-qa/test.jsonl", "wikiqa/test.jsonl"), "microsoft/wiki_qa", "test", "question"),
 }
 _FIELDS = ("question", "qText")
+_ANSWERS = ("answer", "answers")
 
 
-def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
+def questions(name: str, roots: Sequence[Path], hub: bool) -> list[Question]:
     """The questions of a set, without duplicates, in its order. Raises `RequestError` with the places tried."""
     files, identity, split, column = SETS[name]
     if hub:
@@ -29,30 +41,37 @@ def questions(name: str, roots: Sequence[Path], hub: bool) -> list[str]:
     return _unique(_from_file(find_data(f"questions {name!r}", files, roots, accepts=Path.is_file, folder=files[0])))
 
 
-def _from_file(path: Path) -> list[str]:
+def _from_file(path: Path) -> list[Question]:
     try:
         if path.suffix == ".json":
             rows = json.loads(path.read_text(encoding="utf-8-sig"))
         else:
             rows = [row for _, row in json_lines(path)]
-        return [_text(next(row[field] for field in _FIELDS if field in row)) for row in rows]
+        return [_question(next(row[field] for field in _FIELDS if field in row), row) for row in rows]
     except (OSError, ValueError, TypeError, StopIteration) as error:
         raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error
 
 
-def _from_hub(dataset: str, split: str, column: str) -> list[str]:
+def _from_hub(dataset: str, split: str, column: str) -> list[Question]:
     rows = HubAddress(dataset).rows(split)
     try:
-        return [_text(question) for question in rows[column]]
+        return [_question(row[column], row) for row in rows]
     except (KeyError, ValueError) as error:
         raise RequestError(f"the {split} split of {dataset} has no questions in column {column!r}: {error}") from error
 
 
-def _text(question: object) -> str:
-    if not isinstance(question, str):
-        raise ValueError(f"the question {question!r} is not text")
-    return question
+def _question(text: object, row: Mapping[str, Any]) -> Question:
+    if not isinstance(text, str):
+        raise ValueError(f"the question {text!r} is not text")
+    answers = next((row[field] for field in _ANSWERS if field in row), ())
+    if isinstance(answers, Mapping):  # TriviaQA on the hub
+        answers = answers.get("aliases", ())
+    return Question(text.strip(), tuple(answers) if isinstance(answers, list | tuple) else ())
 
 
-def _unique(found: list[str]) -> list[str]:
-    return list(dict.fromkeys(text.strip() for text in found if text.strip()))
+def _unique(found: list[Question]) -> list[Question]:
+    first: dict[str, Question] = {}
+    for question in found:
+        if question.text:
+            first.setdefault(question.text, question)
+    return list(first.values())

@@ -25,11 +25,11 @@ REFUSED = {
     "adaptret": {"foss": [1.5], "penalty": [-1.0, NAN]},
     "retomaton": {"tau": [0], "max_knns": [0], "clusters": [-1], "merged": [0], "streams": [0]},
     "knnlm-speculative": {
-        "lambda": [NAN], "links": [1], "stride": [-1], "window": [0], "gamma_max": [NAN], "following": [-1],
+        "lambda": [NAN], "links": [1], "stride": [-1], "gamma_max": [NAN], "following": [-1],
         "searches": [0], "nearest": [0],
     },
     "ralmspec": {
-        "prefetch": [0], "stride": [-1], "window": [0], "gamma_max": [1.0, NAN], "interval": [0], "links": [1],
+        "prefetch": [0], "stride": [-1], "gamma_max": [1.0, NAN], "interval": [0], "links": [1],
         "ef": [0], "k1": [NAN, -1.0], "b": [1.1, NAN], "memory_gb": [INF], "dimension": [0], "sample": [0],
         "seed": [-1],
     },

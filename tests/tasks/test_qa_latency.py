@@ -230,10 +230,25 @@ def test_an_encoder_decoder_is_refused(copier_folder, root, context):
 
 
 def test_questions_are_read_in_both_forms_and_missing_ones_named(root):
-    assert questions("natural-questions", (root,), hub=False) == [f"who was {i}" for i in range(9)]
-    assert questions("web-questions", (root,), hub=False) == ["what is ü?"]
+    assert [one.text for one in questions("natural-questions", (root,), hub=False)] == [
+        f"who was {i}" for i in range(9)
+    ]
+    assert [one.text for one in questions("web-questions", (root,), hub=False)] == ["what is ü?"]
     with pytest.raises(RequestError, match=r"no questions 'trivia-qa'; tried .*triviaqa/test.jsonl"):
         questions("trivia-qa", (root,), hub=False)
+
+
+def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_answer(root, context):
+    task = qa(root, evaluation=3)
+    setting = task.prepare(context, QUIET)
+    number = next(i for i, text in enumerate(setting.knowledge) if "é3-5 " in text)
+    others = [i for i in range(30) if i != number][:4]
+    found = [[number, *others], [*others, number], [number]]
+    answers = [Decoded([1], Trace(series={"found": [float(i) for i in ids]})) for ids in found]
+    task._answers = [("É3-5", "nothing"), ("é3-5",), ()]
+    measured = task.metrics(setting, answers)
+    assert [measured[f"answer_recall_{k}"].value for k in (1, 5, 20)] == [0.5, 1.0, 1.0]
+    assert "answer_recall_1" not in task.metrics(setting, [Decoded([1])] * 3)
 
 
 @pytest.mark.parametrize("row", ['{"other": 1}', '{"question": null}', '["question"]', "{"])

@@ -6,20 +6,21 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
 from harness.contracts.answers import common_prefix
-from methods.ralmspec.core.estimates import Estimates
 from methods.ralmspec.core.record import Record
-from methods.ralmspec.core.scheduler import OS3, Fixed, Strides
+from methods.ralmspec.core.scheduler import OS3
 from methods.ralmspec.core.speculation import Process, follow, speculate
+from methods.ralmspec.core.strides import Fixed
 from methods.ralmspec.core.worker import Worker
 
-Scheduling = Literal["fixed", "os3"]
+Scheduling = Literal["fixed", "os3", "paper"]
+PAPER = 0.6  # gamma_max
 
 
 class Sequential(RetrievalGeneration):
@@ -51,6 +52,7 @@ class Sequential(RetrievalGeneration):
         with self.request(model, prompt, limit, phases) as process:
             trace = self.serve(process, phases).trace(self.depends_on_timing)
             trace.counters.update(process.counters())
+            trace.series.update(process.series())
             (trace.timing_counters if self.depends_on_timing else trace.counters).update(process.bytes_read())
             return Decoded(process.output, trace)
 
@@ -65,31 +67,32 @@ class Sequential(RetrievalGeneration):
 
 @dataclass(kw_only=True)
 class Speculative(Sequential):
-    """Serves the same requests by speculation. The measurements of OS3 outlast a request.
+    """Serves the same requests by speculation. What OS3 has measured outlasts a request.
 
-    scheduler: `fixed` with `stride`, or `os3` (S) with `window` and `gamma_max`. asynchronous: A.
+    scheduler: `fixed` with `stride`, `os3` (S) with `gamma_max`, or `paper`, which is os3 with a gamma_max of 0.6.
+    asynchronous: A.
     """
 
+    redo: ClassVar[bool]  # whether repeating a step with the true result costs a generation
     scheduler: Scheduling = "fixed"
     stride: Annotated[int, Field(ge=0)] = 3
-    window: Annotated[int, Field(ge=1)] = 5
-    gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.98
     asynchronous: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.estimates = Estimates()
+        self.strides = self._strides()
         self.record = Record()  # of the last request
 
     @property
     def depends_on_timing(self) -> bool:
         """True with OS3, whose strides follow measured times, and with asynchronous verification."""
-        return self.asynchronous or self.scheduler == "os3"
+        return self.asynchronous or self.scheduler != "fixed"
 
     def begin_anew(self, search: Callable[[], object]) -> None:
         """Forget all measurements. With asynchronous verification, also run `search` once in a worker and drop the
         result: the first search in another thread has a set-up cost."""
-        self.estimates = Estimates()
+        self.strides = self._strides()
         if self.asynchronous:
             with Worker() as worker:
                 worker.start(search).result()
@@ -98,15 +101,13 @@ class Speculative(Sequential):
         """One request, to its end. A worker thread ends with it."""
         if self.asynchronous:
             with Worker() as worker:
-                self.record = speculate(process, self._strides(process), phases, worker)
+                self.record = speculate(process, self.strides, phases, worker)
         else:
-            self.record = speculate(process, self._strides(process), phases)
+            self.record = speculate(process, self.strides, phases)
         return self.record
 
-    def _strides(self, process: Process[Any, Any]) -> Strides:
+    def _strides(self) -> Fixed:
         if self.scheduler == "fixed":
             return Fixed(self.stride, self.asynchronous)
-        return OS3(
-            self.estimates, asynchronous=self.asynchronous, redo=process.redo, window=self.window,
-            gamma_max=self.gamma_max,
-        )  # fmt: skip
+        gamma_max = PAPER if self.scheduler == "paper" else self.gamma_max
+        return OS3(asynchronous=self.asynchronous, redo=self.redo, gamma_max=gamma_max)

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.contracts import Phases
 from methods.ralmspec.core.record import Record
-from methods.ralmspec.core.scheduler import Decision, Strides
+from methods.ralmspec.core.strides import Decision, Fixed
 from methods.ralmspec.core.worker import Pending, Worker
 
 S = TypeVar("S", bound="Step")
@@ -44,8 +44,6 @@ class Step:
 
 class Process(ABC, Generic[S, T]):
     """A generation that needs a retrieval before every step."""
-
-    redo: bool  # whether repeating a step with the true result costs a generation
 
     @property
     @abstractmethod
@@ -100,13 +98,13 @@ def follow(process: Process[S, T], phases: Phases) -> Record:
     return record
 
 
-def speculate(process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None = None) -> Record:
+def speculate(process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker | None = None) -> Record:
     """The same output by speculation. With a worker, verification is asynchronous if `strides` decides so."""
     return _Speculation(process, strides, phases, worker).run()
 
 
 class _Speculation(Generic[S, T]):
-    def __init__(self, process: Process[S, T], strides: Strides, phases: Phases, worker: Worker | None) -> None:
+    def __init__(self, process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker | None) -> None:
         self.process = process
         self.strides = strides
         self.phases = phases
@@ -124,7 +122,7 @@ class _Speculation(Generic[S, T]):
         if not process.finished:  # fills the cache (Algorithm 1, line 4); not timed: it reads the prompt
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
-            self.strides.searched(seconds, None, undisturbed=False)
+            self.strides.took("disturbed", seconds)
             self.undisturbed = True
             process.learn([truth])
             self.since = perf_counter()
@@ -173,9 +171,9 @@ class _Speculation(Generic[S, T]):
         step.took_s = step.begin_s + perf_counter() - guessed
         switches = step.overlapped and not self.switched
         record.took(step.took_s, guessed - started, step.overlapped)
-        self.strides.guessed(guessed - started)
+        self.strides.took("guess", guessed - started)
         if not switches:
-            self.strides.stepped(step.took_s, step.overlapped)
+            self.strides.took("overlapped" if step.overlapped else "step", step.took_s)
         self.switched = self.switched or step.overlapped
 
     def _start(self) -> None:
@@ -213,7 +211,8 @@ class _Speculation(Generic[S, T]):
         wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
         matched = len(steps) if wrong is None else wrong
         self.record.verified_round(len(steps), matched, seconds)
-        self.strides.verified(len(steps), matched, seconds, asynchronous)
+        self.strides.verified(len(steps), seconds, asynchronous)
+        self.strides.guessed(matched, matched < len(steps))
         process.learn(truths)
         worth = sum(step.took_s for step in steps[:matched] if not step.overlapped)
         if wrong is not None:
@@ -225,7 +224,7 @@ class _Speculation(Generic[S, T]):
             worth += steps[wrong].begin_s + took
         now = perf_counter()
         overlapped = sum(step.overlapped for step in steps[:matched])
-        self.strides.settled(now - self.since, worth, matched + (wrong is not None), overlapped)
+        self.strides.settled(now - self.since, worth, overlapped, matched + (wrong is not None), asynchronous)
         self.since = now
         return wrong is None
 
@@ -242,12 +241,14 @@ class _Speculation(Generic[S, T]):
             process.guess(step)
             guess_s = perf_counter() - started
             self.record.guess_s += guess_s
-            self.strides.guessed(guess_s)
+            self.strides.took("guess", guess_s)
         truth, seconds = _retrieve(process, step, self.phases, self.record, prefetch=asked)
-        hit = process.agrees(step, truth) if asked else None
-        self.strides.searched(seconds, hit, self.undisturbed)
+        if asked:
+            right = process.agrees(step, truth)
+            self.strides.guessed(right, not right)
+        self.strides.took("search" if self.undisturbed else "disturbed", seconds)
+        self.strides.took("step", step.took_s)
         self.undisturbed = True
-        self.strides.stepped(step.took_s, overlapped=False)
         process.learn([truth])
         self.since = perf_counter()
 

@@ -95,8 +95,6 @@ class TokenStep(GenerationStep):
 class KnnGeneration(Generation[TokenStep, Neighbors]):
     """One request. `keys` receives the model's keys while it reads (`LanguageModel.capture`)."""
 
-    redo = False
-
     def __init__(
         self,
         model: GenerationModel,

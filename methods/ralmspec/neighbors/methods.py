@@ -112,6 +112,7 @@ class KnnSpeculative(Speculative, KnnSequential):
     kNN-LM. scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `knnlm-sequential`.
     """
 
+    redo = False
     guesses: Literal["cache", "pointers"] = "cache"
     following: Annotated[int, Field(ge=0)] = 10
     nearest: Annotated[int, Field(ge=1)] = 64

@@ -1,4 +1,4 @@
-"""Retrieval by passage vectors: exact search and search of a graph.
+"""Retrieval by passage vectors: exact search, and search of a graph or of inverted lists.
 
 A batched product may round differently from a single one. So search results are ranked again by a score that depends on
 query and passage alone; ties: by id. Passages are ranked by distance, which gives the order of inner products: an extra
@@ -21,11 +21,11 @@ from methods.ralmspec.passages.retriever import PassageRetriever
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEW, MANY = 8, 64  # least and most results of a graph search that are ranked again
+FEW, MANY = 8, 64  # least and most results of an approximate search that are ranked again
 
 
 class DenseRetriever(PassageRetriever):
-    """`exact` and `hnsw` over passage vectors. A graph search keeps `ef` nodes; the best `beam` are ranked again."""
+    """`exact`, `hnsw` and `ivf` over passage vectors. Of an approximate search the best `beam` are ranked again."""
 
     def __init__(self, vectors: Vectors, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
         self.vectors = vectors

@@ -1,12 +1,13 @@
 """Text to vectors for the dense retrievers: latent semantic analysis fitted on the passages, or a trained encoder.
 
 `lsa` (Deerwester et al., 1990) needs only the passages: TF-IDF with sublinear term frequencies, reduced by a truncated
-SVD. It is for machines without a checkpoint. The paper's encoder is DPR, given by hub id or folder.
+SVD. It is for machines without a checkpoint. The paper's encoder is DPR.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from abc import ABC, abstractmethod
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.common.bandwidth import weights_of
+from harness.common.cache import Cache
+from harness.common.checkpoints import place
 from harness.common.errors import RequestError
+from harness.common.files import write_atomically
 from harness.common.progress import Progress
 
 if TYPE_CHECKING:
@@ -26,8 +30,10 @@ if TYPE_CHECKING:
 
 TERM = r"(?u)\b\w\w+\b"
 TERMS = 50_000  # vocabulary of lsa
-CHUNK = 4096  # passages turned into vectors at once
-LONGEST = 256  # tokens that a trained encoder reads
+CHUNK = 256  # passages whose vectors are written at once
+BATCH = 32  # passages that an encoder reads at once
+VECTORS = "vectors.npy"
+LONGEST = 256  # tokens that a trained encoder reads, if it does not say
 
 
 class Encoder(ABC):
@@ -69,41 +75,74 @@ class LatentSemantic(Encoder):
 
 
 class Pretrained(Encoder):
-    """A transformers encoder by hub id or folder, on the CPU. Vectors are DPR's pooled output, else the mean of the
-    last hidden states."""
+    """A transformers encoder on the CPU, given as models are (`harness.common.checkpoints`). DPR gives its pooled
+    output. A folder of sentence-transformers says in `modules.json` how to pool and whether to normalise, and how many
+    tokens are read; without it vectors are means of the last hidden states, of 256 tokens."""
 
-    def __init__(self, place: str) -> None:
-        """Raises `RequestError` when there is no such model."""
+    def __init__(self, name: str) -> None:
+        """Raises `RequestError` when there is no such model, or for modules that are not read here."""
         import transformers
 
+        self.at = place(name, Cache()).at
         try:
-            config = transformers.AutoConfig.from_pretrained(place)
+            config = transformers.AutoConfig.from_pretrained(self.at)
             named = (config.architectures or [""])[0]
             loader = getattr(transformers, named) if named.startswith("DPR") else transformers.AutoModel
-            self.module: Any = loader.from_pretrained(place).eval()
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(place)
+            self.module: Any = loader.from_pretrained(self.at).float().eval()
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.at)
         except (OSError, ValueError, AttributeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-            raise RequestError(f"{place} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
+            raise RequestError(f"{name} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
+        self.longest = int((self._read("sentence_bert_config.json") or {}).get("max_seq_length") or LONGEST)
+        self.pooling, self.normalised = "mean", False
+        for part in self._read("modules.json") or []:
+            kind = part["type"].rpartition(".")[2]
+            if kind == "Pooling":
+                modes = self._read(f"{part['path']}/config.json") or {}
+                self.pooling = "+".join(key[13:] for key, on in modes.items() if key.startswith("pooling_mode_") and on)
+            self.normalised |= kind == "Normalize"
+            if kind not in ("Transformer", "Pooling", "Normalize"):
+                raise RequestError(f"the encoder {name} has a module {kind}, which is not read here; give another one")
+        self.pooling = self.pooling.removesuffix("_tokens").removesuffix("_token")
+        if self.pooling not in ("mean", "cls"):
+            raise RequestError(f"the encoder {name} pools by {self.pooling}; give one that pools by mean or cls")
         weights = weights_of(self)
         self.bytes = weights.each_pass if weights else 0
+
+    def _read(self, file: str) -> Any:
+        """A JSON file of the model; None if it has none."""
+        from transformers.utils import cached_file
+
+        found = cached_file(
+            self.at, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        )
+        return json.loads(Path(found).read_text(encoding="utf-8")) if found else None
 
     def query(self, text: str) -> NDArray[np.float32]:
         vector: NDArray[np.float32] = self.passages([text])[0]
         return vector
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        order = np.argsort([len(text) for text in texts], kind="stable")  # texts of a batch are about equally long
+        parts = [self._batch([texts[i] for i in order[at : at + BATCH]]) for at in range(0, len(order), BATCH)]
+        vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(order)]
+        return vectors
+
+    def _batch(self, texts: list[str]) -> NDArray[np.float32]:
         import torch
 
-        batch = self.tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
+        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.longest, return_tensors="pt")
         with torch.no_grad():
             output = self.module(**batch)
-        pooled = getattr(output, "pooler_output", None) if hasattr(self.module.config, "projection_dim") else None
-        if pooled is None:
+        if hasattr(self.module.config, "projection_dim"):
+            pooled = output.pooler_output
+        elif self.pooling == "cls":
+            pooled = output.last_hidden_state[:, 0]
+        else:
             mask = batch["attention_mask"][..., None]
             pooled = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
-        vectors: NDArray[np.float32] = pooled.float().numpy()
-        return vectors
+        vectors: NDArray[np.float32] = pooled.numpy()
+        return _unit(vectors) if self.normalised else vectors
 
 
 def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, sample: int, seed: int) -> None:
@@ -142,39 +181,50 @@ def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, samp
     np.save(folder / "components.npy", components)
 
 
-def encode_passages(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float16]:
-    """Vectors float16 [N, d + 1] of all passages, all of the same length.
+def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> None:
+    """Write the vectors float16 [N, d + 1] of all passages to `vectors.npy`, all of the same length.
 
-    The last column, 0 in a query, extends each to the length of the longest. The nearest vector is then the one with
-    the largest inner product (Bachrach et al., 2014, section 3). lsa's vectors need the column too: their lengths are
-    1 only up to rounding, and 0 for a passage without a known word.
+    They are written chunk by chunk; if an earlier call was interrupted, its chunks in the folder are kept. The last
+    column, 0 in a query, extends each to the length of the longest. The nearest vector is then the one with the largest
+    inner product (Bachrach et al., 2014, section 3). lsa's vectors need the column too: their lengths are 1 only up to
+    rounding, and 0 for a passage without a known word.
 
     Raises `RequestError` for a vector that float16 cannot hold.
     """
     progress = Progress()
-    parts = []
-    for start in range(0, len(texts), CHUNK):
-        parts.append(encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
+    starts = range(0, len(texts), CHUNK)
+    files = [folder / f"part-{start}.npy" for start in starts]
+    for start, file in zip(starts, files, strict=True):
+        if not file.exists():
+            with io.BytesIO() as buffer:
+                np.save(buffer, encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
+                write_atomically(file, buffer.getvalue())
         progress.update("passage vectors", min(start + CHUNK, len(texts)), len(texts), "passages")
-    squares = [np.square(part, dtype=np.float64).sum(1) for part in parts]
+    squares = [np.square(np.load(file), dtype=np.float64).sum(1) for file in files]
     # a length that float16 holds exactly, so that the largest fill, that of a vector of zeros, is not rounded
     length = np.nextafter(np.float16(max(float(square.max()) for square in squares) ** 0.5), np.float16(np.inf))
     if not np.isfinite(length):
         raise RequestError("a passage's vector exceeds float16 or holds NaN; choose another encoder")
-    filled = (np.sqrt(np.float64(length) ** 2 - square).astype(np.float16) for square in squares)
-    return np.concatenate([np.column_stack([part, fill]) for part, fill in zip(parts, filled, strict=True)])
+    shape = len(texts), np.load(files[0], mmap_mode="r").shape[1] + 1
+    whole = np.lib.format.open_memmap(folder / VECTORS, "w+", np.float16, shape)
+    for start, file, square in zip(starts, files, squares, strict=True):
+        rows = whole[start : start + CHUNK]
+        rows[:, :-1], rows[:, -1] = np.load(file), np.sqrt(np.float64(length) ** 2 - square)
+    whole.flush()
+    for file in files:
+        file.unlink()
 
 
-def identity(place: str) -> str:
+def identity(name: str) -> str:
     """A trained encoder's content: hex SHA-256 (20 characters) of a folder's files, or the commit of a hub id.
 
     Raises `RequestError` when the encoder cannot be loaded.
     """
-    folder = Path(place)
+    folder = Path(place(name, Cache()).at)
     if not folder.is_dir():
-        return str(getattr(Pretrained(place).module.config, "_commit_hash", "") or "")
+        return str(getattr(Pretrained(name).module.config, "_commit_hash", "") or "")
     state = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "key.json"):
         state.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:
             state.update(hashlib.file_digest(file, "sha256").digest())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+FOUND = 20  # passages found for the prompt that are reported
 UNREAD = -2  # passage number while the key-value cache is empty
 
 
@@ -35,8 +36,6 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     """One request. The query is the text of the context's last `query_tokens` tokens. A search finds `prefetch`
     passages; the first `passage_tokens` tokens of the best are prepended to the context, and `interval` tokens are
     generated. With a new passage the whole context is encoded again."""
-
-    redo = True
 
     def __init__(
         self,
@@ -64,6 +63,8 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self.cache = cache if cache is not None else PassageCache(retriever)
         self.passage = UNREAD  # the passage in the reader
         self.read = 0  # tokens of the context in the reader
+        self.found: list[float] | None = None  # passages of the first search
+        self.start = int(self.context[0] == model.start_id)  # the start token stays in front of the passage
         self._before = retriever.bytes_read
 
     def begin(self) -> PassageStep:
@@ -86,7 +87,16 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self._generate(_first(truth))
 
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[NDArray[np.int64]]:
-        return self.retriever.search(queries, self.prefetch if prefetch else 1, single_thread)
+        k = self.prefetch if prefetch else 1
+        if self.found is not None:
+            return self.retriever.search(queries, k, single_thread)
+        found = self.retriever.search(queries, max(k, FOUND), single_thread)
+        self.found = [float(number) for number in found[0][:FOUND]]
+        return [ids[:k] for ids in found]
+
+    def series(self) -> dict[str, list[float]]:
+        """`found`: the passages found for the prompt, best first."""
+        return {"found": self.found or []}
 
     def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
         return step.guess == _first(truth)
@@ -109,7 +119,8 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
             if passage != self.passage:
                 self.reader.clear()
                 self.passage = passage
-                unread = self.passages.tokens(passage, self.passage_tokens) + self.context
+                passage_ids = self.passages.tokens(passage, self.passage_tokens)
+                unread = [*self.context[: self.start], *passage_ids, *self.context[self.start :]]
             for _ in range(self.interval):
                 token = int(self.reader.read(unread).argmax())
                 self.read = len(self.context)

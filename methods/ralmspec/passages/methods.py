@@ -22,8 +22,6 @@ from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
-LEAST = 16  # fewest tokens of a passage that are prepended
-
 
 @dataclass(kw_only=True)
 class IterativeOptions(RetrieverOptions):
@@ -86,7 +84,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
-        """Raises `RequestError` when prompt, passage and output do not fit the window."""
+        """Raises `RequestError` when prompt and output do not fit the window."""
         retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
             model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=self.prefetch,
@@ -101,21 +99,23 @@ class RalmSeq(IterativeOptions, Sequential):
         found = retriever.search([query], 1)[0]
         most = self._passage_tokens(model, prompt, self.limit)
         passage = passages.tokens(int(found[0]), most) if len(found) else []
-        return Reader(model).read([*passage, *context, *output])
+        start = int(context[0] == model.start_id)
+        return Reader(model).read([*context[:start], *passage, *context[start:], *output])
 
     def counters(self) -> dict[str, float]:
         """Passages of the knowledge base."""
         return {"passages": float(len(self.passages))} if self.passages is not None else {}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit the window next to prompt and output. Raises `RequestError` for too few."""
-        most = min(model.window - limit - len(prompt), self.passage_tokens)
-        if most < min(LEAST, self.passage_tokens):
+        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it. Raises `RequestError`
+        when they do not fit themselves."""
+        room = model.window - limit - max(len(prompt), 1)
+        if room < 0:
             raise RequestError(
-                f"a prompt of {len(prompt)} tokens and an output of {limit} leave no place for a passage in the window "
-                f"of {model.window}; shorten the prompt or lower the limit"
+                f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
+                "shorten the prompt or lower the limit"
             )
-        return most
+        return min(room, self.passage_tokens)
 
     def _ready(self) -> tuple[PassageRetriever, Passages]:
         if self.opened is None or self.passages is None:
@@ -142,6 +142,7 @@ class RalmSpec(Speculative, RalmSeq):
     scheduler to asynchronous: see `Speculative`. The other parameters must equal those of `ralmseq`.
     """
 
+    redo = True
     prefetch: Annotated[int, Field(ge=1)] = 1
     shared: bool = False
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.contracts import Artifacts
 from methods.nearest.faiss_index import build_index
-from methods.nearest.opening import index_key, open_index, read_through
+from methods.nearest.opening import index_key, needs_build, open_index, read_through
 from methods.nearest.vectors import open_vectors
 from methods.ralmspec.passages.dense import DenseRetriever
 from methods.ralmspec.passages.encoders import (
     LONGEST,
     TERMS,
+    VECTORS,
     Encoder,
     LatentSemantic,
     Pretrained,
@@ -24,8 +24,6 @@ from methods.ralmspec.passages.encoders import (
     identity,
 )
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
-
-VECTORS = "vectors.npy"
 
 
 def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
@@ -50,15 +48,14 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
         made |= {"content": identity(options.encoder), "longest": LONGEST}
     key = {"passages": text, **made}
 
-    def build_vectors(folder: Path) -> None:
-        encoder = _encoder(artifacts, options.encoder)
-        np.save(folder / VECTORS, encode_passages(encoder, passages))
-
-    folder = artifacts.build("passage-vectors", key, build_vectors)
-    if options.retriever == "hnsw":
+    folder = artifacts.build(
+        "passage-vectors", key,
+        lambda folder: encode_passages(folder, _encoder(artifacts, options.encoder), passages),
+    )  # fmt: skip
+    if needs_build(options.dense):
         vectors = open_vectors(folder / VECTORS)
         artifacts.build(
-            "passage-hnsw", index_key(key, options.dense), lambda folder: build_index(folder, vectors, options.dense)
+            "passage-index", index_key(key, options.dense), lambda folder: build_index(folder, vectors, options.dense)
         )
 
 
@@ -77,7 +74,7 @@ def _open(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
 
         return Bm25Retriever(artifacts.path("bm25"))
     vectors = open_vectors(artifacts.path("passage-vectors") / VECTORS)
-    folder = artifacts.path("passage-hnsw") if options.retriever == "hnsw" else None
+    folder = artifacts.path("passage-index") if needs_build(options.dense) else None
     if folder is not None:
         read_through(folder)
     index = open_index(vectors, options.dense, folder, memory_gb=options.memory_gb)

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `exact` | EDR | inner product of passage vectors, over all passages (`passages.dense`) |
 | `hnsw` | ADR | the same, over the passages that a graph search reaches |
+| `ivf` | - | the same, over the best of `nprobe` inverted lists of 8-bit codes |
 | `bm25` | SR | BM25 (`passages.bm25`) |
 """
 
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from methods.nearest.index import Beam, IndexOptions, Links, Seed
+from methods.nearest.index import Backend, Beam, IndexOptions, Links, Seed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Kind = Literal["exact", "hnsw", "bm25"]
+Kind = Literal["exact", "hnsw", "ivf", "bm25"]
 
 
 class PassageRetriever(ABC):
@@ -54,9 +55,11 @@ class PassageRetriever(ABC):
 class RetrieverOptions:
     """The retriever and its parameters, inherited by methods and analyses that search passages.
 
-    encoder: `lsa`, or the hub id or folder of a trained one. query_encoder: a different one for queries, as with DPR.
-    dimension, sample: of lsa. links, ef: of hnsw. k1, b, stopwords: of BM25. memory_gb: most memory for the vectors of
-    exact search. seed: of lsa's sample and its SVD. Raises `RequestError` when only one of two encoders is lsa.
+    encoder: `lsa`, or a trained one, given as models are (`all-minilm-l6-v2`). query_encoder: a different one for
+    queries, as with DPR. dimension, sample: of lsa. links, ef: of hnsw; ef also bounds what ivf ranks again. nlist,
+    nprobe: of ivf, lists (0: about 4 sqrt(N)) and lists searched. k1, b, stopwords: of BM25. memory_gb: most memory for
+    the vectors of exact search. seed: of lsa's sample and SVD, and of the index. Raises `RequestError` when only one of
+    two encoders is lsa.
     """
 
     retriever: Kind = "exact"
@@ -66,6 +69,8 @@ class RetrieverOptions:
     sample: Annotated[int, Field(ge=1)] = 50_000
     links: Links = 32
     ef: Beam = 128
+    nlist: Annotated[int, Field(ge=0)] = 0
+    nprobe: Annotated[int, Field(ge=1)] = 32
     k1: Annotated[float, Field(ge=0)] = 0.9
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
     stopwords: bool = True
@@ -82,5 +87,8 @@ class RetrieverOptions:
     @property
     def dense(self) -> IndexOptions:
         """The index of passage vectors."""
-        index: Literal["flat", "hnsw"] = "hnsw" if self.retriever == "hnsw" else "flat"
-        return IndexOptions(index=index, links=self.links, ef=self.ef, seed=self.seed)
+        names: dict[Kind, Backend] = {"hnsw": "hnsw", "ivf": "ivf-sq8"}
+        index = names.get(self.retriever, "flat")
+        return IndexOptions(
+            index=index, links=self.links, ef=self.ef, nlist=self.nlist, nprobe=self.nprobe, seed=self.seed
+        )

@@ -10,8 +10,8 @@ import numpy as np
 
 from harness.common.phases import NoPhases
 from methods.ralmspec.core import speculation
-from methods.ralmspec.core.scheduler import Strides
 from methods.ralmspec.core.speculation import Process, Step, follow, speculate
+from methods.ralmspec.core.strides import Fixed
 
 
 class Clock:
@@ -117,7 +117,7 @@ class Underway:
 
 
 def simulate(
-    monkeypatch, strides: Strides | None, right: np.ndarray, asynchronous: bool = False, **machine: Any
+    monkeypatch, strides: Fixed | None, right: np.ndarray, asynchronous: bool = False, **machine: Any
 ) -> float:
     """Seconds of one request; without `strides`, of the baseline."""
     clock = Clock()
