@@ -97,6 +97,6 @@ def test_what_cannot_be_screened_is_refused_in_a_line(tiny, tmp_path):
         decoded("head", tiny.make("gpt2", 0, torch.float64), tmp_path, **ALL)
     model = tiny.make("gpt2", 0, torch.float32)
     model.module.generation_config.suppress_tokens = [7]
-    with pytest.raises(RequestError, match="method.exact"):
+    with pytest.raises(RequestError, match=r"set method\.exact"):
         decoded("head", model, tmp_path, exact=False, **ALL)
     assert all(7 not in one.ids for one in decoded("head", model, tmp_path, **ALL)[0])
