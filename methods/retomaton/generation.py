@@ -87,12 +87,13 @@ class RetoMatonProcessor(LogitsProcessor):
             if not len(found.ids):
                 continue
             values = found.values[None]
-            auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1])[0]
+            log_counts = method.automaton.log_counts(found.counts)
+            auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1], log_counts)[0]
             weight = lambda_
             if method.gate is not None:
                 own = log_lm[row]
                 confident = [float(own.max()), -float((own.exp() * own).nan_to_num().sum())]
-                looks = neighbour_features(found.distances[None], values, temperature)
+                looks = neighbour_features(found.distances[None], values, temperature, log_counts)
                 weight = float(method.gate(np.concatenate([[confident], looks], 1))[0])
             mixed = weight * torch.from_numpy(auto).to(log_lm) + (1 - weight) * log_lm[row].exp()
             log_lm[row] = mixed.log()
