@@ -208,11 +208,11 @@ class RetoMaton(StateOptions, GatedScorer):
 
     def _open_automaton(self, model: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(model, artifacts)
-        store = self._opened(model, artifacts).store
-        states = States.open(artifacts.path(ARTIFACT), store)
+        search = self._opened(model, artifacts)
         self.automaton = Automaton(
-            store, states, self.max_knns, self.transitions, self.pointers, self.counts, artifacts.values["base"]
-        )
+            search.store, States.open(artifacts.path(ARTIFACT), search.store), self.max_knns, self.transitions,
+            self.pointers, self.counts, artifacts.values["base"], search.own,
+        )  # fmt: skip
 
     def _fit_base(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> None:
         """Choose the base of `weighted` on walks over the validation streams, for the lambda and temperature in use."""

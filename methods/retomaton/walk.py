@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from methods.knnlm.datastore import Datastore
+    from methods.nearest.faiss_index import FaissIndex
     from methods.retomaton.states import States
 
 Transitions = Literal["full", "capped"]
@@ -44,7 +45,8 @@ _NONE = np.empty(0, np.int64)
 @dataclass(frozen=True, slots=True)
 class Automaton:
     """A datastore with its states and the parameters of walks: see `methods.retomaton.scorer`. pointers: whether
-    pointers are followed; without them every token is searched, which is kNN-LM. base: of `weighted`."""
+    pointers are followed; without them every token is searched, which is kNN-LM. base: of `weighted`. index: its own
+    distances are used; None: distances are to the stored keys."""
 
     store: Datastore
     states: States
@@ -53,6 +55,7 @@ class Automaton:
     pointers: bool = True
     counts: Counts = "runs"
     base: float = 1.0
+    index: FaissIndex | None = None
     # plain arrays: they are faster to read than memory maps
     bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys
     values: NDArray[np.integer] = field(init=False, repr=False)  # of the entries
@@ -74,7 +77,7 @@ class Automaton:
         access is three times as fast: distances to 1,300 keys of 256 dimensions take 0.07 ms instead of 0.24, after a
         search that has evicted the processor's caches."""
         mapped = isinstance(self.store.keys, np.memmap) and np.shares_memory(self.bits, self.store.keys)
-        if mapped and self.store.keys.nbytes <= memory_gb * 1e9:
+        if self.index is None and mapped and self.store.keys.nbytes <= memory_gb * 1e9:
             object.__setattr__(self, "bits", self.bits.copy())
 
     def _ordered(self) -> NDArray[np.integer]:
@@ -209,6 +212,8 @@ class Walk:
         return np.random.default_rng(mixed(self.draws, self.place)).permutation(ids)
 
     def _distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.automaton.index is not None:
+            return self.automaton.index.distances(query, ids)
         out = np.empty(len(ids), np.float64)
         kernels.distances(self.automaton.bits, ids, query, out)
         return out.astype(np.float32)

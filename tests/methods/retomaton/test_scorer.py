@@ -16,8 +16,10 @@ from harness.common.cache import Cache, CellArtifacts, SharedResults
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
+from methods.nearest.distances import exact_distances
 from methods.retomaton.scorer import BASES, RUNS, RetoMaton, runs
 from methods.retomaton.states import ARTIFACT, States
+from methods.retomaton.walk import Walk
 from tests.methods.knnlm.conftest import artifacts, model, other_model, text
 
 __all__ = ["artifacts", "model", "other_model"]  # fixtures
@@ -265,3 +267,21 @@ def test_empty_streams_and_streams_of_one_token_have_no_scores(model, cache):
     answers = method.score(model, [short, EVALUATION[0], empty], NO_PHASES)
     assert [len(answer.log_probs) for answer in answers] == [0, 69, 0]
     assert method.score(model, [], NO_PHASES) == []
+
+
+@pytest.mark.parametrize("index", [{"index": "ivf-pq", "code_size": 2}, {"index": "ivf-sq8"}, {"index": "hnsw"}])
+def test_approximate_distances_are_the_index_s_own_for_entries_pointed_to_as_well(model, cache, index):
+    method = fitted(model, cache, tau="inf", clusters=10, distance="approximate", **index, nprobe=64)
+    exact = fitted(model, cache, tau="inf", clusters=10, **index, nprobe=64)
+    query = np.random.default_rng(0).normal(size=16).astype(np.float32)
+    automaton, every = method.automaton, np.arange(30)
+    walk = Walk(automaton, 0, every, np.ones(30, np.int64), np.unique(automaton.states.state_of[every]))
+    distances, ids = (column[0] for column in method.opened.search(query[None], NO_PHASES))
+    taken = walk.candidates(query, (distances, ids))
+    found = dict(zip(taken.ids[taken.found :].tolist(), taken.distances[taken.found :].tolist(), strict=True))
+    both = [at for at, entry in enumerate(ids.tolist()) if entry in found]
+    np.testing.assert_allclose([found[int(ids[at])] for at in both], distances[both], rtol=1e-3)
+    assert both and exact.automaton.index is None
+    if index["index"] == "ivf-sq8":  # the others hold keys, or as many centres as there are entries
+        stored = exact_distances(automaton.store, query[None], ids[both][None])[0]
+        assert not np.allclose(distances[both], stored, rtol=1e-4)
