@@ -26,7 +26,7 @@ import numpy as np
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import KeyKind, LanguageModel, Streams
-from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors, longest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 FORMAT = 1  # of the files
 FILES = ("keys.npy", "values.npy", "offsets.npy")
 DTYPES = {"keys": np.float16, "values": np.int32, "offsets": np.int64}
-METADATA = ("built_from", "model_name", "vocabulary_size", "entries", "dimension", "streams", "largest_norm", "bytes")
+METADATA = (
+    "built_from", "model_name", "vocabulary_size", "entries", "dimension", "streams", "largest_norm", "bytes", "crc32",
+)  # fmt: skip
 CHUNK = 1 << 24  # bytes read at once when checking
 
 
@@ -98,7 +100,8 @@ class Datastore(Vectors):
         return cls(folder=folder, metadata=metadata, largest_norm=float(metadata["largest_norm"]), **arrays)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read everything: checksums, values inside the vocabulary, offsets in order. Raises `RequestError`."""
+        """Read everything: checksums, values inside the vocabulary, offsets in order, no key longer than
+        `largest_norm`, on which exact search relies. Raises `RequestError`."""
         progress = progress or Progress(quiet=True)
         total, done = self.bytes, 0
         for name in FILES:
@@ -119,6 +122,10 @@ class Datastore(Vectors):
                 raise RequestError(
                     f"{self.folder}: values outside the vocabulary of {words} tokens; {_anew(self.folder)}"
                 )
+        if longest(self.keys) > self.largest_norm:
+            raise RequestError(
+                f"{self.folder}: a key is longer than largest_norm = {self.largest_norm}; {_anew(self.folder)}"
+            )
         if self.offsets[0] != 0 or self.offsets[-1] != self.entries or np.any(np.diff(self.offsets) < 0):
             raise RequestError(
                 f"{self.folder}: stream offsets do not cover the {self.entries} entries; {_anew(self.folder)}"

@@ -148,9 +148,13 @@ def _network(inputs: int) -> Any:
 
 
 def neighbour_features(
-    distances: NDArray[np.floating], values: NDArray[np.integer], temperature: float
+    distances: NDArray[np.floating],
+    values: NDArray[np.integer],
+    temperature: float,
+    log_counts: NDArray[np.floating] | float = 0.0,
 ) -> NDArray[np.float32]:
-    """Features [n, 7] of neighbours with distances [n, k] (`inf` for none) and values [n, k], whatever the target:
+    """Features [n, 7] of neighbours with distances [n, k] (`inf` for none) and values [n, k], whatever the target
+    (log_counts: see `log_weights`):
 
     - 1 if there is a neighbour, else 0
     - log(1 + distance of the nearest / temperature)
@@ -164,7 +168,7 @@ def neighbour_features(
         return np.zeros((len(distances), NEIGHBOUR_FEATURES), np.float32)
     real = np.isfinite(distances)
     some = real.any(1)
-    weights = np.exp(np.nan_to_num(log_weights(distances, temperature), nan=-np.inf))
+    weights = np.exp(np.nan_to_num(log_weights(distances, temperature, log_counts), nan=-np.inf))
     first = distances.argmin(1)[:, None]
     nearest = np.where(some, np.take_along_axis(distances, first, 1)[:, 0], 0.0)
     mean = np.where(real, distances, 0.0).sum(1) / np.maximum(real.sum(1), 1)

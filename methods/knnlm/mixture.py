@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def log_weights(distances: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
-    """log softmax(-distance / temperature) over the last axis, in the shape of distances. Rows without an entry (all
-    distances infinite) are NaN."""
+def log_weights(
+    distances: NDArray[np.floating], temperature: float, log_counts: NDArray[np.floating] | float = 0.0
+) -> NDArray[np.float64]:
+    """log softmax(log count - distance / temperature) over the last axis, in the shape of distances. Rows without an
+    entry (all distances infinite) are NaN. log_counts [..., k]: of how often an entry counts."""
     if distances.shape[-1] == 0:
         return np.empty(distances.shape, np.float64)
-    scores = np.asarray(distances, np.float64) / -temperature
+    scores = np.asarray(distances, np.float64) / -temperature + log_counts
     largest = scores.max(-1, keepdims=True)
     with np.errstate(invalid="ignore"):  # -inf - -inf gives the NaN of "no entry"
         scores -= largest
@@ -27,15 +29,21 @@ def log_weights(distances: NDArray[np.floating], temperature: float) -> NDArray[
     return scores
 
 
-def log_knn(distances: NDArray[np.floating], hits: NDArray[np.bool_], temperature: float) -> NDArray[np.float64]:
+def log_knn(
+    distances: NDArray[np.floating],
+    hits: NDArray[np.bool_],
+    temperature: float,
+    log_counts: NDArray[np.floating] | float = 0.0,
+) -> NDArray[np.float64]:
     """log p_kNN(target) [n] (Eq. 2): the weight of the entries whose value is the target.
 
-    distances [n, k] squared L2, `inf` for missing entries; hits [n, k], whether the entry's value is the target. The
-    result is `-inf` if no entry agrees, and NaN if there is no entry (`interpolate` then takes the LM).
+    distances [n, k] squared L2, `inf` for missing entries; hits [n, k], whether the entry's value is the target;
+    log_counts: see `log_weights`. The result is `-inf` if no entry agrees, and NaN if there is no entry (`interpolate`
+    then takes the LM).
     """
     if distances.shape[-1] == 0:
         return np.full(distances.shape[:-1], np.nan)
-    weights = log_weights(distances, temperature)
+    weights = log_weights(distances, temperature, log_counts)
     agreeing = np.where(hits, np.exp(weights), 0.0).sum(-1)
     with np.errstate(divide="ignore"):
         result: NDArray[np.float64] = np.log(agreeing)
@@ -44,12 +52,16 @@ def log_knn(distances: NDArray[np.floating], hits: NDArray[np.bool_], temperatur
 
 
 def knn_distribution(
-    distances: NDArray[np.floating], values: NDArray[np.integer], temperature: float, vocabulary_size: int
+    distances: NDArray[np.floating],
+    values: NDArray[np.integer],
+    temperature: float,
+    vocabulary_size: int,
+    log_counts: NDArray[np.floating] | float = 0.0,
 ) -> NDArray[np.float64]:
     """p_kNN over the vocabulary [n, V] (Eq. 2) of neighbours with distances [n, k] and values [n, k]. An entry listed
-    twice counts twice."""
+    twice counts twice. log_counts: see `log_weights`."""
     n = len(distances)
-    weights = np.exp(log_weights(distances, temperature))
+    weights = np.exp(log_weights(distances, temperature, log_counts))
     cells = np.arange(n)[:, None] * vocabulary_size + np.where(np.isinf(distances), 0, values)
     flat: NDArray[np.float64] = np.bincount(cells.ravel(), weights.ravel(), n * vocabulary_size).astype(np.float64)
     return flat.reshape(n, vocabulary_size)

@@ -17,7 +17,7 @@ from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions
 from methods.nearest.distances import exact_distances, ranked
-from methods.nearest.faiss_index import build_index
+from methods.nearest.faiss_index import FaissIndex, build_index
 from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
 from methods.nearest.opening import index_key, needs_build, open_index
 
@@ -34,9 +34,9 @@ class DatastoreOptions(IndexOptions):
 
     k: neighbours. key: the representation that is stored and searched. distance: `exact` recomputes distances from the
     stored keys after an approximate search (Khandelwal et al., 2020); `approximate` uses the index's own distances (He
-    et al., 2021; Alon et al., 2022). lambda, temperature: of the mixture; a number, or `tuned` on the validation text.
-    device: of the search; `model` is the model's own. memory_gb: most memory for the keys of exact search and,
-    separately, for RetoMaton's copy of them.
+    et al., 2021; Alon et al., 2022), also for entries that no search found. lambda, temperature: of the mixture; a
+    number, or `tuned` on the validation text. device: of the search; `model` is the model's own. memory_gb: most memory
+    for the keys of exact search and, separately, for RetoMaton's copy of them.
     index to seed: see `IndexOptions`.
     """
 
@@ -60,7 +60,8 @@ class DatastoreOptions(IndexOptions):
 
 class DatastoreSearch:
     """An opened datastore with its index. k: neighbours of a search; 0: those of the options. bytes_read: by all
-    searches, of the index and of the values and keys of what it found. entry_bytes: of a stored key and value."""
+    searches, of the index and of the values and keys of what it found. own: the index, if its own distances are used;
+    None: distances are to the stored keys. entry_bytes: read for an entry's distance and value without a search."""
 
     def __init__(self, store: Datastore, index: NeighborIndex, options: DatastoreOptions, k: int = 0) -> None:
         self.store = store
@@ -68,7 +69,11 @@ class DatastoreSearch:
         self.options = options
         self.k = k or options.k
         self.bytes_read = 0
-        self.entry_bytes = store.dimension * store.keys.itemsize + store.values.itemsize
+        self.own: FaissIndex | None = None
+        if isinstance(index, FaissIndex) and needs_build(options) and options.distance == "approximate":
+            self.own = index
+        key_bytes = store.dimension * store.keys.itemsize if self.own is None else self.own.code
+        self.entry_bytes = key_bytes + store.values.itemsize
 
     def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending and ids int64 [n, k'],

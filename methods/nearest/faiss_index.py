@@ -108,12 +108,12 @@ class FaissIndex(NeighborIndex):
         self.vectors = vectors
         # bytes read for each scanned entry, and for each query whatever is scanned
         self._statistics: Any
-        self._code: int
+        self.code: int
         self._whole: int
         if options.index == "faiss-flat":
             self.index = faiss.IndexFlatL2(vectors.dimension)
             self.bytes = 4 * vectors.entries * vectors.dimension
-            self._statistics, self._code, self._whole = None, 0, self.bytes
+            self._statistics, self.code, self._whole = None, 0, self.bytes
             return
         if folder is None:
             raise ValueError(f"the index {options.index} needs the folder of its index")
@@ -133,11 +133,11 @@ class FaissIndex(NeighborIndex):
         self.bytes = path.stat().st_size
         if options.index == "hnsw":
             self.index.hnsw.efSearch = options.ef
-            self._statistics, self._code, self._whole = faiss.cvar.hnsw_stats, 4 * vectors.dimension, 0
+            self._statistics, self.code, self._whole = faiss.cvar.hnsw_stats, 4 * vectors.dimension, 0
         else:
             self.index.nprobe = min(options.nprobe, self.index.nlist)
             centres = 4 * self.index.nlist * vectors.dimension
-            self._statistics, self._code, self._whole = faiss.cvar.indexIVF_stats, self.index.code_size, centres
+            self._statistics, self.code, self._whole = faiss.cvar.indexIVF_stats, self.index.code_size, centres
 
     def load(self) -> None:
         for start in range(self.index.ntotal, self.vectors.entries, CHUNK):  # only `faiss-flat` has entries left to add
@@ -151,9 +151,20 @@ class FaissIndex(NeighborIndex):
             return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         before = self._scanned()
         distances, ids = self.index.search(queries, k)
-        self.bytes_read += (self._scanned() - before) * self._code + len(queries) * self._whole
+        self.bytes_read += (self._scanned() - before) * self.code + len(queries) * self._whole
         distances[ids < 0] = np.inf
         return np.maximum(distances, 0), ids  # expansion and codes can dip below zero
+
+    def distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Squared L2 distances float32 [n] of a query [d] to what the index holds of entries ids [n]: those that a
+        search of an approximate index gives."""
+        if len(ids) == 0:
+            return np.empty(0, np.float32)
+        if hasattr(self.index, "make_direct_map"):  # inverted lists: where each entry is; kept once made
+            self.index.make_direct_map()
+        offsets = self.index.reconstruct_batch(ids) - query
+        squared: NDArray[np.float32] = np.einsum("nd,nd->n", offsets, offsets)
+        return squared
 
     def _scanned(self) -> int:
         """Entries whose distances faiss has computed in this process, by its own count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,11 @@ class Vectors:
 def open_vectors(file: Path) -> Vectors:
     """Memory-map a `.npy` file of vectors float16 [N, d]. It is read once, for the bound of their lengths."""
     keys = np.load(file, mmap_mode="r")
+    return Vectors(file.parent, keys, longest(keys) * (1 + 1e-5))
+
+
+def longest(keys: NDArray[np.float16]) -> float:
+    """The largest ||key||, up to float32 rounding."""
     parts = (keys[start : start + ROWS] for start in range(0, len(keys), ROWS))
-    largest = max(float(np.square(part, dtype=np.float32).sum(1).max()) for part in parts)
-    return Vectors(file.parent, keys, largest**0.5 * (1 + 1e-5))
+    largest = max((float(np.square(part, dtype=np.float32).sum(1).max()) for part in parts), default=0.0)
+    return math.sqrt(largest)

@@ -36,11 +36,19 @@ class RetoMatonProcessor(LogitsProcessor):
     The automaton starts after the prompt. ends: tokens after which a row is no longer followed; None: the end tokens of
     the model's generation configuration. padding: the token that pads prompts on the left, so that a row's random draws
     are those of the row alone; None: no padding. searches, tokens: how many of the `tokens` tokens were searched.
+
+    Raises `RequestError` if the method's datastore was built with another model, `RuntimeError` if it is not fitted.
     """
 
     def __init__(
         self, method: RetoMaton, model: LanguageModel, ends: Collection[int] | None = None, padding: int | None = None
     ) -> None:
+        metadata = method.ready()[0].store.metadata
+        if (built := metadata["built_from"]["model"]) != model.hash:
+            raise RequestError(
+                f"the datastore was built with the model {built} ({metadata['model_name']}), this one is {model.hash} "
+                f"({model.name}); fit the method with it"
+            )
         self.method, self.model, self.padding = method, model, padding
         self.ends = frozenset(_ends(model) if ends is None else ends)
         self.searches = self.tokens = 0
@@ -64,11 +72,17 @@ class RetoMatonProcessor(LogitsProcessor):
                 self._keys = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
-        """Raises `RequestError` outside of `watching`, for a row that does not continue its earlier text, and for a
-        query that is not finite."""
+        """Raises `RequestError` outside of `watching`, for a row that does not continue its earlier text, for a step of
+        several forward passes, and for a query that is not finite."""
         if not self._keys:
             raise RequestError("no forward pass was seen: call generate inside `with processor.watching():`")
         keys = self._keys[-1]
+        seen = sum(one.numel() for one in self._keys) // (len(input_ids) * keys.shape[-1])
+        if seen > input_ids.shape[1] or (self._before is not None and len(self._keys) > 1):  # a prompt may be in parts
+            raise RequestError(
+                "this step had several forward passes, so its query is not known: RetoMaton generates without guidance "
+                "and assisted decoding"
+            )
         queries = finite(keys.reshape(len(input_ids), -1, keys.shape[-1])[:, -1].float().cpu().numpy())
         self._keys.clear()
         self._follow(input_ids)
@@ -87,12 +101,13 @@ class RetoMatonProcessor(LogitsProcessor):
             if not len(found.ids):
                 continue
             values = found.values[None]
-            auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1])[0]
+            log_counts = method.automaton.log_counts(found.counts)
+            auto = knn_distribution(found.distances[None], values, temperature, scores.shape[1], log_counts)[0]
             weight = lambda_
             if method.gate is not None:
                 own = log_lm[row]
                 confident = [float(own.max()), -float((own.exp() * own).nan_to_num().sum())]
-                looks = neighbour_features(found.distances[None], values, temperature)
+                looks = neighbour_features(found.distances[None], values, temperature, log_counts)
                 weight = float(method.gate(np.concatenate([[confident], looks], 1))[0])
             mixed = weight * torch.from_numpy(auto).to(log_lm) + (1 - weight) * log_lm[row].exp()
             log_lm[row] = mixed.log()

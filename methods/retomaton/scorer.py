@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -25,15 +28,17 @@ from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, read, read_shared, spans
 from methods.knnlm.scorer import PROMISED, confidence
+from methods.knnlm.tuning import tune_lambda
 from methods.nearest.index import finite
 from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states
-from methods.retomaton.walk import Automaton, Candidates, Transitions, Walk
+from methods.retomaton.walk import Automaton, Candidates, Counts, Transitions, Walk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
 
+BASES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)  # tried when `base` is tuned
 RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # least lengths of the bins of runs; the last bin has no upper limit
 
 
@@ -57,6 +62,10 @@ class RetoMaton(StateOptions, GatedScorer):
     tau: a token is searched if fewer states than this were reached; `inf` searches every token and still uses the
         pointers. max_knns: most entries taken from states for one token (Appendix B).
     transitions: `full` follows all entries of the states (Eq. 5), `capped` only the candidates.
+    counts: how often an entry pointed to counts. `runs`: once more with every token in a row that it has matched, as in
+        the authors' code, with which the published numbers were made. `once`: once, as in Eq. 5 to 9. `weighted` (not
+        in the paper): base^n times, n the number of tokens in a row that it has matched.
+    base: of `weighted`; a number, or `tuned` on the validation text for this lambda and temperature.
     pointers: False follows none; every token is searched, which is kNN-LM.
     streams: texts walked together, whose searches make one batch. Answers do not depend on it.
     The others: see `StateOptions` and `KnnLm`. A tuned lambda and temperature are those of kNN-LM; a dynamic lambda is
@@ -68,6 +77,7 @@ class RetoMaton(StateOptions, GatedScorer):
         Metric("states", "states of the automaton", kind="counter"),
         Metric("states_bytes", "states of the automaton", "bytes", "lower", "memory"),
         Metric("candidates", "candidates of all tokens", kind="counter"),
+        Metric("base", "base of the weights", kind="counter"),
         *(Metric(f"runs_of_{n}", f"search-free runs of {_lengths(n)}", kind="counter") for n in RUNS),
         Metric("saved_time", "saved time / baseline's time", "", "higher", "speed", equal=0.0),
         Metric("timed_foss", "FoSS of the timed tokens", better="higher"),
@@ -78,6 +88,8 @@ class RetoMaton(StateOptions, GatedScorer):
     tau: Annotated[int, Field(ge=1)] | Literal["inf"] = "inf"
     max_knns: Annotated[int, Field(ge=1)] = 1024
     transitions: Transitions = "full"
+    counts: Counts = "runs"
+    base: Annotated[float, Field(ge=1)] | Literal["tuned"] = "tuned"
     pointers: bool = True
     streams: Annotated[int, Field(ge=1)] = 64
 
@@ -89,6 +101,7 @@ class RetoMaton(StateOptions, GatedScorer):
     def fit(self, model: LanguageModel, reference: Streams, validation: Streams, artifacts: Artifacts) -> None:
         self.fit_datastore(model, reference, validation, artifacts)
         build_states(artifacts, self._opened(model, artifacts).store, self, self.seed)
+        self._fit_base(model, validation, artifacts)
         self._open_automaton(model, artifacts)
         self.fit_gate(model, validation, artifacts)
         self.open(model, artifacts)
@@ -115,7 +128,8 @@ class RetoMaton(StateOptions, GatedScorer):
 
     def counters(self) -> dict[str, float]:
         states = self.automaton.states
-        return {**super().counters(), "states": len(states), "states_bytes": states.bytes}
+        base = {"base": self.automaton.base} if self.counts == "weighted" else {}
+        return {**super().counters(), "states": len(states), "states_bytes": states.bytes, **base}
 
     def score(
         self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
@@ -126,9 +140,14 @@ class RetoMaton(StateOptions, GatedScorer):
             return [walk.scores(lambda_ if self.gate is None else self.gate(walk.looks)) for walk in walks]
 
     def walked(
-        self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
+        self,
+        model: LanguageModel,
+        streams: Streams,
+        phases: Phases,
+        shared: Shared | None = None,
+        bases: Sequence[float] = (),
     ) -> list[Walked]:
-        """All streams in order, each walked to its end."""
+        """All streams in order, each walked to its end. bases: of `weighted` to try, for `Walked.tried`."""
         datastore, _ = self.ready()
         before = datastore.bytes_read
         found: list[Neighbours] | None = None
@@ -143,7 +162,9 @@ class RetoMaton(StateOptions, GatedScorer):
             found = [(near[low:high], ids[low:high]) for low, high in spans(streams)]
             texts = [iter([text]) for text in whole]
         walks = [
-            Walked(Walk(self.automaton, draws(self.seed, stream)), max(len(stream) - 1, 0), text, number, confident)
+            Walked(
+                Walk(self.automaton, draws(self.seed, stream)), max(len(stream) - 1, 0), text, number, confident, bases
+            )
             for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
         ]
         waiting = iter([walk for walk in walks if walk.length])
@@ -187,13 +208,36 @@ class RetoMaton(StateOptions, GatedScorer):
 
     def _open_automaton(self, model: LanguageModel, artifacts: Artifacts) -> None:
         self.open_datastore(model, artifacts)
-        store = self._opened(model, artifacts).store
-        states = States.open(artifacts.path(ARTIFACT), store)
-        self.automaton = Automaton(store, states, self.max_knns, self.transitions, self.pointers)
+        search = self._opened(model, artifacts)
+        self.automaton = Automaton(
+            search.store, States.open(artifacts.path(ARTIFACT), search.store), self.max_knns, self.transitions,
+            self.pointers, self.counts, artifacts.values["base"], search.own,
+        )  # fmt: skip
+
+    def _fit_base(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> None:
+        """Choose the base of `weighted` on walks over the validation streams, for the lambda and temperature in use."""
+        artifacts.values["base"] = 1.0 if self.base == "tuned" else self.base
+        if self.counts != "weighted" or self.base != "tuned":
+            return
+        self._open_automaton(model, artifacts)
+        store, (lambda_, temperature) = self._opened(model, artifacts).store, self.ready()[1]
+        key = {
+            "datastore": store.metadata["built_from"], "validation": corpus_hash(validation), "lambda": lambda_,
+            "temperature": temperature, **self.gate_key(), **self.search_key(),
+        }  # fmt: skip
+
+        def choose(folder: Path) -> None:
+            walks = self.walked(model, validation, NoPhases(), SharedResults(artifacts), BASES)
+            log_lm, found = (np.concatenate([getattr(walk, name) for walk in walks]) for name in ("log_lm", "tried"))
+            losses = [tune_lambda(log_lm, column, lambda_)[0] for column in found.T]
+            (folder / "base.json").write_text(json.dumps(BASES[int(np.argmin(losses))]))
+
+        folder = artifacts.build("retomaton-base", key, choose)
+        artifacts.values["base"] = json.loads((folder / "base.json").read_text())
 
     def gate_key(self) -> dict[str, Any]:
-        walked = {"tau": self.tau, "max_knns": self.max_knns, "transitions": self.transitions}
-        return {**super().gate_key(), **walked, "pointers": self.pointers, **self.clustering_key(self.seed)}
+        names = ("tau", "max_knns", "transitions", "counts", "base", "pointers")
+        return {**super().gate_key(), **{name: getattr(self, name) for name in names}, **self.clustering_key(self.seed)}
 
     def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate of `lambda: dynamic`, learned from walks over the validation streams."""
@@ -207,14 +251,16 @@ class RetoMaton(StateOptions, GatedScorer):
 @dataclass(slots=True)
 class Walked:
     """One stream during its walk: `done` tokens of `length`, read from `text`. Per token: log_lm and log_auto, log p_LM
-    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless `confident`.
-    pointed: candidates that no search found. blocks: of the LM. bytes_read: the counter, where it is known."""
+    and log p_auto, float64; searched, bool; looks, features of the gate, float32 [length, 9], empty unless `confident`;
+    tried, log p_auto for each of the `bases`, float64 [length, bases]. pointed: candidates that no search found.
+    blocks: of the LM. bytes_read: the counter, where it is known."""
 
     walk: Walk
     length: int
     text: Iterator[Positions]
     number: int
     confident: bool
+    bases: Sequence[float] = ()
     done: int = 0
     candidates: int = 0
     pointed: int = 0
@@ -225,11 +271,13 @@ class Walked:
     log_auto: NDArray[np.float64] = field(init=False)
     searched: NDArray[np.bool_] = field(init=False)
     looks: NDArray[np.float32] = field(init=False)
+    tried: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.log_lm, self.log_auto = np.empty(self.length), np.empty(self.length)
         self.searched = np.zeros(self.length, np.bool_)
         self.looks = np.zeros((self.length if self.confident else 0, 2 + NEIGHBOUR_FEATURES), np.float32)
+        self.tried = np.empty((self.length, len(self.bases)))
 
     def read(self) -> tuple[NDArray[np.float32], int]:
         """The next position's query [d] and observed token. Raises `RequestError` for a query that is not finite."""
@@ -247,9 +295,13 @@ class Walked:
     def record(self, candidates: Candidates, token: int, temperature: float) -> None:
         """Store the result of the position read last."""
         distances, values = candidates.distances[None], candidates.values[None]
-        self.log_auto[self.done] = log_knn(distances, values == token, temperature)[0]
+        log_counts = self.walk.automaton.log_counts(candidates.counts)
+        self.log_auto[self.done] = log_knn(distances, values == token, temperature, log_counts)[0]
         if self.confident:
-            self.looks[self.done, 2:] = neighbour_features(distances, values, temperature)[0]
+            self.looks[self.done, 2:] = neighbour_features(distances, values, temperature, log_counts)[0]
+        for number, base in enumerate(self.bases):
+            weights = candidates.counts * math.log(base)
+            self.tried[self.done, number] = log_knn(distances, values == token, temperature, weights)[0]
         self.searched[self.done] = candidates.searched
         self.candidates += len(candidates.ids)
         self.pointed += len(candidates.ids) - candidates.found

@@ -2,17 +2,26 @@
 
 A walk holds the entries pointed to and the states that contain them. The candidates for the next token are:
 
-- After a search: its neighbours and the entries pointed to. An entry that is both counts twice.
-- Without a search: at most `max_knns` entries of the states. Those pointed to come first; others are drawn at random.
+- The neighbours, if there was a search. An entry that is also among the others counts for both.
+- At most `max_knns` entries of the states. Those pointed to come first; members of the states are drawn at random.
 
 Candidates whose value is the observed token (with `full` transitions, all such entries of the states) point to their
 successors in the text. The states of these are reached next.
+
+How often an entry pointed to counts (`counts`):
+
+- `runs`, as in the authors' code: as often as its predecessors were candidates. Pointers are never made unique, and
+  the members of a state contain the entries pointed to again. So an entry counts once more with every token that it has
+  matched.
+- `once`: once, as Eq. 5 to 9 are about sets.
+- `weighted`: base^n times, n the number of tokens in a row that it has matched (not in the paper).
 
 Random draws depend on the seed, the stream and the position in it, so a stream's walk does not depend on the others.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,22 +34,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from methods.knnlm.datastore import Datastore
+    from methods.nearest.faiss_index import FaissIndex
     from methods.retomaton.states import States
 
 Transitions = Literal["full", "capped"]
+Counts = Literal["runs", "once", "weighted"]
 _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
     """A datastore with its states and the parameters of walks: see `methods.retomaton.scorer`. pointers: whether
-    pointers are followed; without them every token is searched, which is kNN-LM."""
+    pointers are followed; without them every token is searched, which is kNN-LM. base: of `weighted`. index: its own
+    distances are used; None: distances are to the stored keys."""
 
     store: Datastore
     states: States
     max_knns: int = 1024
     transitions: Transitions = "full"
     pointers: bool = True
+    counts: Counts = "runs"
+    base: float = 1.0
+    index: FaissIndex | None = None
     # plain arrays: they are faster to read than memory maps
     bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys
     values: NDArray[np.integer] = field(init=False, repr=False)  # of the entries
@@ -62,7 +77,7 @@ class Automaton:
         access is three times as fast: distances to 1,300 keys of 256 dimensions take 0.07 ms instead of 0.24, after a
         search that has evicted the processor's caches."""
         mapped = isinstance(self.store.keys, np.memmap) and np.shares_memory(self.bits, self.store.keys)
-        if mapped and self.store.keys.nbytes <= memory_gb * 1e9:
+        if self.index is None and mapped and self.store.keys.nbytes <= memory_gb * 1e9:
             object.__setattr__(self, "bits", self.bits.copy())
 
     def _ordered(self) -> NDArray[np.integer]:
@@ -80,15 +95,26 @@ class Automaton:
         """Whether each entry is a state."""
         return len(self.states) == self.store.entries
 
+    def log_counts(self, counts: NDArray[np.int64]) -> NDArray[np.floating]:
+        """The logarithm of how often candidates with these `Candidates.counts` count, same shape."""
+        if self.counts == "runs":
+            return np.log(counts)
+        return counts * (math.log(self.base) if self.counts == "weighted" else 0.0)
+
 
 @dataclass(slots=True)
 class Candidates:
     """Candidates for the next token: ids int64 [c], with repeats, the `found` neighbours of a search first; squared L2
-    distances float32 [c]; values [c]. searched: whether there was a search."""
+    distances float32 [c]; values [c]; counts int64 [c]. searched: whether there was a search.
+
+    A count is, with `runs`, how often a candidate counts; otherwise the number of tokens in a row that it has matched,
+    0 if nothing points to it.
+    """
 
     ids: NDArray[np.int64]
     distances: NDArray[np.float32]
     values: NDArray[np.integer]
+    counts: NDArray[np.int64]
     searched: bool
     found: int
 
@@ -96,11 +122,13 @@ class Candidates:
 @dataclass(slots=True)
 class Walk:
     """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of the nearest entries
-    first. states: int32, sorted, the states reached. draws: seed of the random numbers. place: tokens walked."""
+    first. counts: int64, of each of them, as in `Candidates`. states: int32, sorted, the states reached. draws: seed of
+    the random numbers. place: tokens walked."""
 
     automaton: Automaton
     draws: int
     pointed: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    counts: NDArray[np.int64] = field(default_factory=lambda: _NONE)
     states: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     place: int = 0
 
@@ -114,21 +142,27 @@ class Walk:
     ) -> Candidates:
         """The candidates for the token after query [d]. found: distances and ids [k] of a search; None: no search."""
         automaton = self.automaton
-        pointed = self.pointed[: automaton.max_knns]
-        if found is None:
-            if automaton.alone:
-                ids = pointed
-            else:
-                ids = draw(
-                    self.states, automaton.states.members, automaton.states.offsets, pointed, automaton.max_knns,
-                    np.uint64(mixed(self.draws, self.place)),
-                )  # fmt: skip
-            return Candidates(ids, self._distances(query, ids), automaton.values[ids], False, 0)
-        real = found[1] >= 0
-        near = found[1][real].astype(np.int64)
-        ids = np.concatenate([near, pointed])
-        distances = np.concatenate([found[0][real], self._distances(query, pointed)])
-        return Candidates(ids, distances, automaton.values[ids], True, len(near))
+        repeated, most = automaton.counts == "runs", automaton.max_knns
+        pointed, counts = self.pointed[:most], self.counts[:most]
+        if repeated:  # the cap is on the list with repeats
+            before = np.cumsum(counts) - counts
+            counts = np.minimum(counts, most - before)[before < most]
+            pointed = pointed[: len(counts)]
+        members = _NONE
+        if not automaton.alone:
+            members = draw(
+                self.states, automaton.states.members, automaton.states.offsets, _NONE if repeated else pointed,
+                most - (counts.sum() if repeated else len(pointed)), np.uint64(mixed(self.draws, self.place)),
+            )  # fmt: skip
+        taken = np.concatenate([pointed, members])
+        near, distances = _NONE, self._distances(query, taken)
+        if found is not None:
+            real = found[1] >= 0
+            near, distances = found[1][real].astype(np.int64), np.concatenate([found[0][real], distances])
+        ids = np.concatenate([near, taken])
+        tallied = np.full(len(ids), int(repeated))
+        tallied[len(near) : len(near) + len(counts)] = counts
+        return Candidates(ids, distances, automaton.values[ids], tallied, found is not None, len(near))
 
     def advance(self, token: int, candidates: Candidates) -> None:
         """Follow the observed token."""
@@ -147,8 +181,29 @@ class Walk:
             others = self._shuffled(others)
         elif automaton.transitions == "full":  # the states are the entries pointed to, the cap aside
             others = self.pointed[automaton.values[self.pointed] == token]
-        self.pointed = followers(nearest, others, automaton.last)
+        following = followers(nearest, others, automaton.last)
+        self.counts = self._counted(following - 1, agreeing, token, candidates)
+        self.pointed = following
         self.states = np.unique(automaton.states.state_of[self.pointed])
+
+    def _counted(
+        self, entries: NDArray[np.int64], agreeing: NDArray[np.intp], token: int, candidates: Candidates
+    ) -> NDArray[np.int64]:
+        """The counts of the successors of entries that have matched the token. agreeing: places of the candidates that
+        have. `full` transitions count as if there were no cap."""
+        automaton, plus = self.automaton, 1
+        again = automaton.values[self.pointed] == token
+        ids, counts = self.pointed[again], self.counts[again]
+        if automaton.counts == "runs" and automaton.transitions == "capped":
+            ids, counts, plus = candidates.ids[agreeing], candidates.counts[agreeing], 0
+        elif automaton.counts == "runs":
+            plus = 0 if automaton.alone else 1  # every entry as a member
+            found = candidates.ids[agreeing[agreeing < candidates.found]]
+            ids = np.concatenate([ids, found])
+            # found and no member of a state reached: `plus` counts it already
+            counts = np.concatenate([counts, np.isin(automaton.states.state_of[found], self.states) | automaton.alone])
+        result: NDArray[np.int64] = counted(entries, ids, counts, plus)
+        return result
 
     def _shuffled(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """In random order if more than `max_knns`, so that the cap does not favour a part of the text."""
@@ -157,6 +212,8 @@ class Walk:
         return np.random.default_rng(mixed(self.draws, self.place)).permutation(ids)
 
     def _distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.automaton.index is not None:
+            return self.automaton.index.distances(query, ids)
         out = np.empty(len(ids), np.float64)
         kernels.distances(self.automaton.bits, ids, query, out)
         return out.astype(np.float32)
@@ -220,24 +277,40 @@ def having(states, members, offsets, values, token):  # type: ignore[no-untyped-
 
 
 @njit(nogil=True, cache=True)
-def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-untyped-def]
-    """The entries pointed to, then other members of the states: int64 [at most `most`], unique. If there are more than
-    `most`, the others are drawn at random. draws: uint64, the seed.
+def counted(entries, ids, counts, plus):  # type: ignore[no-untyped-def]
+    """`plus` and the sum of the counts int64 [n] of ids int64 [n] equal to an entry, for each of the entries."""
+    order = np.argsort(ids)
+    known = ids[order]
+    near = np.zeros(4096, np.bool_)  # as in `followers`
+    for entry in known:
+        near[entry & 4095] = True
+    sums = np.full(len(entries), plus, np.int64)
+    for number, entry in enumerate(entries):
+        if near[entry & 4095]:
+            at = np.searchsorted(known, entry)
+            while at < len(known) and known[at] == entry:
+                sums[number] += counts[order[at]]
+                at += 1
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def draw(states, members, offsets, without, most, draws):  # type: ignore[no-untyped-def]
+    """Members of the states that are not in `without`: int64 [at most `most`], unique. If there are more, they are
+    drawn at random. draws: uint64, the seed.
 
     With many members, single ones are drawn and repeats rejected; with few, all are listed. Listing a thousand states
     of 270 members takes ten times as long as drawing 1,024 of them.
     """
-    if len(pointed) >= most:
-        return pointed
+    if most <= 0:
+        return np.empty(0, np.int64)
     ends, total = np.empty(len(states), np.int64), 0
     for number, state in enumerate(states):
         total += offsets[state + 1] - offsets[state]
         ends[number] = total
-    known = set(pointed)
-    chosen = np.empty(min(most, len(pointed) + total), np.int64)
-    chosen[: len(pointed)] = pointed
-    count = len(pointed)
-    if total >= 4 * most:
+    known = set(without)
+    if total >= 4 * (most + len(without)):
+        chosen, count = np.empty(most, np.int64), 0
         while count < most:
             draws += np.uint64(0x9E3779B97F4A7C15)
             place = np.int64(scrambled(draws) % np.uint64(total))
@@ -255,14 +328,13 @@ def draw(states, members, offsets, pointed, most, draws):  # type: ignore[no-unt
             if member not in known:
                 others[left] = member
                 left += 1
-    wanted = min(most - count, left)
-    for number in range(wanted):
-        if wanted < left:  # a step of the Fisher-Yates shuffle
+    wanted = min(most, left)
+    if wanted < left:
+        for number in range(wanted):  # a step of the Fisher-Yates shuffle
             draws += np.uint64(0x9E3779B97F4A7C15)
             other = number + np.int64(scrambled(draws) % np.uint64(left - number))
             others[number], others[other] = others[other], others[number]
-        chosen[count + number] = others[number]
-    return chosen[: count + wanted]
+    return others[:wanted]
 
 
 @njit(nogil=True, cache=True)

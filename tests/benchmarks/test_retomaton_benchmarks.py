@@ -64,7 +64,7 @@ def test_a_step_of_the_walk_takes_a_small_part_of_the_search_that_it_saves(bench
     pointed = rng.choice(store.entries - 1, REACHED, replace=False)
 
     def step() -> int:
-        walk = Walk(automaton, 7, pointed, reached)
+        walk = Walk(automaton, 7, pointed, np.ones(REACHED, np.int64), reached)
         candidates = walk.candidates(query, None)
         log_knn(candidates.distances[None], (candidates.values == 5)[None], 10.0)
         walk.advance(5, candidates)

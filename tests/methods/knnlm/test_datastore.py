@@ -202,6 +202,16 @@ def test_verify_finds_a_changed_byte(model, tmp_path, name):
         Datastore.open(tmp_path).verify()
 
 
+def test_verify_finds_a_bound_that_a_key_exceeds(model, tmp_path):
+    build(tmp_path, model, text(6, 60))
+    Datastore.open(tmp_path).verify()
+    file = tmp_path / "metadata.json"
+    metadata = json.loads(file.read_text())
+    file.write_text(json.dumps({**metadata, "largest_norm": 0.99 * metadata["largest_norm"]}))
+    with pytest.raises(RequestError, match="a key is longer than largest_norm"):
+        Datastore.open(tmp_path).verify()
+
+
 def test_a_datastore_of_another_model_or_text_is_refused_by_both_names(model, other_model, tmp_path):
     streams = text(7, 60)
     build(tmp_path, model, streams)

@@ -11,10 +11,11 @@ from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from methods.retomaton.generation import RetoMatonProcessor
-from tests.methods.knnlm.conftest import model
+from methods.retomaton.scorer import RetoMaton
+from tests.methods.knnlm.conftest import model, other_model
 from tests.methods.retomaton.test_scorer import fitted
 
-__all__ = ["model"]  # a fixture
+__all__ = ["model", "other_model"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +111,17 @@ def test_beams_and_passes_that_were_not_seen_are_refused(model, cache):
         generated(model, method, [[1, 2, 3]], 14, num_beams=3)
     with pytest.raises(RequestError, match="no forward pass was seen"):
         RetoMatonProcessor(method, model)(torch.tensor([[1]]), torch.zeros(1, 40))
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_step_of_two_forward_passes_is_refused(model, cache, tokens):
+    method = fitted(model, cache, tau=1, clusters=20)
+    with pytest.raises(RequestError, match="several forward passes"):
+        generated(model, method, [[1, 2, 3]], tokens, guidance_scale=2.0)
+
+
+def test_another_model_s_datastore_and_an_unfitted_method_are_refused(model, other_model, cache):
+    with pytest.raises(RequestError, match="the datastore was built with the model"):
+        RetoMatonProcessor(fitted(model, cache, tau=1, clusters=20), other_model)
+    with pytest.raises(RuntimeError, match="answers after fit or open"):
+        RetoMatonProcessor(RetoMaton(), model)

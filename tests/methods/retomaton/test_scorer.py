@@ -16,8 +16,10 @@ from harness.common.cache import Cache, CellArtifacts, SharedResults
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from methods.knnlm.scorer import KnnLm
-from methods.retomaton.scorer import RUNS, RetoMaton, runs
+from methods.nearest.distances import exact_distances
+from methods.retomaton.scorer import BASES, RUNS, RetoMaton, runs
 from methods.retomaton.states import ARTIFACT, States
+from methods.retomaton.walk import Walk
 from tests.methods.knnlm.conftest import artifacts, model, other_model, text
 
 __all__ = ["artifacts", "model", "other_model"]  # fixtures
@@ -51,33 +53,45 @@ def plain(model, method):
     answers, searches = [], 0
     for stream in EVALUATION:
         answers.append([])
-        states, pointed = set(), []  # those pointed to, the successor of the nearest first
+        reached, pointed = set(), {}  # pointed: entry -> count, the successor of the nearest first
         for block in model.encode(stream, key="last_ffn_input") if len(stream) > 1 else ():
             columns = (block.keys.tolist(), block.targets.tolist(), block.log_prob.tolist())
             for query, target, log_lm in zip(*columns, strict=True):
                 distances = ((keys - np.asarray(query)) ** 2).sum(1).tolist()
-                if method.tau == "inf" or len(states) < method.tau:
+                near, states, most = [], reached, method.max_knns
+                if method.tau == "inf" or len(reached) < method.tau:
                     near = sorted(range(len(keys)), key=lambda entry: (distances[entry], entry))[: method.k]
-                    chosen = [*near, *pointed[: method.max_knns]]  # an entry that is both counts twice
-                    states = states | {state_of[entry] for entry in near}
+                    states = reached | {state_of[entry] for entry in near}
                     searches += 1
-                elif alone:
-                    chosen = pointed[: method.max_knns]
+                members = [] if alone else [entry for entry in range(len(keys)) if state_of[entry] in reached]
+                if method.counts == "runs":  # a list with repeats
+                    taken = [entry for entry, count in pointed.items() for _ in range(count)][:most] + members
+                    chosen = [(entry, 1) for entry in [*near, *taken]]
                 else:
-                    chosen = [entry for entry in range(len(keys)) if state_of[entry] in states]
-                total = math.fsum(math.exp(-distances[entry] / temperature) for entry in chosen)
+                    base = method.automaton.base if method.counts == "weighted" else 1
+                    chosen = [(entry, base**count) for entry, count in list(pointed.items())[:most]]
+                    chosen += [(entry, 1) for entry in [*near, *(set(members) - set(pointed))]]
+                total = math.fsum(count * math.exp(-distances[entry] / temperature) for entry, count in chosen)
                 right = math.fsum(
-                    math.exp(-distances[entry] / temperature) for entry in chosen if values[entry] == target
-                )
+                    count * math.exp(-distances[entry] / temperature)
+                    for entry, count in chosen if values[entry] == target
+                )  # fmt: skip
                 p_auto = right / total if chosen else None
                 p = math.exp(log_lm) if p_auto is None else lambda_ * p_auto + (1 - lambda_) * math.exp(log_lm)
                 answers[-1].append(math.log(p))
-                followed = sorted((e for e in chosen if values[e] == target), key=distances.__getitem__)
+                followed = sorted((e for e, _ in chosen if values[e] == target), key=distances.__getitem__)
                 if method.transitions == "full":
                     more = pointed if alone else [e for e in range(len(keys)) if state_of[e] in states]
                     followed += [e for e in more if values[e] == target]
-                pointed = [entry + 1 for entry in dict.fromkeys(followed) if entry + 1 not in ends]
-                states = {state_of[entry] for entry in pointed}
+                listed = Counter([*near, *members])
+                if method.counts == "runs" and method.transitions == "capped":
+                    counts = Counter(entry for entry, _ in chosen)
+                elif method.counts == "runs":  # as without a cap; members of the neighbours' states count once
+                    counts = {entry: max(pointed.get(entry, 0) + listed[entry], 1) for entry in followed}
+                else:
+                    counts = {entry: pointed.get(entry, 0) + 1 for entry in followed}
+                pointed = {entry + 1: counts[entry] for entry in dict.fromkeys(followed) if entry + 1 not in ends}
+                reached = {state_of[entry] for entry in pointed}
     return answers, searches
 
 
@@ -85,15 +99,17 @@ def plain(model, method):
     tau=st.sampled_from([1, 2, 5, "inf"]),
     clustering=st.sampled_from(["kmeans", "greedy", "none"]),
     transitions=st.sampled_from(["full", "capped"]),
+    counts=st.sampled_from(["runs", "once", "weighted"]),
     clusters=st.integers(1, 200),
     max_knns=st.sampled_from([1, 3, 1024]),
 )
 @QUICK
-def test_scores_agree_with_the_equations(model, cache, tau, clustering, transitions, clusters, max_knns):
-    most = max_knns if clustering == "none" else 1024
+def test_scores_agree_with_the_equations(model, cache, tau, clustering, transitions, counts, clusters, max_knns):
+    most = max_knns if clustering == "none" else 100_000
     method = fitted(
-        model, cache, tau=tau, clustering=clustering, transitions=transitions, clusters=clusters, max_knns=most
-    )
+        model, cache, tau=tau, clustering=clustering, transitions=transitions, counts=counts, base=1.5,
+        clusters=clusters, max_knns=most,
+    )  # fmt: skip
     expected, searches = plain(model, method)
     answers = method.score(model, EVALUATION, NO_PHASES)
     for answer, wanted in zip(answers, expected, strict=True):
@@ -129,6 +145,17 @@ def test_without_pointers_and_clusters_it_is_knnlm(model, cache, k):
     for ours, theirs in pairs:
         np.testing.assert_allclose(ours.log_probs, theirs.log_probs, rtol=0, atol=1e-5)
         assert ours.counters["searches"] == theirs.counters["searches"] == len(ours.log_probs)
+
+
+def test_the_base_of_the_weights_is_the_best_on_validation_text(model, cache):
+    given = {"tau": 3, "clusters": 20, "counts": "weighted"}
+    method = fitted(model, cache, **given)
+    losses = {}
+    for base in BASES:
+        [answer] = fitted(model, cache, **given, base=base).score(model, VALIDATION, NO_PHASES)
+        losses[base] = -answer.log_probs.mean()
+    assert len({round(loss, 6) for loss in losses.values()}) == len(BASES)
+    assert method.automaton.base == method.counters()["base"] == min(losses, key=losses.get)
 
 
 def test_a_higher_tau_searches_more(model, cache):
@@ -240,3 +267,21 @@ def test_empty_streams_and_streams_of_one_token_have_no_scores(model, cache):
     answers = method.score(model, [short, EVALUATION[0], empty], NO_PHASES)
     assert [len(answer.log_probs) for answer in answers] == [0, 69, 0]
     assert method.score(model, [], NO_PHASES) == []
+
+
+@pytest.mark.parametrize("index", [{"index": "ivf-pq", "code_size": 2}, {"index": "ivf-sq8"}, {"index": "hnsw"}])
+def test_approximate_distances_are_the_index_s_own_for_entries_pointed_to_as_well(model, cache, index):
+    method = fitted(model, cache, tau="inf", clusters=10, distance="approximate", **index, nprobe=64)
+    exact = fitted(model, cache, tau="inf", clusters=10, **index, nprobe=64)
+    query = np.random.default_rng(0).normal(size=16).astype(np.float32)
+    automaton, every = method.automaton, np.arange(30)
+    walk = Walk(automaton, 0, every, np.ones(30, np.int64), np.unique(automaton.states.state_of[every]))
+    distances, ids = (column[0] for column in method.opened.search(query[None], NO_PHASES))
+    taken = walk.candidates(query, (distances, ids))
+    found = dict(zip(taken.ids[taken.found :].tolist(), taken.distances[taken.found :].tolist(), strict=True))
+    both = [at for at, entry in enumerate(ids.tolist()) if entry in found]
+    np.testing.assert_allclose([found[int(ids[at])] for at in both], distances[both], rtol=1e-3)
+    assert both and exact.automaton.index is None
+    if index["index"] == "ivf-sq8":  # the others hold keys, or as many centres as there are entries
+        stored = exact_distances(automaton.store, query[None], ids[both][None])[0]
+        assert not np.allclose(distances[both], stored, rtol=1e-4)

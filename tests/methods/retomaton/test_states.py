@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from methods.nearest.distances import exact_distances
 from methods.retomaton import states
 from methods.retomaton.states import StateOptions, States
-from methods.retomaton.walk import draw, followers, having, mixed
+from methods.retomaton.walk import counted, draw, followers, having, mixed
 from tests.methods.knnlm.conftest import store_of
 
 
@@ -81,20 +81,17 @@ STATES = States.of(np.array([0, 1, 0, 2, 1, 0, 2, 3, 3, 0]))
 
 
 @given(
-    chosen=st.sets(st.integers(0, 3)), pointed=st.lists(st.integers(0, 9), unique=True, max_size=5),
-    most=st.integers(1, 12), seed=st.integers(0, 50),
+    chosen=st.sets(st.integers(0, 3)), without=st.lists(st.integers(0, 9), unique=True, max_size=5),
+    most=st.integers(-1, 12), seed=st.integers(0, 50),
 )  # fmt: skip
 @settings(deadline=None)
-def test_what_is_drawn_begins_with_what_is_pointed_to(chosen, pointed, most, seed):
+def test_members_are_drawn_from_the_states_and_never_twice(chosen, without, most, seed):
     chosen = np.array(sorted(chosen), np.int32)
-    pointed = np.array(pointed[:most], np.int64)
-    found = draw(chosen, STATES.members, STATES.offsets, pointed, most, np.uint64(mixed(seed, 0)))
-    assert found[: len(pointed)].tolist() == pointed.tolist()
-    others = {int(m) for s in chosen for m in STATES.members[STATES.offsets[s] : STATES.offsets[s + 1]]} - set(
-        pointed.tolist()
-    )
-    drawn = found[len(pointed) :].tolist()
-    assert len(set(drawn)) == len(drawn) == min(most - len(pointed), len(others))
+    drawn = draw(
+        chosen, STATES.members, STATES.offsets, np.array(without, np.int64), most, np.uint64(mixed(seed, 0))
+    ).tolist()
+    others = {int(m) for s in chosen for m in STATES.members[STATES.offsets[s] : STATES.offsets[s + 1]]} - set(without)
+    assert len(set(drawn)) == len(drawn) == min(max(most, 0), len(others))
     assert set(drawn) <= others
 
 
@@ -108,14 +105,14 @@ def test_each_member_is_drawn_equally_often():
 
 def test_of_many_members_single_ones_are_drawn_equally_often_and_never_twice():
     states = States.of(np.arange(400) % 8)
-    reached, pointed = np.array([1, 3, 4, 7], np.int32), np.array([12, 3, 399], np.int64)  # of states 4, 3 and 7
+    reached, without = np.array([1, 3, 4, 7], np.int32), np.array([12, 3, 399], np.int64)  # of states 4, 3 and 7
     counts = np.zeros(400)
     for seed in range(2000):
-        found = draw(reached, states.members, states.offsets, pointed, 20, np.uint64(mixed(seed, 3)))
-        assert found[:3].tolist() == [12, 3, 399] and len(set(found.tolist())) == 20
-        counts[found[3:]] += 1
+        found = draw(reached, states.members, states.offsets, without, 17, np.uint64(mixed(seed, 3)))
+        assert len(set(found.tolist())) == 17
+        counts[found] += 1
     inside = np.isin(np.arange(400) % 8, reached)
-    inside[pointed] = False
+    inside[without] = False
     assert not counts[~inside].any()
     assert np.abs(counts[inside] / 2000 - 17 / 197).max() < 0.03
 
@@ -155,6 +152,19 @@ def test_followers_come_once_in_order_and_not_beyond_a_stream(nearest, others, s
         np.packbits(ends, bitorder="little"),
     )
     assert found.tolist() == [entry * stretch + 1 for entry in dict.fromkeys([*nearest, *others]) if entry not in last]
+
+
+@given(
+    entries=st.lists(st.integers(0, 9), max_size=12),
+    ids=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=12),
+    stretch=st.sampled_from([1, 4096]),
+    plus=st.integers(0, 1),
+)
+@settings(deadline=None)
+def test_counts_of_equal_ids_are_summed(entries, ids, stretch, plus):
+    columns = np.array(ids, np.int64).reshape(-1, 2).T
+    found = counted(np.array(entries, np.int64) * stretch, columns[0] * stretch, columns[1], plus)
+    assert found.tolist() == [plus + sum(count for one, count in ids if one == entry) for entry in entries]
 
 
 def test_distances_are_those_of_search(tmp_path):
