@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -52,5 +53,16 @@ def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.in
 
 def as_cnf(query: Any) -> Cnf:
     """The query as an AND of ORs; a single n-gram becomes one clause."""
-    nested = len(query) and isinstance(query[0], Iterable)
+    nested = isinstance(query, Sequence | np.ndarray) and len(query) and isinstance(query[0], Iterable)
     return query if nested else [[query]]
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """The value as an int. Raises `RequestError` for one below `least` or none at all."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise RequestError(f"{name} = {value!r}: give a whole number") from error
+    if number < least:
+        raise RequestError(f"{name} = {number}: give {least} or more")
+    return number

@@ -16,7 +16,7 @@ import pytest
 
 from harness.common.errors import RequestError
 from harness.common.progress import PIPE, Progress
-from methods.infinigram.build import build_index
+from methods.infinigram.build import Part, build_index
 from methods.infinigram.engine import open_index
 from methods.infinigram.layout import pointer_width, verify
 from tests.methods.infinigram.conftest import built
@@ -52,8 +52,8 @@ def test_shards_share_the_documents(place, shards):
 
 
 def test_shards_that_nodes_build_are_the_same(place):
-    documents = [[n % 4] * (n % 5) for n in range(20)]
-    one = built(place(), documents, shards=3, document_metadata=range(20))
+    documents = [Part([n % 4] * (n % 5), n, [0, n % 5]) for n in range(20)]
+    one = built(place(), documents, shards=3)
     asked = []
 
     def each(make, work, shared):
@@ -61,7 +61,7 @@ def test_shards_that_nodes_build_are_the_same(place):
         return (make(shared, *part) for part in work)
 
     there = SimpleNamespace(side_by_side=lambda: 4, each=each)
-    other = built(place(), documents, shards=3, document_metadata=range(20), parts=there)
+    other = built(place(), documents, shards=3, parts=there)
     assert asked == [0, 1, 2]
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert [(other / name).read_bytes() for name in files] == [(one / name).read_bytes() for name in files]
@@ -121,7 +121,10 @@ def flip(file):
         ([[0]], {"shards": 2}, "2 shards for 1 documents"),
         ([[0]], {"shards": 0}, "shards = 0"),
         ([[0]], {"vocabulary_size": 0}, "vocabulary_size = 0"),
-        ([[0]], {"document_metadata": []}, "0 metadata for 1 documents"),
+        ([Part([0], {1, 2})], {}, "the metadata of document 0 are no JSON"),
+        ([Part([0], more=True)], {}, "document 0 has no end"),
+        (None, {}, "documents are NoneType"),
+        ([[0]], {"vocabulary_size": 4.5}, "vocabulary_size = 4.5: give a whole number"),
     ],
 )
 def test_bad_documents_are_refused_and_leave_nothing(tmp_path, documents, options, message):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
+from methods.infinigram.build import Part
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
 from methods.infinigram.kernels.searching import pointer
@@ -287,7 +288,7 @@ def test_a_sample_of_a_frequent_clause_says_so(place):
 
 
 def test_metadata_come_with_the_documents(place):
-    folder = built(place(), [[1, 2], [3]], document_metadata=[{"title": "a"}, "b"])
+    folder = built(place(), [Part([1, 2], {"title": "a"}), Part([3], "b")])
     engine = open_index(folder)
     assert [d.metadata for d in engine.documents([3])] == ["b"]
     assert [d.metadata for d in engine.documents([1, 2])] == [{"title": "a"}]
