@@ -191,7 +191,9 @@ def _tokenizer_in(folder: Path, write: Callable[[Path], object] | None) -> dict[
             write(folder)
         except Exception as error:  # a full disk is a plain Exception of the Rust library
             raise error if isinstance(error, OSError) else OSError(reason(error)) from error
-    return sizes_and_checksums(folder, [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()])
+    return sizes_and_checksums(
+        folder, [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
+    )
 
 
 def _spool(folder: Path, documents: Iterable[Any], vocabulary_size: int, progress: Progress) -> int:
@@ -249,14 +251,13 @@ def _checked(document: Any, number: int, vocabulary_size: int) -> NDArray[Any]:
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < vocabulary_size):
         wrong = int(tokens[(tokens < 0) | (tokens >= vocabulary_size)][0])
         raise RequestError(
-            f"document {number} has token {wrong}, outside the vocabulary of {vocabulary_size}: give the tokenizer's size"
+            f"document {number} has token {wrong}, outside the vocabulary of {vocabulary_size}: give the "
+            "tokenizer's size"
         )
     return tokens
 
 
-def _cuts(
-    offsets: NDArray[np.int64], shards: int, limit: int | None, longest: int, peak: int, table: int
-) -> list[int]:
+def _cuts(offsets: NDArray[np.int64], shards: int, limit: int | None, longest: int, peak: int, table: int) -> list[int]:
     """First document of each shard, then the number of documents. Shards have about equal lengths; if these would be
     too long or need more memory than `limit`, each shard takes as many documents as fit. longest: tokens of a document.
     peak: bytes per token. table: bytes for each shard."""

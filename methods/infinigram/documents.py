@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Clause = Sequence[NDArray[np.int64]]
 
-_DRAWS = 16  # ranks drawn for each document asked for, before all are looked at
 _DECODED = 32  # tokens that are compared in the time in which one suffix is decoded and sorted
 
 
@@ -29,8 +28,8 @@ def find(
     incomplete: a clause with more than `most` matches in a shard is sampled. Documents equal to a subtracted one, token
     for token, are left out. table: of the shards, as in `kernels.columns`.
 
-    The rarest clause gives the first documents. Another clause is looked for in them if they are short, else its own
-    matches are decoded."""
+    Clauses are taken from the rarest on. One is looked for in the documents that hold those before it if few tokens
+    have to be compared, else its own matches are decoded."""
     rng, approximate = np.random.default_rng(seed), False
     found: list[tuple[int, int]] = []
     for row, (one, addresses) in enumerate(zip(opened, table, strict=True)):
@@ -39,22 +38,26 @@ def find(
         limit = most if one.sign > 0 else None  # of subtracted documents all are needed
         documents: NDArray[np.int64] | None = None
         for number in np.argsort(totals, kind="stable").tolist():
-            read = totals[number] if limit is None else min(totals[number], limit)
-            if documents is not None and _length(one.shard, documents) <= _DECODED * read:
+            total = totals[number]
+            read = total if limit is None else min(total, limit)
+            if documents is None and read == total and len(one.shard.documents) < _DECODED * read:
+                documents = np.arange(len(one.shard.documents) - 1)
+            if documents is not None and _compared(one.shard, documents, total) <= _DECODED * read:
                 documents = documents[holding.hold(addresses, documents, *flattened(clauses[number]))]
                 continue
-            approximate |= read < totals[number]
-            ranks = np.concatenate([_ranks(low, high, read, totals[number], rng) for low, high in ranges[number].tolist()])
-            held = _holders(one.shard, holding.positions(addresses, ranks))
+            approximate |= read < total
+            ranks = [_ranks(low, high, read, total, rng) for low, high in ranges[number].tolist()]
+            held = _holders(one.shard, holding.positions(addresses, np.concatenate(ranks)))
             documents = held if documents is None else np.intersect1d(documents, held, assume_unique=True)
         assert documents is not None
         found += [(row, number) for number in documents.tolist()]
     return _without_subtracted(opened, found), approximate
 
 
-def _length(shard: Shard, documents: NDArray[np.int64]) -> int:
-    """Tokens of documents."""
-    return int((shard.documents[documents + 1] - shard.documents[documents]).sum())
+def _compared(shard: Shard, documents: NDArray[np.int64], total: int) -> float:
+    """Tokens of documents that are compared until a match is found, if `total` matches are spread evenly."""
+    lengths, distance = np.diff(shard.documents)[documents], len(shard.tokens) / max(total, 1)
+    return float((distance * -np.expm1(-lengths / distance)).sum())
 
 
 def _ranks(low: int, high: int, read: int, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -92,25 +95,6 @@ def _without_subtracted(opened: Sequence[Opened], found: list[tuple[int, int]]) 
     return kept
 
 
-def draw(
-    table: NDArray[np.int64], clause: Clause, limit: int, rng: np.random.Generator,
-    found: dict[tuple[int, int], int | None],
-) -> bool:  # fmt: skip
-    """Write up to `limit` documents, as `find` has them, that hold an n-gram of a clause to `found`, each with the
-    position of a match. Matches are drawn by their ranks, and only these are decoded. Returns whether there are no
-    others to find, or enough were found; False if most matches are in few documents. No shard may be subtracted."""
-    ranges = np.array([find_in(row, ngram) for row in table for ngram in clause])
-    rows = np.repeat(np.arange(len(table)), len(clause))
-    total, most = int((ranges[:, 1] - ranges[:, 0]).sum()), _DRAWS * (limit + 8)
-    ranks = rng.permutation(total) if total <= most else rng.integers(0, total, most)
-    for part in (ranks[: 2 * limit], ranks[2 * limit :]):
-        for row, number, position in holding.located(table, rows, ranges, part).tolist():
-            found.setdefault((row, number), position)
-            if len(found) == limit:
-                return True
-    return total <= most
-
-
 def text_of(shard: Shard, number: int) -> NDArray[Any]:
     """The tokens of a document."""
     return shard.tokens[shard.documents[number] : shard.documents[number + 1] - 1]
@@ -124,9 +108,7 @@ class Shown:
         self._ngrams, self._longest = flattened(asked), max(map(len, asked), default=0)
         self._window = window
 
-    def __call__(
-        self, opened: Opened, row: NDArray[np.int64], number: int, position: int | None = None
-    ) -> Document:
+    def __call__(self, opened: Opened, row: NDArray[np.int64], number: int, position: int | None = None) -> Document:
         """The document. row: of its shard in the engine's table. position: of the match; by default the first."""
         shard = opened.shard
         low, high = shard.documents[number : number + 2].tolist()

@@ -35,7 +35,7 @@ from methods.infinigram.answers import (
     Span,
 )
 from methods.infinigram.ids import as_cnf, flattened, integers, joined, whole
-from methods.infinigram.kernels import columns, followers, grouped, scanning, summed
+from methods.infinigram.kernels import columns, followers, grouped, holding, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from methods.infinigram.ids import Cnf, Ngram
 
 _WINDOW = 20  # tokens of text on each side of a match
+_DRAWS = 16  # matches drawn for each document asked for, before all are looked at
 
 
 def open_index(
@@ -77,6 +78,7 @@ class Engine:
                 for number, facts in enumerate(metadata["shards"]):
                     shard = open_shard(folder / f"shard{number}", facts, self.vocabulary_size)
                     self.shards.append(Opened(folder, number, sign, shard))
+        self._subtracts = bool(subtracted)
         self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), columns.COLUMNS), np.int64)
         for row, (_, _, sign, shard) in zip(self._table, self.shards, strict=True):
             row[columns.TOKENS], row[columns.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
@@ -251,21 +253,23 @@ class Engine:
     ) -> list[Document]:  # fmt: skip
         """Up to `limit` documents, drawn at random, that hold an n-gram or an AND of ORs of n-grams; None: all of them,
         in order. For a single clause matches are drawn, so a document with more of them is likelier to be drawn."""
-        window, clauses = whole("window", window, 0), self._clauses(as_cnf(query))
-        table, rng = self._rows(), np.random.default_rng(whole("seed", seed, 0))
+        window, seed, clauses = whole("window", window, 0), whole("seed", seed, 0), self._clauses(as_cnf(query))
+        table, shown = self._rows(), documents.Shown([ngram for clause in clauses for ngram in clause], window)
         limit = None if limit is None else whole("limit", limit, 0)
         places: dict[tuple[int, int], int | None] = {}
         complete = limit == 0
-        if limit and len(clauses) == 1 and table[:, columns.SIGN].min() > 0:
-            complete = documents.draw(table, clauses[0], limit, rng, places)
+        if limit and len(clauses) == 1 and not self._subtracts:
+            found, complete = holding.draw(
+                table, *flattened(clauses[0]), limit, _DRAWS * (limit + 8), np.uint64(seed % (1 << 64))
+            )
+            places.update(((row, number), at) for row, number, at in found.tolist())
         if not complete:
-            found, _ = self.find_cnf(clauses, max_clause_freq, seed)
-            order = range(len(found)) if limit is None else rng.permutation(len(found)).tolist()
-            for number in order:
+            every, _ = self.find_cnf(clauses, max_clause_freq, seed)
+            rng = np.random.default_rng(seed)
+            for number in range(len(every)) if limit is None else rng.permutation(len(every)).tolist():
                 if len(places) == limit:
                     break
-                places.setdefault(found[number], None)
-        shown = documents.Shown([ngram for clause in clauses for ngram in clause], window)
+                places.setdefault(every[number], None)
         return [shown(self.shards[row], table[row], number, at) for (row, number), at in places.items()]
 
     def attribute(self, tokens: Ngram, min_length: int = 2, limit: int = 1) -> list[Span]:
@@ -281,7 +285,9 @@ class Engine:
         ends[-1] = lengths[-1] >= min_length
         return [
             Span(end - length, end, count, self.documents(ids[end - length : end], limit) if limit else [])
-            for end, length, count in zip(*(a.tolist() for a in (np.flatnonzero(ends), lengths[ends], counts[ends])), strict=True)
+            for end, length, count in zip(
+                *(a.tolist() for a in (np.flatnonzero(ends), lengths[ends], counts[ends])), strict=True
+            )
         ]
 
     # ---------------------------------------------------------------- parts
@@ -291,7 +297,9 @@ class Engine:
         try:
             clauses = [[self.checked(ngram) for ngram in clause] for clause in cnf]
         except TypeError as error:
-            raise RequestError(f"a query is an AND of ORs of n-grams, such as [[[1, 2], [3]], [[4]]]: {error}") from error
+            raise RequestError(
+                f"a query is an AND of ORs of n-grams, such as [[[1, 2], [3]], [[4]]]: {error}"
+            ) from error
         if not clauses or not all(clauses):
             raise RequestError("a query needs a clause, and every clause an n-gram")
         return clauses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +37,8 @@ def integers(ngram: Ngram) -> NDArray[np.int64]:
 
 def flattened(arrays: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Concatenated arrays, and the offset of each."""
-    flat = np.concatenate([EMPTY, *arrays])
-    return flat, np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    flat = np.concatenate([EMPTY, *arrays]) if len(arrays) != 1 else arrays[0]
+    return flat, np.array([0, *accumulate(map(len, arrays))])
 
 
 def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

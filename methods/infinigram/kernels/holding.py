@@ -7,7 +7,7 @@ from numba import carray
 
 from methods.infinigram.kernels.columns import DOCUMENTS, HELD, NARROW, POINTERS, TOKENS, WIDTH, at_address
 from methods.infinigram.kernels.compiling import compiled
-from methods.infinigram.kernels.searching import compare, pointer
+from methods.infinigram.kernels.searching import compare, find_in, pointer
 
 
 @compiled
@@ -21,27 +21,59 @@ def positions(shard, ranks):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def located(shards, rows, ranges, ranks):  # type: ignore[no-untyped-def]
-    """(row of the shard, document, position) int64 [r, 3] of suffixes, which are numbered through some ranges int64
-    [k, 2] of suffixes in the shards of the rows int64 [k]."""
-    found = np.empty((len(ranks), 3), np.int64)
-    for number in range(len(ranks)):
-        rank, part = ranks[number], 0
+def _document(shard, position):  # type: ignore[no-untyped-def]
+    """The document at a position."""
+    offsets, low, high = carray(at_address(shard[DOCUMENTS]), 1 << 60, np.int64), np.int64(0), shard[HELD]
+    while low + 1 < high:
+        middle = (low + high) >> 1
+        if offsets[middle] <= position:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def draw(shards, flat, offsets, limit, most, seed):  # type: ignore[no-untyped-def]
+    """Up to `limit` documents that hold an n-gram flat[offsets[q] : offsets[q + 1]], as (row of the shard, document,
+    position of a match) int64 [k, 3], and whether there are no others or enough were found. Matches are drawn by their
+    ranks (splitmix64), only these are decoded, and at most `most`."""
+    ngrams = len(offsets) - 1
+    ranges, total = np.empty((len(shards) * ngrams, 2), np.int64), np.int64(0)
+    for part in range(len(ranges)):
+        number = part % ngrams
+        low, high = find_in(shards[part // ngrams], flat[offsets[number] : offsets[number + 1]])
+        ranges[part, 0], ranges[part, 1] = low, high
+        total += high - low
+    order = np.arange(total if total <= most else 0)
+    found, size, state = np.empty((limit, 3), np.int64), 0, np.uint64(seed)
+    known = {np.int64(-1)}
+    for turn in range(min(total, most)):
+        state += np.uint64(0x9E3779B97F4A7C15)
+        drawn = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        drawn = (drawn ^ (drawn >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        drawn ^= drawn >> np.uint64(31)
+        if len(order):  # a permutation
+            other = turn + np.int64(drawn % np.uint64(total - turn))
+            order[turn], order[other] = order[other], order[turn]
+            rank = order[turn]
+        else:
+            rank = np.int64(drawn % np.uint64(total))
+        part = 0
         while rank >= ranges[part, 1] - ranges[part, 0]:
             rank -= ranges[part, 1] - ranges[part, 0]
             part += 1
-        shard = shards[rows[part]]
+        row = part // ngrams
+        shard = shards[row]
         position = pointer(carray(at_address(shard[POINTERS]), 1 << 62, np.uint8), shard[WIDTH], ranges[part, 0] + rank)
-        offsets = carray(at_address(shard[DOCUMENTS]), 1 << 60, np.int64)
-        low, high = np.int64(0), shard[HELD]
-        while low + 1 < high:
-            middle = (low + high) >> 1
-            if offsets[middle] <= position:
-                low = middle
-            else:
-                high = middle
-        found[number, 0], found[number, 1], found[number, 2] = rows[part], low, position
-    return found
+        document = _document(shard, position)
+        if (row << 32) + document not in known:
+            known.add((row << 32) + document)
+            found[size, 0], found[size, 1], found[size, 2] = row, document, position
+            size += 1
+            if size == limit:
+                return found, True
+    return found[:size], total <= most
 
 
 @compiled

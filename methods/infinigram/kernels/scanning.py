@@ -32,15 +32,18 @@ def scan(shards, tokens, most, ends, lengths, contexts, hits, single):  # type: 
         hits[place] = followed(shards, segments, length, tokens[place], found) if total > 0 else 0
         place += 1
         # the context of the next token: this context and the token, if that occurs
-        if hits[place - 1] > 0 and length + 1 <= most:
-            length, total = length + 1, np.int64(0)
+        narrowed = hits[place - 1] > 0 and length < most
+        total = np.int64(0)
+        if narrowed:
             for number in range(count_):
                 low, high = found[number]
-                going = high - low if ends else going_on(shards[number], low, high, length)
+                going = high - low if ends else going_on(shards[number], low, high, length + 1)
                 segments[number, 0], segments[number, 1] = low, low + going
                 total += shards[number, SIGN] * going
+        if total > 0:
+            length += 1
         else:  # at most as long as before: add this token, drop the first
-            if hits[place - 1] == 0 and length >= LONG:
+            if (narrowed or hits[place - 1] == 0) and length >= LONG:
                 place, length = _repeated(tokens, place, length, lengths, contexts, hits, single)
                 length = min(length, most)
             total = context(shards, tokens[place - length : place], segments, ends)
