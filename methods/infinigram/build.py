@@ -301,9 +301,9 @@ def _built(vocabulary_size: int, partial: str, number: int, first: int, last: in
     text, names = mapped(spooled / "metadata", np.uint8), [*FILES]
     if len(text):
         edges = mapped(spooled / "metadata.offsets", np.int64)[first : last + 1]
-        text[edges[0] : edges[-1]].tofile(folder / "metadata.jsonl")
+        text[edges[0] : edges[-1]].tofile(folder / "metadata.text")
         (edges - edges[0]).tofile(folder / "metadata.bin")
-        names += ["metadata.jsonl", "metadata.bin"]
+        names += ["metadata.text", "metadata.bin"]
     lines = mapped(spooled / "lines", np.int64)
     lines = lines[np.searchsorted(lines, begin) : np.searchsorted(lines, end)]
     if len(lines):

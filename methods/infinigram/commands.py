@@ -328,8 +328,8 @@ class _Asked:
                 continue
             bare = text.strip()
             cases = (bare, bare.lower(), bare[:1].upper() + bare[1:], bare.title(), bare.upper())
-            forms = dict.fromkeys(blank + one for one in cases for blank in (" ", ""))
-            found |= {form: number for form in forms if (number := self.engine.count(self.ids(form, "")))}
+            forms = {tuple(self.ids(blank + one, "")): blank + one for one in cases for blank in ("", " ")}
+            found |= {form: number for ids, form in forms.items() if (number := self.engine.count(ids))}
         return {"occurs_as": found} if found else {}
 
     def found(self, document: Document) -> dict[str, Any]:

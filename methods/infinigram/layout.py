@@ -8,7 +8,7 @@
 | `shardN/firsts.bin` | int64 [V + 1], a table: suffixes firsts[t] .. firsts[t + 1] - 1 begin with token t |
 | `shardN/samples.bin` | uint64, a table: the first 64 bits of tokens of every 32nd suffix |
 | `shardN/documents.bin` | int64 [D + 1], offsets of the documents in `tokens.bin`, and its length |
-| `shardN/metadata.jsonl` | the documents' metadata, one JSON value per line; absent if none were given |
+| `shardN/metadata.text` | the documents' metadata, one JSON value per line; absent if none were given |
 | `shardN/metadata.bin` | int64 [D + 1], offsets of these lines in bytes |
 | `shardN/lines.bin` | int64, ascending: where in `tokens.bin` a line of a text file begins, but no document's first |
 | `tokenizer/` | the tokenizer, if one was given |
@@ -137,7 +137,7 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
     )
     found = Shard(
         folder, tokens, mapped(folder / "suffixes.bin", np.uint8), firsts, mapped(folder / "samples.bin", np.uint64),
-        documents, mapped(folder / "metadata.jsonl", np.uint8), offsets, lines, int(facts["pointer_bytes"]),
+        documents, mapped(folder / "metadata.text", np.uint8), offsets, lines, int(facts["pointer_bytes"]),
     )  # fmt: skip
     belong = (
         len(firsts) == vocabulary_size + 1
