@@ -242,7 +242,7 @@ def attribute(
         lines = []
         for span in spans:
             lines.append(
-                f"tokens {span['begin']} to {span['end']}, {span['count']:,} times: {json.dumps(span['text'])}"
+                f"tokens {span['begin']} to {span['end'] - 1}, {span['count']:,} times: {json.dumps(span['text'])}"
             )
             lines += [f"   {_from(one)}" for one in span["documents"]]
         _print({"spans": spans}, as_json, lines or ["no span occurs"])

@@ -14,12 +14,13 @@ from methods.infinigram.reading import Text, files_of, texts_of, tokenized
 WORDS = "the Tower of London stands by the river\nand a bridge  crosses it there , they say .\n\n" * 8
 
 
-def coder(kind):
+def coder(kind, text=WORDS):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     if kind == "bytes":
-        made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(vocab_size=330, show_progress=False)
+        made, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
         made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     elif kind == "metaspace":
         made, trainer = Tokenizer(models.Unigram()), trainers.UnigramTrainer(vocab_size=60, show_progress=False)
@@ -28,7 +29,7 @@ def coder(kind):
         made = Tokenizer(models.WordLevel(unk_token="?"))
         trainer = trainers.WordLevelTrainer(special_tokens=["?"], show_progress=False)
         made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.train_from_iterator([WORDS], trainer)
+    made.train_from_iterator([text], trainer)
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
