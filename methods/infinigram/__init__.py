@@ -1,5 +1,5 @@
 """infini-gram: counts and probabilities of n-grams of any length from a suffix array (Liu et al., 2024).
 
-Reading order: `suffixes` (sorting) -> `layout` (files) -> `build` -> `kernels` (compiled searches) -> `ids`, `answers`
-and `documents` -> `engine` (the queries).
+Reading order: `suffixes` (sorting) -> `layout` (files) -> `build`, `reading` (text files) -> `kernels` (searches)
+-> `ids`, `answers` and `documents` -> `engine` (the queries).
 """

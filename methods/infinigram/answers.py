@@ -56,9 +56,10 @@ class InfinigramDistribution(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that holds a query. index, shard, number: its location. length: its number of tokens. matches:
-    positions in it at which n-grams of the query begin. tokens: a part of its text around the first match, beginning at
-    position `window`. metadata: as given to the build."""
+    """A document that holds a query. index, shard, number: its location. length: its number of tokens. tokens: a part
+    of its text around a match, beginning at position `window`. matches: positions in the document at which n-grams of
+    the query begin in this part. lines: of a text file, those that begin in the document up to the match, without the
+    document's first. metadata: as given to the build."""
 
     index: Path
     shard: int
@@ -67,6 +68,7 @@ class Document:
     matches: list[int]
     window: int
     tokens: list[int]
+    lines: int
     metadata: Any
 
 

@@ -1,8 +1,9 @@
 """Builds an index (`methods.infinigram.layout`) shard by shard.
 
-All documents are written to one file first, then split into shards. A shard's suffixes are sorted in memory, in at most
-`PEAK` bytes per token; a shard has fewer than 2^31 tokens. Shards are built in parallel, one core each, if memory
-allows; on a cluster (`harness.common.parts`) on the cores of its nodes. The folder gets its name when it is complete.
+All documents are written to files first, as they come, then split into shards. A shard's suffixes are sorted in memory,
+in at most `PEAK` bytes per token and `TABLE` bytes per entry of the vocabulary; a shard has fewer than 2^31 tokens.
+Shards are built in parallel, one core each, if memory allows; on a cluster (`harness.common.parts`) on the cores of its
+nodes. The folder gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -12,59 +13,85 @@ import os
 import platform
 import shutil
 import time
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from harness.common.cores import usable_cores
 from harness.common.errors import MachineError, RequestError, reason
+from harness.common.memory import memory
 from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
-from methods.infinigram.kernels.searching import sample
-from methods.infinigram.layout import FILES, FORMAT, pointer_width, token_type, write_metadata
+from methods.infinigram.ids import whole
+from methods.infinigram.kernels.searching import count_firsts, sample
+from methods.infinigram.layout import (
+    FILES,
+    FORMAT,
+    TOKENIZER,
+    mapped,
+    pointer_width,
+    sizes_and_checksums,
+    token_type,
+    write_metadata,
+)
 from methods.infinigram.suffixes import suffix_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PEAK = {2: 12, 4: 18}  # bytes of a stored token -> most bytes of memory per token for building a shard
+TABLE = {2: 0, 4: 8}  # the same per entry of the vocabulary; with 16-bit tokens less than a megabyte in all
+FREE = 0.5  # share of the free memory that a build takes if no limit is given
 LONGEST_SHARD = (1 << 31) - 1  # tokens and separators; a longer shard would need twice the memory per token
 _CHUNK = 1 << 18  # suffixes packed at once
 _KILLED = 24 * 3600.0  # seconds without writes after which another machine's build counts as dead
+_SPOOLED = ("tokens", "documents", "metadata", "metadata.offsets", "lines")  # of all shards, until they are built
+
+
+class Part(NamedTuple):
+    """A document, or with `more` a part of one, which goes on with the next part. tokens: ids. metadata: a JSON-able
+    value, read from the first part. lines: indices, ascending, of the tokens with which a further line begins."""
+
+    tokens: Sequence[int] | NDArray[np.integer]
+    metadata: Any = None
+    lines: Sequence[int] | NDArray[np.integer] = ()
+    more: bool = False
 
 
 def build_index(
-    documents: Iterable[Sequence[int] | NDArray[np.integer]],
+    documents: Iterable[Sequence[int] | NDArray[np.integer] | Part],
     directory: Path | str,
     *,
     vocabulary_size: int,
     shards: int = 1,
     memory_limit: int | None = None,
     tokenizer_hash: str | None = None,
-    document_metadata: Iterable[Any] | None = None,
+    tokenizer: Callable[[Path], object] | None = None,
     progress: Progress | None = None,
     parts: Parts = HERE,
 ) -> Path:
     """Index documents of tokens below `vocabulary_size`. Returns the folder.
 
-    shards: minimum number; there are more if one would be too long or need more than `memory_limit` bytes.
-    memory_limit: for sorting, over all shards built at a time; documents and metadata are not counted.
-    document_metadata: a JSON-able value for each document. tokenizer_hash: the index can be opened only with this one.
+    shards: minimum number; there are more if one would be too long or need too much memory.
+    memory_limit: bytes that the shards that are sorted at a time may take; by default half of the memory that is free.
+    Documents are read one at a time and written to disk, so nothing else grows with the text.
+    tokenizer: writes the tokenizer into a folder. tokenizer_hash: the index can be opened only with this one.
 
     Raises `RequestError` for a folder that is not empty, for tokens that are outside the vocabulary or not integers,
-    without documents, for more shards than documents, for a `memory_limit` too small for the longest document, and if
-    the number of metadata is not that of documents. Raises `MachineError` if files cannot be written.
+    for metadata that are not JSON-able, without documents, for more shards than documents, and for a `memory_limit` too
+    small for the longest document. Raises `MachineError` if files cannot be written.
     """
     directory = Path(directory)
-    if not 1 <= vocabulary_size < (1 << 32) - 1:
-        raise RequestError(f"vocabulary_size = {vocabulary_size}: give one from 1 to {(1 << 32) - 2}")
-    if shards < 1:
-        raise RequestError(f"shards = {shards}: give 1 or more")
+    vocabulary_size, shards = whole("vocabulary_size", vocabulary_size, 1), whole("shards", shards, 1)
+    if vocabulary_size >= (1 << 32) - 1:
+        raise RequestError(f"vocabulary_size = {vocabulary_size}: give one below {(1 << 32) - 1}")
+    if not isinstance(documents, Iterable):
+        raise RequestError(f"documents are {type(documents).__name__}: give sequences of token ids")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         kind = "not empty" if directory.is_dir() else "a file"
         raise RequestError(f"{directory} is {kind}: give a new folder, or delete what is in it")
@@ -78,18 +105,19 @@ def build_index(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        offsets, lines = _spool(partial, documents, vocabulary_size, document_metadata, progress)
-        dtype = token_type(vocabulary_size)
-        cuts = _cuts(offsets, shards, memory_limit, PEAK[np.dtype(dtype).itemsize])
-        largest = PEAK[np.dtype(dtype).itemsize] * int(np.diff(offsets[cuts]).max())
-        together = usable_cores() if memory_limit is None else max(1, memory_limit // max(largest, 1))
+        longest = _spool(partial, documents, vocabulary_size, progress)
+        offsets, size = mapped(partial / "documents", np.int64), np.dtype(token_type(vocabulary_size)).itemsize
+        limit = memory_limit
+        if limit is None and (free := memory()["available"]) is not None:
+            limit = int(FREE * free)
+        table = TABLE[size] * vocabulary_size
+        cuts = _cuts(offsets, shards, limit, longest, PEAK[size], table)
+        largest = PEAK[size] * max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) + table
+        together = usable_cores() if limit is None else max(1, limit // max(largest, 1))
 
         total = int(offsets[-1])
         progress.update("sorting suffixes", 0, total, "tokens")
-        work = [
-            (str(partial), number, offsets[first : last + 1], None if lines is None else lines[first:last])
-            for number, (first, last) in enumerate(pairwise(cuts))
-        ]
+        work = [(str(partial), number, first, last) for number, (first, last) in enumerate(pairwise(cuts))]
         with ThreadPoolExecutor(min(together, usable_cores()), "infinigram-build") as pool:
             facts, done = [], 0
             made = (
@@ -100,22 +128,26 @@ def build_index(
                 facts.append(found)
                 done += found["tokens"] + found["documents"]
                 progress.update("sorting suffixes", done, total, "tokens")
-        (partial / "spool").unlink()
         metadata = {
             "format": FORMAT,
             "vocabulary_size": vocabulary_size,
             "tokenizer_hash": tokenizer_hash,
-            "tokens": int(offsets[-1]) - (len(offsets) - 1),
+            "tokens": total - (len(offsets) - 1),
             "documents": len(offsets) - 1,
             "shards": facts,
+            "tokenizer": _tokenizer_in(partial / TOKENIZER, tokenizer),
             "versions": {"python": platform.python_version(), "numpy": np.__version__},
         }
+        for name in _SPOOLED:
+            (partial / name).unlink()
         write_metadata(partial, metadata)
         if directory.exists():
             directory.rmdir()
         partial.rename(directory)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if (directory / "metadata.json").exists():
+            raise RequestError(f"{directory} holds an index, which another process built meanwhile: use it") from error
         if error.filename is not None and not Path(str(error.filename)).is_relative_to(directory.parent):
             raise  # an error of the documents, which the caller reads
         raise MachineError(
@@ -151,60 +183,97 @@ def _running(process: str) -> bool:
     return True
 
 
-def _spool(
-    folder: Path, documents: Iterable[Any], vocabulary_size: int, metadata: Iterable[Any] | None, progress: Progress
-) -> tuple[NDArray[np.int64], list[str] | None]:
-    """Write all documents, each followed by a separator. Returns their offsets int64 [D + 1], and the metadata as
-    lines."""
+def _tokenizer_in(folder: Path, write: Callable[[Path], object] | None) -> dict[str, Any]:
+    """Let the tokenizer be written into a folder. Returns sizes and checksums of its files."""
+    if write is not None:
+        folder.mkdir()
+        try:
+            write(folder)
+        except Exception as error:  # a full disk is a plain Exception of the Rust library
+            raise error if isinstance(error, OSError) else OSError(reason(error)) from error
+    return sizes_and_checksums(
+        folder, [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
+    )
+
+
+def _spool(folder: Path, documents: Iterable[Any], vocabulary_size: int, progress: Progress) -> int:
+    """Write all documents to the files `_SPOOLED`: tokens, each document followed by a separator; offsets of the
+    documents int64 [D + 1]; metadata as lines, if there are any, and their offsets; lines int64. Returns the length of
+    the longest document with its separator."""
     dtype = token_type(vocabulary_size)
     separator = np.full(1, np.iinfo(dtype).max, dtype)
-    offsets, lines = [0], None if metadata is None else [json.dumps(value) for value in metadata]
-    with open(folder / "spool", "wb") as file:
-        for number, document in enumerate(documents):
-            try:
-                tokens = np.asarray(document)
-            except ValueError as error:
-                raise RequestError(f"document {number} is not a sequence of token ids: {reason(error)}") from error
-            if tokens.ndim != 1:
-                raise RequestError(
-                    f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each"
-                )
-            if len(tokens) and tokens.dtype.kind not in "iu":
-                raise RequestError(f"document {number} holds {tokens.dtype}, not integers: give token ids")
-            if len(tokens) and not (tokens.min() >= 0 and tokens.max() < vocabulary_size):
-                wrong = int(tokens[(tokens < 0) | (tokens >= vocabulary_size)][0])
-                raise RequestError(
-                    f"document {number} has token {wrong}, outside the vocabulary of {vocabulary_size}: give the "
-                    "tokenizer's size"
-                )
-            file.write(tokens.astype(dtype).tobytes())
-            file.write(separator.tobytes())
-            offsets.append(offsets[-1] + len(tokens) + 1)
-            progress.update("reading documents", number + 1, None, "documents", f"{offsets[-1]:,} tokens")
-    if len(offsets) == 1:
+    number = at = begin = written = longest = 0
+    described, more = False, False
+    with ExitStack() as stack:
+        tokens, offsets, metadata, metadata_offsets, lines = (
+            stack.enter_context(open(folder / name, "wb")) for name in _SPOOLED
+        )
+        for edges in (offsets, metadata_offsets):
+            edges.write(np.int64(0).tobytes())
+        for given in documents:
+            part = given if isinstance(given, Part) else Part(given)
+            ids = _checked(part.tokens, number, vocabulary_size)
+            if not more:
+                described |= part.metadata is not None
+                try:
+                    written += metadata.write(json.dumps(part.metadata).encode() + b"\n")
+                except (TypeError, ValueError) as error:
+                    raise RequestError(f"the metadata of document {number} are no JSON: {reason(error)}") from error
+                metadata_offsets.write(np.int64(written).tobytes())
+            lines.write((np.asarray(part.lines, np.int64) + at).tobytes())
+            tokens.write(ids.astype(dtype).tobytes())
+            at, more = at + len(ids), part.more
+            if not more:
+                tokens.write(separator.tobytes())
+                at, number = at + 1, number + 1
+                offsets.write(np.int64(at).tobytes())
+                longest, begin = max(longest, at - begin), at
+                progress.update("reading documents", number, None, "documents", f"{at:,} tokens")
+    if more:
+        raise RequestError(f"document {number} has no end: give its last part with more=False")
+    if not number:
         raise RequestError("there is no document to index; give one or more")
-    if lines is not None and len(lines) != len(offsets) - 1:
-        raise RequestError(f"{len(lines)} metadata for {len(offsets) - 1} documents: give one for each")
-    return np.array(offsets, np.int64), lines
+    if not described:
+        (folder / "metadata").write_bytes(b"")
+    return longest
 
 
-def _cuts(offsets: NDArray[np.int64], shards: int, memory_limit: int | None, peak: int) -> list[int]:
+def _checked(document: Any, number: int, vocabulary_size: int) -> NDArray[Any]:
+    """The ids of a document. Raises `RequestError` if they are not ids."""
+    try:
+        tokens = np.asarray(document)
+    except ValueError as error:
+        raise RequestError(f"document {number} is not a sequence of token ids: {reason(error)}") from error
+    if tokens.ndim != 1:
+        raise RequestError(f"document {number} has {tokens.ndim} dimensions: give one sequence of token ids each")
+    if len(tokens) and tokens.dtype.kind not in "iu":
+        raise RequestError(f"document {number} holds {tokens.dtype}, not integers: give token ids")
+    if len(tokens) and not (tokens.min() >= 0 and tokens.max() < vocabulary_size):
+        wrong = int(tokens[(tokens < 0) | (tokens >= vocabulary_size)][0])
+        raise RequestError(
+            f"document {number} has token {wrong}, outside the vocabulary of {vocabulary_size}: give the "
+            "tokenizer's size"
+        )
+    return tokens
+
+
+def _cuts(offsets: NDArray[np.int64], shards: int, limit: int | None, longest: int, peak: int, table: int) -> list[int]:
     """First document of each shard, then the number of documents. Shards have about equal lengths; if these would be
-    too long or need too much memory, each shard takes as many documents as fit. peak: bytes per token."""
+    too long or need more memory than `limit`, each shard takes as many documents as fit. longest: tokens of a document.
+    peak: bytes per token. table: bytes for each shard."""
     documents = len(offsets) - 1
     if shards > documents:
         raise RequestError(f"{shards} shards for {documents} documents: a shard needs one or more; give fewer shards")
-    longest = int(np.diff(offsets).max())
-    if memory_limit is not None and memory_limit < peak * longest:
+    if limit is not None and limit < peak * longest + table:
         raise RequestError(
-            f"memory_limit = {memory_limit} bytes is too little for the longest document of {longest} tokens: give "
-            f"{peak * longest} or more"
+            f"memory_limit = {limit} bytes is too little for the longest document of {longest} tokens: give "
+            f"{peak * longest + table} or more (by default it is half of the free memory)"
         )
     if longest > LONGEST_SHARD:
         raise RequestError(f"a document of {longest} tokens is too long for a shard of {LONGEST_SHARD}: cut it")
-    room = LONGEST_SHARD if memory_limit is None else min(memory_limit // peak, LONGEST_SHARD)
+    room = LONGEST_SHARD if limit is None else min((limit - table) // peak, LONGEST_SHARD)
     cuts = _equal(offsets, shards)
-    if int(np.diff(offsets[cuts]).max()) <= room:
+    if max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) <= room:
         return cuts
     cuts = [0]
     while cuts[-1] < documents:
@@ -223,21 +292,30 @@ def _equal(offsets: NDArray[np.int64], shards: int) -> list[int]:
     return [*cuts, documents]
 
 
-def _built(
-    vocabulary_size: int, partial: str, number: int, offsets: NDArray[np.int64], lines: Sequence[str] | None
-) -> dict[str, Any]:
-    """Write one shard from the spooled documents. offsets: of its documents, then its end. lines: their metadata.
-    Returns its entry in the index's metadata."""
-    folder = Path(partial) / f"shard{number}"
+def _built(vocabulary_size: int, partial: str, number: int, first: int, last: int) -> dict[str, Any]:
+    """Write one shard from the spooled documents `first` .. `last` - 1. Returns its entry in the index's metadata."""
+    spooled, folder = Path(partial), Path(partial) / f"shard{number}"
     folder.mkdir(exist_ok=True)
-    if lines is not None:
-        (folder / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    spooled = np.memmap(Path(partial) / "spool", token_type(vocabulary_size), "r")
-    return _shard(folder, spooled[offsets[0] : offsets[-1]], offsets - offsets[0], vocabulary_size)
+    offsets = mapped(spooled / "documents", np.int64)[first : last + 1]
+    begin, end = offsets[[0, -1]]
+    text, names = mapped(spooled / "metadata", np.uint8), [*FILES]
+    if len(text):
+        edges = mapped(spooled / "metadata.offsets", np.int64)[first : last + 1]
+        text[edges[0] : edges[-1]].tofile(folder / "metadata.text")
+        (edges - edges[0]).tofile(folder / "metadata.bin")
+        names += ["metadata.text", "metadata.bin"]
+    lines = mapped(spooled / "lines", np.int64)
+    lines = lines[np.searchsorted(lines, begin) : np.searchsorted(lines, end)]
+    if len(lines):
+        (lines - begin).tofile(folder / "lines.bin")
+        names += ["lines.bin"]
+    tokens = mapped(spooled / "tokens", token_type(vocabulary_size))[begin:end]
+    facts = _shard(folder, tokens, offsets - begin, vocabulary_size)
+    return facts | sizes_and_checksums(folder, names)
 
 
 def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int) -> dict[str, Any]:
-    """Write one shard's files. Returns its entry in the metadata."""
+    """Write the files `FILES` of one shard. Returns its facts."""
     separator, count = np.iinfo(tokens.dtype).max, len(documents) - 1
     tokens.tofile(folder / "tokens.bin")
     documents.tofile(folder / "documents.bin")
@@ -245,7 +323,7 @@ def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], voc
     if tokens.dtype.itemsize == 2:
         order = suffix_array(np.asarray(tokens), 1 << 16)
     else:  # a smaller separator, to avoid a table of 2^32 counts
-        text = np.where(tokens == separator, np.uint32(vocabulary_size), tokens).astype(np.uint32)
+        text = np.where(tokens == separator, np.uint32(vocabulary_size), tokens).astype(np.uint32, copy=False)
         order = suffix_array(text, vocabulary_size + 1)
         del text
     order = order[: len(tokens) - count]  # separators sort last
@@ -254,24 +332,8 @@ def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], voc
             part = np.ascontiguousarray(order[start : start + _CHUNK].astype("<i8"))
             file.write(part.view(np.uint8).reshape(-1, 8)[:, :width].tobytes())
     sample(tokens, order, 8 * tokens.dtype.itemsize).tofile(folder / "samples.bin")
-    counts = np.zeros(vocabulary_size, np.int64)
-    for start in range(0, len(tokens), _CHUNK):
-        some = tokens[start : start + _CHUNK]
-        counts += np.bincount(some[some != separator], minlength=vocabulary_size)
-    np.concatenate([[0], np.cumsum(counts)]).astype(np.int64).tofile(folder / "firsts.bin")
-    names = [*FILES, *(name for name in ("metadata.jsonl",) if (folder / name).exists())]
-    return {
-        "tokens": len(tokens) - count,
-        "documents": count,
-        "pointer_bytes": width,
-        "bytes": {name: (folder / name).stat().st_size for name in names},
-        "crc32": {name: _checksum(folder / name) for name in names},
-    }
-
-
-def _checksum(path: Path) -> int:
-    total = 0
-    with open(path, "rb") as file:
-        while part := file.read(1 << 24):
-            total = zlib.crc32(part, total)
-    return total
+    firsts = np.zeros(vocabulary_size + 1, np.int64)
+    count_firsts(tokens, separator, firsts)
+    np.cumsum(firsts, out=firsts)
+    firsts.tofile(folder / "firsts.bin")
+    return {"tokens": len(tokens) - count, "documents": count, "pointer_bytes": width}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
@@ -14,14 +14,21 @@ from harness.plan.registry import command
 
 if TYPE_CHECKING:
     from methods.infinigram.answers import Document
+    from methods.infinigram.reading import Text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]
 Index = Annotated[list[Path], typer.Argument(help="Folders that `build` wrote.", show_default=False)]
-Text = Annotated[str, typer.Option("--text", help="The query, as text.")]
+Text_ = Annotated[str, typer.Option("--text", help="The query, as text.")]
 Ids = Annotated[str, typer.Option("--ids", help="The query, as token ids with commas between them.")]
+Texts = Annotated[
+    list[str] | None,
+    typer.Option("--text", help="The query, as text. Repeatable: all of them. `||`: one or the other."),
+]
+Queries = Annotated[list[str] | None, typer.Option("--ids", help="The same, as token ids with commas between them.")]
 Subtract = Annotated[list[Path] | None, typer.Option(help="Folder whose documents are taken away. Repeatable.")]
 Kind = Literal["folder", "hub", "embedded"]
-_TOKENIZER = "tokenizer"
+OR = "||"
+_PLACES = ("line", "row", "split", "document")  # of a document in its file
 
 
 @command("infinigram", summary="build and ask indexes of n-grams of any length")
@@ -35,82 +42,108 @@ def infinigram() -> typer.Typer:
 
 
 def build(
-    dataset: Annotated[str, typer.Argument(help="Text: a file or folder, here or under HARNESS_DATA, or a hub id.")],
+    text: Annotated[list[str], typer.Argument(
+        help="Files and folders of .txt, .jsonl (both also .gz) or .parquet, here or under HARNESS_DATA; or hub ids.",
+        show_default=False,
+    )],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
     tokenizer: Annotated[str, typer.Option(help="Hub id or folder of the tokenizer.")],
+    field: Annotated[str, typer.Option(help="Field of JSON lines and Parquet that holds the text.")] = "text",
     source: Annotated[str, typer.Option(help=f"Where the text is: {', '.join(get_args(Kind))}.")] = "folder",
-    split: Annotated[list[str] | None, typer.Option(help="Only this split. Repeatable.")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="Only this split of a hub id. Repeatable.")] = None,
     shards: Annotated[int, typer.Option(help="Shards at least.")] = 1,
-    memory_limit: Annotated[int | None, typer.Option(help="Bytes of memory that the build may take in all.")] = None,
+    memory_limit: Annotated[
+        int | None, typer.Option(help="Bytes of memory for the text; by default half of the free memory.")
+    ] = None,
     as_json: AsJson = False,
-) -> None:
-    """Index a text and print the folder.
+) -> None:  # fmt: skip
+    """Index texts and print the folder. Every answer names the file and line, or row, that it comes from.
 
     \b
     Examples:
-      harness infinigram build wikitext-2 --tokenizer openai-community/gpt2 --output indexes/wikitext-2
-      harness infinigram build notes.jsonl --tokenizer ./tokenizer --output indexes/notes --shards 4
+      harness infinigram build notes letters/2021.txt --tokenizer openai-community/gpt2 --output indexes/notes
+      harness infinigram build pages.jsonl.gz --field content --tokenizer ./tokenizer --output indexes/pages
     """
-    from harness.common.cache import Cache
     from harness.common.files import data_roots
     from harness.common.progress import Progress
-    from harness.common.text import SPLITS, Split
-    from harness.common.text.kinds import open_source
     from methods.infinigram.build import build_index
+    from methods.infinigram.reading import files_of, texts_of, tokenized
 
     if source not in get_args(Kind):
         raise unknown("source", source, get_args(Kind))
-    for name in split or ():
-        if name not in SPLITS:
-            raise unknown("split", name, SPLITS)
-    place, roots = Path(dataset).absolute(), data_roots()  # of a link, the name that was given
-    if source == "folder" and place.exists():  # a path, wherever it is
-        dataset, roots = place.name, (place.parent,)
-    coder, text = _tokenizer(tokenizer), open_source(cast(Kind, source), dataset, roots, Cache())
-    progress = Progress()
-
-    def ids() -> Iterator[list[int]]:
-        missing: RequestError | None = None
-        found = False
-        for part in cast(list[Split], split or list(SPLITS)):
-            try:
-                text.fingerprint(part)
-                documents = text.documents(part)
-            except RequestError as error:
-                if split:
-                    raise
-                missing = error
-                continue  # a data set without this split, or too small to have it
-            for document in progress.track(documents, "tokenizing", unit="documents"):
-                found = True
-                yield coder(document, add_special_tokens=False)["input_ids"]
-        if missing and not found:
-            raise missing
-
+    if source == "folder":
+        if split:
+            raise RequestError("--split is for --source hub: name the files that you want")
+        texts = texts_of(files_of([_place(name, data_roots()) for name in text]), field)
+    else:
+        texts = _data_sets(cast(Kind, source), text, split)
+    coder, progress = _tokenizer(tokenizer), Progress()
     folder = build_index(
-        ids(), output, vocabulary_size=len(coder), shards=shards, memory_limit=memory_limit,
-        tokenizer_hash=_hash(coder), progress=progress,
+        tokenized(texts, coder), output, vocabulary_size=len(coder), shards=shards, memory_limit=memory_limit,
+        tokenizer_hash=_hash(coder), tokenizer=coder.save_pretrained, progress=progress,
     )  # fmt: skip
-    coder.save_pretrained(folder / _TOKENIZER)
     metadata = json.loads((folder / "metadata.json").read_text())
     facts = {"folder": str(folder), **{name: metadata[name] for name in ("documents", "tokens", "vocabulary_size")}}
     _print({**facts, "shards": len(metadata["shards"])}, as_json)
 
 
-def count(index: Index, text: Text = "", ids: Ids = "", subtract: Subtract = None, as_json: AsJson = False) -> None:
-    """How often an n-gram occurs.
+def _place(name: str, roots: Sequence[Path]) -> Path:
+    """The file or folder of this name, here or under the data roots."""
+    for place in (Path(name), *(root / name for root in roots)):
+        if place.exists():
+            return place
+    raise RequestError(
+        f"no file or folder {name}, here or under HARNESS_DATA; a data set of the hub needs --source hub"
+    )
+
+
+def _data_sets(kind: Kind, names: Sequence[str], splits: Sequence[str] | None) -> Iterator[Text]:
+    """The documents of data sets, of all splits that they have or of these."""
+    from harness.common.cache import Cache
+    from harness.common.text import SPLITS, Split
+    from harness.common.text.kinds import open_source
+    from methods.infinigram.reading import Text
+
+    for name in splits or ():
+        if name not in SPLITS:
+            raise unknown("split", name, SPLITS)
+    for name in names:
+        found, missing = False, None
+        for part in cast(list[Split], splits or list(SPLITS)):
+            try:
+                documents = open_source(kind, name, (), Cache()).documents(part)
+            except RequestError as error:
+                missing = error
+                continue  # a data set without this split
+            for number, document in enumerate(documents):
+                found = True
+                yield Text(document, {"file": name, "split": part, "document": number})
+        if missing and (splits or not found):
+            raise missing
+
+
+def count(
+    index: Index, text: Texts = None, ids: Queries = None, subtract: Subtract = None, as_json: AsJson = False
+) -> None:
+    """How often an n-gram occurs; of several, how many documents hold all of them.
 
     \b
-    Example:
+    Examples:
       harness infinigram count indexes/wikitext-2 --text " natural language"
+      harness infinigram count indexes/wikitext-2 --text " London|| Paris" --text " museum"
     """
     with _Asked(index, subtract) as asked:
-        ngram = asked.ids(text, ids)
-        _print({"ngram": asked.shown(ngram), "count": asked.engine.count(ngram)}, as_json)
+        cnf = asked.cnf(text, ids)
+        if len(cnf) == len(cnf[0]) == 1:
+            ngram = cnf[0][0]
+            facts = {"ngram": asked.shown(ngram), "count": asked.engine.count(ngram)}
+        else:
+            facts = {"documents": asked.engine.count_cnf(cnf).documents}
+        _print(facts | asked.elsewhere(text), as_json)
 
 
 def prob(
-    index: Index, text: Text = "", ids: Ids = "",
+    index: Index, text: Text_ = "", ids: Ids = "",
     n: Annotated[int | None, typer.Option(min=1, help="Tokens of the n-gram; without it, as many as occur.")] = None,
     subtract: Subtract = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -138,8 +171,9 @@ def prob(
 
 
 def dist(
-    index: Index, text: Text = "", ids: Ids = "", limit: Annotated[int, typer.Option(min=0, help="Tokens shown.")] = 10,
-    subtract: Subtract = None, as_json: AsJson = False,
+    index: Index, text: Text_ = "", ids: Ids = "",
+    limit: Annotated[int, typer.Option(min=0, help="Tokens shown.")] = 10, subtract: Subtract = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """What follows the longest suffix of a context that occurs.
 
@@ -162,24 +196,32 @@ def dist(
 
 
 def documents(
-    index: Index, text: Text = "", ids: Ids = "",
+    index: Index, text: Texts = None, ids: Queries = None,
     limit: Annotated[int, typer.Option(min=0, help="Documents shown.")] = 3,
+    every: Annotated[bool, typer.Option("--all", help="Show all of them, in order.")] = False,
+    window: Annotated[int, typer.Option(min=0, help="Tokens of text shown on each side.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Chooses among them.")] = 0, subtract: Subtract = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Documents, drawn at random, that hold an n-gram.
+    """Documents, drawn at random, that hold an n-gram, or all of several, each with its file and line.
 
     \b
-    Example:
-      harness infinigram documents indexes/wikitext-2 --text " natural language"
+    Examples:
+      harness infinigram documents indexes/notes --text "the Tower of London" --all
+      harness infinigram documents indexes/notes --text " London|| Paris" --text " museum" --window 50
     """
     with _Asked(index, subtract) as asked:
-        found = asked.engine.documents(asked.ids(text, ids), limit, seed)
-        _print({"documents": [*map(asked.found, found)]}, as_json)
+        cnf = asked.cnf(text, ids)
+        found = [asked.found(one) for one in asked.engine.documents(cnf, None if every else limit, seed, window=window)]
+        elsewhere = asked.elsewhere(text) if not found else {}
+        lines = [
+            line for number, one in enumerate(found, 1) for line in (f"{number}. {_from(one)}", f"   {_quoted(one)}")
+        ]
+        _print({"documents": found} | elsewhere, as_json, lines or ["no document holds this"])
 
 
 def attribute(
-    index: Index, text: Text = "", ids: Ids = "",
+    index: Index, text: Text_ = "", ids: Ids = "",
     min_length: Annotated[int, typer.Option(help="Tokens of a span at least.")] = 5,
     limit: Annotated[int, typer.Option(min=0, help="Documents shown of each span.")] = 1, subtract: Subtract = None,
     as_json: AsJson = False,
@@ -192,14 +234,21 @@ def attribute(
     """
     with _Asked(index, subtract) as asked:
         query = asked.ids(text, ids)
-        _print({"spans": [
+        spans = [
             {"begin": span.begin, "end": span.end, "count": span.count,
              "text": asked.shown(query[span.begin : span.end]), "documents": [*map(asked.found, span.documents)]}
             for span in asked.engine.attribute(query, min_length, limit)
-        ]}, as_json)  # fmt: skip
+        ]  # fmt: skip
+        lines = []
+        for span in spans:
+            lines.append(
+                f"tokens {span['begin']} to {span['end'] - 1}, {span['count']:,} times: {json.dumps(span['text'])}"
+            )
+            lines += [f"   {_from(one)}" for one in span["documents"]]
+        _print({"spans": spans}, as_json, lines or ["no span occurs"])
 
 
-def score(index: Index, text: Text = "", ids: Ids = "", subtract: Subtract = None, as_json: AsJson = False) -> None:
+def score(index: Index, text: Text_ = "", ids: Ids = "", subtract: Subtract = None, as_json: AsJson = False) -> None:
     """The probability of every token of a text after those before it.
 
     \b
@@ -236,9 +285,10 @@ class _Asked:
 
     def __init__(self, index: list[Path], subtract: list[Path] | None) -> None:
         from methods.infinigram.engine import open_index
+        from methods.infinigram.layout import TOKENIZER
 
         self.engine = open_index(index, subtract or ())
-        place = index[0] / _TOKENIZER
+        place = index[0] / TOKENIZER
         self._coder: Any = _tokenizer(str(place)) if place.is_dir() else None
 
     def __enter__(self) -> _Asked:
@@ -257,16 +307,40 @@ class _Asked:
             found: list[int] = self._coder(text, add_special_tokens=False)["input_ids"] if text else []
             return found
         try:
-            return [int(part) for part in ids.split(",")]
+            found = [int(part) for part in ids.split(",")]
         except ValueError as error:
             raise RequestError(f"--ids {ids}: give token ids with commas between them") from error
+        self.engine.checked(found)
+        return found
+
+    def cnf(self, texts: list[str] | None, ids: list[str] | None) -> list[list[list[int]]]:
+        """Queries that must all be held, each with alternatives. Without any, the empty n-gram."""
+        if texts and ids:
+            raise RequestError("--text and --ids are two queries: give one")
+        clauses = [[self.ids(one, "") for one in text.split(OR)] for text in texts or ()]
+        return clauses + [[self.ids("", one) for one in part.split(OR)] for part in ids or ()] or [[[]]]
+
+    def elsewhere(self, texts: list[str] | None) -> dict[str, dict[str, int]]:
+        """For texts that do not occur: how often they do with or without a blank before them and in another case."""
+        found: dict[str, int] = {}
+        for text in (one for several in texts or () for one in several.split(OR)):
+            if self.engine.count(self.ids(text, "")):
+                continue
+            bare = text.strip()
+            cases = (bare, bare.lower(), bare[:1].upper() + bare[1:], bare.title(), bare.upper())
+            forms = {tuple(self.ids(blank + one, "")): blank + one for one in cases for blank in ("", " ")}
+            found |= {form: number for ids, form in forms.items() if (number := self.engine.count(ids))}
+        return {"occurs_as": found} if found else {}
 
     def found(self, document: Document) -> dict[str, Any]:
-        """A document's facts for output."""
+        """A document's facts for output; `line` of its metadata is that of the match."""
+        source = document.metadata
+        if isinstance(source, dict) and "line" in source:
+            source = {**source, "line": source["line"] + document.lines}
         return {
-            "index": str(document.index), "shard": document.shard, "document": document.number,
-            "tokens": document.length, "matches": document.matches, "metadata": document.metadata,
-            "text": self.shown(document.tokens),
+            "index": str(document.index), "shard": document.shard, "document": document.number, "source": source,
+            "tokens": document.length, "matches": document.matches, "begin": document.window,
+            "text": self.shown(document.tokens), "shown": len(document.tokens),
         }  # fmt: skip
 
     def shown(self, ids: list[int]) -> Any:
@@ -279,7 +353,7 @@ def _tokenizer(name: str) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a broken tokenizer.json is a plain Exception of the Rust library
         raise RequestError(f"no tokenizer {name}: {reason(error)}; give a folder or a hub id") from error
 
 
@@ -290,23 +364,44 @@ def _hash(coder: Any) -> str:
     return digest(sorted(coder.get_vocab().items()))
 
 
-def _print(facts: dict[str, Any], as_json: bool) -> None:
+def _from(one: dict[str, Any]) -> str:
+    """Where a document comes from, in words."""
+    source = one["source"]
+    if not isinstance(source, dict) or "file" not in source:
+        number = f"{one['index']}, shard {one['shard']}, document {one['document']}"
+        return number if source is None else f"{number}: {json.dumps(source)}"
+    place = ", ".join([source["file"], *(f"{name} {source[name]}" for name in _PLACES if name in source)])
+    about = ", ".join(f"{name} {value}" for name, value in source.items() if name not in ("file", *_PLACES))
+    return f"{place} ({about})" if about else place
+
+
+def _quoted(one: dict[str, Any]) -> str:
+    """The text shown of a document, on one line."""
+    before, after = one["begin"] > 0, one["begin"] + one["shown"] < one["tokens"]
+    text = " ".join(one["text"].split()) if isinstance(one["text"], str) else one["text"]
+    return f"{'… ' * before}{text}{' …' * after}"
+
+
+def _print(facts: dict[str, Any], as_json: bool, lines: Sequence[str] = ()) -> None:
+    """Print facts as JSON or as lines; `lines` stand for the facts that are lists."""
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
+    for line in lines:
+        typer.echo(line)
     for name, value in facts.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            for number, part in enumerate(value, 1):
-                typer.echo(f"{name} {number}: " + ", ".join(f"{key} {_shown(one)}" for key, one in part.items()))
-        else:
+        if isinstance(value, dict):
+            for key, number in value.items():
+                typer.echo(f"{name.replace('_', ' ')} {json.dumps(key)}: {number:,} times")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            if not lines:
+                for number, part in enumerate(value, 1):
+                    typer.echo(f"{name} {number}: " + ", ".join(f"{key} {_shown(one)}" for key, one in part.items()))
+        elif not lines:
             typer.echo(f"{name:<16} {_shown(value)}")
 
 
 def _shown(value: Any) -> str:
-    return (
-        f"{value:,}"
-        if isinstance(value, int) and not isinstance(value, bool)
-        else json.dumps(value)
-        if isinstance(value, str)
-        else f"{value}"
-    )
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value) if isinstance(value, str) else f"{value}"

@@ -8,53 +8,77 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from methods.infinigram.answers import Document
-from methods.infinigram.kernels.followers import positions
+from methods.infinigram.ids import flattened
+from methods.infinigram.kernels import holding
 from methods.infinigram.kernels.searching import find_in
 from methods.infinigram.layout import Opened, Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Clause = Sequence[NDArray[np.int64]]
+
+_DECODED = 32  # tokens that are compared in the time in which one suffix is decoded and sorted
+
 
 def find(
-    opened: Sequence[Opened], table: NDArray[np.int64], clauses: Sequence[Sequence[NDArray[np.int64]]],
-    most: int | None, seed: int,
-) -> tuple[list[tuple[int, int]], bool]:  # fmt: skip
+    opened: Sequence[Opened], table: NDArray[np.int64], clauses: Sequence[Clause], most: int | None, seed: int
+) -> tuple[list[tuple[int, int]], bool]:
     """(row of the shard, document) of the documents that hold an n-gram of every clause, and whether the result may be
     incomplete: a clause with more than `most` matches in a shard is sampled. Documents equal to a subtracted one, token
-    for token, are left out. table: of the shards, as in `kernels.columns`."""
+    for token, are left out. table: of the shards, as in `kernels.columns`.
+
+    Clauses are taken from the rarest on. One is looked for in the documents that hold those before it if few tokens
+    have to be compared, else its own matches are decoded."""
     rng, approximate = np.random.default_rng(seed), False
     found: list[tuple[int, int]] = []
     for row, (one, addresses) in enumerate(zip(opened, table, strict=True)):
+        ranges = [np.array([find_in(addresses, ngram) for ngram in clause]) for clause in clauses]
+        totals = [int((part[:, 1] - part[:, 0]).sum()) for part in ranges]
+        limit = most if one.sign > 0 else None  # of subtracted documents all are needed
         documents: NDArray[np.int64] | None = None
-        for clause in clauses:
-            places, sampled = _places(addresses, clause, most if one.sign > 0 else None, rng)  # subtracted: all
-            approximate |= sampled
-            holding = np.unique(np.searchsorted(one.shard.documents, places, side="right") - 1)
-            documents = holding if documents is None else np.intersect1d(documents, holding)
+        for number in np.argsort(totals, kind="stable").tolist():
+            total = totals[number]
+            read = total if limit is None else min(total, limit)
+            if documents is None and read == total and len(one.shard.documents) < _DECODED * read:
+                documents = np.arange(len(one.shard.documents) - 1)
+            if documents is not None and _compared(one.shard, documents, total) <= _DECODED * read:
+                documents = documents[holding.hold(addresses, documents, *flattened(clauses[number]))]
+                continue
+            approximate |= read < total
+            ranks = [_ranks(low, high, read, total, rng) for low, high in ranges[number].tolist()]
+            held = _holders(one.shard, holding.positions(addresses, np.concatenate(ranks)))
+            documents = held if documents is None else np.intersect1d(documents, held, assume_unique=True)
         assert documents is not None
-        found += [(row, int(number)) for number in documents]
+        found += [(row, number) for number in documents.tolist()]
     return _without_subtracted(opened, found), approximate
 
 
-def _places(
-    row: NDArray[np.int64], clause: Sequence[NDArray[np.int64]], most: int | None, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], bool]:
-    """Positions at which the n-grams of a clause begin in the shard of this table row, and whether they are a sample.
-    More than `most` positions are sampled."""
-    ranges = [find_in(row, ngram) for ngram in clause]
-    total = int(sum(high - low for low, high in ranges))
-    sampled = most is not None and total > most
-    parts = []
-    for low, high in ranges:
-        places = positions(row, low, high)
-        if sampled and most is not None:
-            places = rng.choice(places, min(len(places), -(-most * len(places) // total)), replace=False)
-        parts.append(places)
-    return np.concatenate(parts), sampled
+def _compared(shard: Shard, documents: NDArray[np.int64], total: int) -> float:
+    """Tokens of documents that are compared until a match is found, if `total` matches are spread evenly."""
+    lengths, distance = np.diff(shard.documents)[documents], len(shard.tokens) / max(total, 1)
+    return float((distance * -np.expm1(-lengths / distance)).sum())
+
+
+def _ranks(low: int, high: int, read: int, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Suffixes low .. high - 1, or their part of a sample of `read` of `total`."""
+    if read == total:
+        return np.arange(low, high)
+    return low + rng.choice(high - low, min(high - low, -(-read * (high - low) // total)), replace=False)
+
+
+def _holders(shard: Shard, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The documents at these positions, ascending, each once."""
+    positions.sort()
+    if len(positions) > len(shard.documents):
+        return np.flatnonzero(np.diff(np.searchsorted(positions, shard.documents)))
+    documents = np.searchsorted(shard.documents, positions, side="right") - 1
+    return documents[np.diff(documents, prepend=-1) > 0]
 
 
 def _without_subtracted(opened: Sequence[Opened], found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    if all(one.sign > 0 for one in opened):
+        return found
     removed: dict[bytes, int] = {}
     for row, number in found:
         if opened[row].sign < 0:
@@ -76,22 +100,28 @@ def text_of(shard: Shard, number: int) -> NDArray[Any]:
     return shard.tokens[shard.documents[number] : shard.documents[number + 1] - 1]
 
 
-def shown(opened: Opened, number: int, ngrams: Sequence[NDArray[np.int64]], window: int) -> Document:
-    """A document with the part of its text around the first of these n-grams."""
-    text = text_of(opened.shard, number).astype(np.int64)
-    matches = sorted({at for ngram in ngrams for at in _occurrences(text, ngram)})
-    first, length = (matches[0] if matches else 0), max((len(ngram) for ngram in ngrams), default=0)
-    begin = max(first - window, 0)
-    tokens = text[begin : first + length + window].tolist()
-    return Document(
-        opened.folder, opened.number, number, len(text), matches, begin, tokens, opened.shard.line(number)
-    )  # fmt: skip
+class Shown:
+    """Shows documents with the part of their text around a match of these n-grams."""
 
+    def __init__(self, ngrams: Sequence[NDArray[np.int64]], window: int) -> None:
+        asked = [ngram for ngram in ngrams if len(ngram)]
+        self._ngrams, self._longest = flattened(asked), max(map(len, asked), default=0)
+        self._window = window
 
-def _occurrences(text: NDArray[np.int64], ngram: NDArray[np.int64]) -> list[int]:
-    """Positions at which an n-gram begins in a text."""
-    if not len(ngram) or len(ngram) > len(text):
-        return []
-    windows = np.lib.stride_tricks.sliding_window_view(text, len(ngram))
-    found: list[int] = np.flatnonzero((windows == ngram).all(1)).tolist()
-    return found
+    def __call__(self, opened: Opened, row: NDArray[np.int64], number: int, position: int | None = None) -> Document:
+        """The document. row: of its shard in the engine's table. position: of the match; by default the first."""
+        shard = opened.shard
+        low, high = shard.documents[number : number + 2].tolist()
+        high = min(high, len(shard.tokens)) - 1
+        if position is None:
+            [position] = [*holding.matches(row, low, high, *self._ngrams, 1).tolist(), low][:1]
+        begin, end = max(position - self._window, low), min(position + self._longest + self._window, high)
+        matches = [at - low for at in holding.matches(row, begin, end, *self._ngrams, end).tolist()]
+        lines = 0
+        if len(shard.lines):
+            first, last = np.searchsorted(shard.lines, low), np.searchsorted(shard.lines, position, side="right")
+            lines = int(last - first)
+        return Document(
+            opened.folder, opened.number, number, high - low, matches, begin - low, shard.tokens[begin:end].tolist(),
+            lines, shard.line(number),
+        )  # fmt: skip

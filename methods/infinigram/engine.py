@@ -9,6 +9,8 @@ from __future__ import annotations
 import mmap
 import operator
 import os
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -32,8 +34,8 @@ from methods.infinigram.answers import (
     Scores,
     Span,
 )
-from methods.infinigram.ids import as_cnf, flattened, integers, joined
-from methods.infinigram.kernels import columns, followers, grouped, scanning, summed
+from methods.infinigram.ids import as_cnf, flattened, integers, joined, whole
+from methods.infinigram.kernels import columns, followers, grouped, holding, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from methods.infinigram.ids import Cnf, Ngram
 
 _WINDOW = 20  # tokens of text on each side of a match
+_DRAWS = 16  # matches drawn for each document asked for, before all are looked at
 
 
 def open_index(
@@ -56,6 +59,9 @@ def open_index(
     added = [directories] if isinstance(directories, Path | str) else list(directories)
     if not added:
         raise RequestError("no index to open; give one or more folders")
+    for place, times in Counter(Path(place).resolve() for place in added).items():
+        if times > 1:
+            warnings.warn(f"the index {place} is given {times} times: its documents count as often", stacklevel=2)
     return Engine([Path(place) for place in added], [Path(place) for place in subtract], tokenizer_hash)
 
 
@@ -72,13 +78,15 @@ class Engine:
                 for number, facts in enumerate(metadata["shards"]):
                     shard = open_shard(folder / f"shard{number}", facts, self.vocabulary_size)
                     self.shards.append(Opened(folder, number, sign, shard))
+        self._subtracts = bool(subtracted)
         self._table: NDArray[np.int64] | None = np.zeros((len(self.shards), columns.COLUMNS), np.int64)
         for row, (_, _, sign, shard) in zip(self._table, self.shards, strict=True):
             row[columns.TOKENS], row[columns.POINTERS] = shard.tokens.ctypes.data, shard.suffixes.ctypes.data
             row[columns.FIRSTS], row[columns.SUFFIXES] = shard.firsts.ctypes.data, shard.count
             row[columns.WIDTH], row[columns.NARROW] = shard.width, shard.tokens.dtype.itemsize == 2
             row[columns.SIGN], row[columns.VOCABULARY] = sign, self.vocabulary_size
-            row[columns.SAMPLES] = shard.samples.ctypes.data
+            row[columns.SAMPLES], row[columns.DOCUMENTS] = shard.samples.ctypes.data, shard.documents.ctypes.data
+            row[columns.HELD] = len(shard.documents) - 1
 
     def __enter__(self) -> Engine:
         return self
@@ -122,7 +130,7 @@ class Engine:
             raise _closed()
         found = summed.count(table, integers(ngram))
         if found < 0:
-            self._checked(ngram)
+            self.checked(ngram)
             raise _too_much_subtracted()
         return int(found)
 
@@ -139,7 +147,7 @@ class Engine:
         _share(part, len(totals), least=256)
         if len(totals) and totals.min() < 0:  # only a token outside the vocabulary gives a negative count
             first = int(totals.argmin())
-            self._checked(flat[offsets[first] : offsets[first + 1]])
+            self.checked(flat[offsets[first] : offsets[first + 1]])
             raise _too_much_subtracted()
         return totals
 
@@ -152,7 +160,7 @@ class Engine:
 
     def ngram_distribution(self, context: Ngram) -> Distribution:
         """The exact distribution after the context. The cost grows with the number of distinct tokens in it."""
-        table, ids = self._rows(), self._checked(context)
+        table, ids = self._rows(), self.checked(context)
         segments = np.empty((len(table), 2), np.int64)
         summed.context(table, ids, segments)
         return Distribution(*self._following(segments, len(ids)))
@@ -164,7 +172,7 @@ class Engine:
 
     def infinigram_distribution(self, context: Ngram) -> InfinigramDistribution:
         """`ngram_distribution` for the longest suffix of the context that is followed by a token anywhere."""
-        length, _, segments = self._longest(self._checked(context))
+        length, _, segments = self._longest(self.checked(context))
         tokens, counts = self._following(segments, length)
         return InfinigramDistribution(tokens, counts, length + 1, len(tokens) == 1)
 
@@ -175,9 +183,8 @@ class Engine:
 
     def score_many(self, texts: Sequence[Ngram], longest: int | None = None) -> list[Scores]:
         """`score` of texts, in parallel on all cores."""
-        if longest is not None and longest < 0:
-            raise RequestError(f"longest = {longest}: give 0 or more tokens, or None for no limit")
-        table, arrays = self._rows(), [self._checked(text) for text in texts]
+        longest = None if longest is None else whole("longest", longest, 0)
+        table, arrays = self._rows(), [self.checked(text) for text in texts]
         flat, offsets = flattened(arrays)
         lengths, contexts, hits = (np.empty(len(flat), np.int64) for _ in range(3))
         single, most = np.empty(len(flat), np.bool_), len(flat) if longest is None else longest
@@ -185,7 +192,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             for text in range(begin, end):
                 here = slice(offsets[text], offsets[text + 1])
-                scanning.scan(table, flat[here], most, lengths[here], contexts[here], hits[here], single[here])
+                scanning.scan(table, flat[here], most, False, lengths[here], contexts[here], hits[here], single[here])
 
         _share(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
@@ -197,7 +204,7 @@ class Engine:
     def suffix_counts(self, tokens: Ngram, most: int) -> NDArray[np.int64]:
         """Occurrences of the 1 to `most` tokens before each token of a text: int64 [T, most], 0 where the text has
         fewer tokens before it. In parallel on all cores."""
-        ids, table = self._checked(tokens), self._rows()
+        ids, table, most = self.checked(tokens), self._rows(), whole("most", most, 0)
         found = np.zeros((len(ids), most), np.int64)
         for length in range(1, min(most, len(ids) - 1) + 1):
             windows = np.lib.stride_tricks.sliding_window_view(ids[:-1], length)
@@ -216,9 +223,10 @@ class Engine:
         """Up to `most` tokens after the longest suffix of the context that occurs, each the most frequent one after
         those before it. Stops before a token with less than `share` of the continuations. Empty if the suffix has
         fewer than `least` tokens."""
-        if most < 0 or least < 0:
-            raise RequestError(f"most = {most}, least = {least}: give 0 or more")
-        found: list[int] = scanning.continuation(self._rows(), self._checked(context), most, least, share).tolist()
+        most, least = whole("most", most, 0), whole("least", least, 0)
+        if not 0 <= share <= 1:
+            raise RequestError(f"share = {share}: give 0 to 1")
+        found: list[int] = scanning.continuation(self._rows(), self.checked(context), most, least, share).tolist()
         return found
 
     # ---------------------------------------------------------------- documents
@@ -227,13 +235,11 @@ class Engine:
         self, cnf: Cnf, max_clause_freq: int | None = None, seed: int = 0
     ) -> tuple[list[tuple[int, int]], bool]:
         """(row of the shard, document) of the documents that hold an n-gram of every clause, and whether the result may
-        be incomplete: a clause with more than `max_clause_freq` matches in a shard is sampled. Documents equal to a
-        subtracted one, token for token, are left out."""
-        if not len(cnf) or not all(map(len, cnf)):
-            raise RequestError("a query needs a clause, and every clause an n-gram")
-        if max_clause_freq is not None and max_clause_freq < 1:
-            raise RequestError(f"max_clause_freq = {max_clause_freq}: give 1 or more")
-        clauses = [[self._checked(ngram) for ngram in clause] for clause in cnf]
+        be incomplete: a clause with more than `max_clause_freq` matches in a shard is sampled, unless it is looked for
+        in the documents of a rarer one. Documents equal to a subtracted one, token for token, are left out."""
+        clauses, seed = self._clauses(cnf), whole("seed", seed, 0)
+        if max_clause_freq is not None:
+            max_clause_freq = whole("max_clause_freq", max_clause_freq, 1)
         return documents.find(self.shards, self._rows(), clauses, max_clause_freq, seed)
 
     def count_cnf(self, cnf: Cnf, max_clause_freq: int | None = None, seed: int = 0) -> CnfCount:
@@ -242,39 +248,61 @@ class Engine:
         return CnfCount(len(found), approximate)
 
     def documents(
-        self, query: Ngram | Cnf, limit: int = 10, seed: int = 0, *, window: int = _WINDOW,
+        self, query: Ngram | Cnf, limit: int | None = 10, seed: int = 0, *, window: int = _WINDOW,
         max_clause_freq: int | None = None,
     ) -> list[Document]:  # fmt: skip
-        """Up to `limit` documents, drawn at random, that hold an n-gram or an AND of ORs of n-grams."""
-        if limit < 0 or window < 0:
-            raise RequestError(f"limit = {limit}, window = {window}: give 0 or more")
-        cnf = as_cnf(query)
-        found, _ = self.find_cnf(cnf, max_clause_freq, seed)
-        order = np.random.default_rng(seed).permutation(len(found))[:limit]
-        ngrams = [self._checked(ngram) for clause in cnf for ngram in clause]
-        places = [found[number] for number in order.tolist()]
-        return [documents.shown(self.shards[row], number, ngrams, window) for row, number in places]
+        """Up to `limit` documents, drawn at random, that hold an n-gram or an AND of ORs of n-grams; None: all of them,
+        in order. For a single clause matches are drawn, so a document with more of them is likelier to be drawn."""
+        window, seed, clauses = whole("window", window, 0), whole("seed", seed, 0), self._clauses(as_cnf(query))
+        table, shown = self._rows(), documents.Shown([ngram for clause in clauses for ngram in clause], window)
+        limit = None if limit is None else whole("limit", limit, 0)
+        places: dict[tuple[int, int], int | None] = {}
+        complete = limit == 0
+        if limit and len(clauses) == 1 and not self._subtracts:
+            found, complete = holding.draw(
+                table, *flattened(clauses[0]), limit, _DRAWS * (limit + 8), np.uint64(seed % (1 << 64))
+            )
+            places.update(((row, number), at) for row, number, at in found.tolist())
+        if not complete:
+            every, _ = self.find_cnf(clauses, max_clause_freq, seed)
+            rng = np.random.default_rng(seed)
+            for number in range(len(every)) if limit is None else rng.permutation(len(every)).tolist():
+                if len(places) == limit:
+                    break
+                places.setdefault(every[number], None)
+        return [shown(self.shards[row], table[row], number, at) for (row, number), at in places.items()]
 
     def attribute(self, tokens: Ngram, min_length: int = 2, limit: int = 1) -> list[Span]:
         """The maximal spans of at least `min_length` tokens of a text that occur verbatim, each with up to `limit`
-        documents that hold it."""
-        if min_length < 1:
-            raise RequestError(f"min_length = {min_length}: give 1 or more tokens")
-        ids, table = self._checked(tokens), self._rows()
-        spans, begin = [], 0
-
-        def count(end: int) -> int:
-            return _positive(int(summed.count(table, ids[begin:end])))
-
-        for end in range(1, len(ids) + 1):  # its longest span cannot begin before that of `end - 1`
-            while begin < end and not count(end):
-                begin += 1
-            longer = end < len(ids) and count(end + 1)
-            if end - begin >= min_length and not longer:
-                spans.append(Span(begin, end, count(end), self.documents(ids[begin:end].tolist(), limit)))
-        return spans
+        documents that hold it. In one scan, as `score`."""
+        min_length, limit = whole("min_length", min_length, 1), whole("limit", limit, 0)
+        ids = self.checked(tokens)
+        lengths, counts, hits = (np.empty(len(ids) + 1, np.int64) for _ in range(3))
+        single, beyond = np.empty(len(ids) + 1, np.bool_), np.append(ids, 0)  # the last span ends before it
+        scanning.scan(self._rows(), beyond, len(ids), True, lengths, counts, hits, single)
+        _positive(int(min(counts.min(), hits.min())))
+        ends = (lengths >= min_length) & (hits == 0)
+        ends[-1] = lengths[-1] >= min_length
+        return [
+            Span(end - length, end, count, self.documents(ids[end - length : end], limit) if limit else [])
+            for end, length, count in zip(
+                *(a.tolist() for a in (np.flatnonzero(ends), lengths[ends], counts[ends])), strict=True
+            )
+        ]
 
     # ---------------------------------------------------------------- parts
+
+    def _clauses(self, cnf: Cnf) -> list[list[NDArray[np.int64]]]:
+        """The n-grams of an AND of ORs. Raises `RequestError` for anything else."""
+        try:
+            clauses = [[self.checked(ngram) for ngram in clause] for clause in cnf]
+        except TypeError as error:
+            raise RequestError(
+                f"a query is an AND of ORs of n-grams, such as [[[1, 2], [3]], [[4]]]: {error}"
+            ) from error
+        if not clauses or not all(clauses):
+            raise RequestError("a query needs a clause, and every clause an n-gram")
+        return clauses
 
     def _rows(self) -> NDArray[np.int64]:
         if self._table is None:
@@ -293,7 +321,7 @@ class Engine:
             )
         self.vocabulary_size, self.tokenizer_hash = size, self.tokenizer_hash or tokenizer
 
-    def _checked(self, ngram: Ngram) -> NDArray[np.int64]:
+    def checked(self, ngram: Ngram) -> NDArray[np.int64]:
         """Ids as an array. Raises `RequestError` for ids outside the vocabulary."""
         ids = integers(ngram)
         if len(ids) and not (ids.min() >= 0 and ids.max() < self.vocabulary_size):
@@ -315,8 +343,8 @@ class Engine:
         except (TypeError, OverflowError) as error:
             raise RequestError(f"{token!r} is not a token id: {reason(error)}") from error
         if found[0] < 0 or found[1] < 0:
-            self._checked(ids)
-            self._checked([token])
+            self.checked(ids)
+            self.checked([token])
             raise _too_much_subtracted()
         return found
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,8 @@ def integers(ngram: Ngram) -> NDArray[np.int64]:
 
 def flattened(arrays: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Concatenated arrays, and the offset of each."""
-    flat = np.concatenate([EMPTY, *arrays])
-    return flat, np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    flat = np.concatenate([EMPTY, *arrays]) if len(arrays) != 1 else arrays[0]
+    return flat, np.array([0, *accumulate(map(len, arrays))])
 
 
 def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -52,5 +53,16 @@ def joined(ngrams: Sequence[Ngram] | NDArray[np.integer]) -> tuple[NDArray[np.in
 
 def as_cnf(query: Any) -> Cnf:
     """The query as an AND of ORs; a single n-gram becomes one clause."""
-    nested = len(query) and isinstance(query[0], Iterable)
+    nested = isinstance(query, Sequence | np.ndarray) and len(query) and isinstance(query[0], Iterable)
     return query if nested else [[query]]
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """The value as an int. Raises `RequestError` for one below `least` or none at all."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise RequestError(f"{name} = {value!r}: give a whole number") from error
+    if number < least:
+        raise RequestError(f"{name} = {number}: give {least} or more")
+    return number

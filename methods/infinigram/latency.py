@@ -18,7 +18,7 @@ from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import TokenScoringSetting
 from harness.plan.registry import analysis
-from methods.infinigram.answers import Distribution, NgramProbability
+from methods.infinigram.answers import CnfCount, Distribution, NgramProbability
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.peers import PEERS
 
@@ -33,8 +33,13 @@ Query = Literal[
     "infinigram_prob",
     "infinigram_distribution",
     "score_many",
+    "documents",
+    "count_cnf",
+    "attribute",
 ]
-_TEXT = 512  # tokens of a scored text, and of a context of the ∞-gram LM with its next token
+_TEXT = 512  # tokens of a scored or attributed text, and of a context of the ∞-gram LM with its next token
+_SHOWN = 3  # documents of one query
+_SPAN = 5  # fewest tokens of an attributed span
 Given = tuple[list[int], int] | list[list[int]]
 
 
@@ -52,8 +57,10 @@ class InfinigramLatency(TimedAnalysis):
 
     query: its kind. `count_many` counts a batch of `together` n-grams (Python lists) in one call. `score_many` gives
     the probabilities of all tokens of `texts` texts of 512 tokens in one call. For both, the peer gets one query at a
-    time. n: tokens of an n-gram, the last of which is the target; contexts of the ∞-gram LM have up to 511 tokens.
-    queries: calls of one timed pass, if each is one query.
+    time. `documents` shows 3 documents that hold an n-gram, `count_cnf` counts those that hold an n-gram and the one
+    after it, `attribute` finds the spans of 5 tokens or more of a text of 512 and a document of each; tokengrams has
+    none of them. n: tokens of an n-gram, the last of which is the target; contexts of the ∞-gram LM have up to 511
+    tokens. queries: calls of one timed pass, if each is one query.
     """
 
     measures = (
@@ -72,7 +79,7 @@ class InfinigramLatency(TimedAnalysis):
     @property
     def asked(self) -> int:
         """Queries of one call."""
-        return {"count_many": self.together, "score_many": self.texts * _TEXT}.get(self.query, 1)
+        return {"count_many": self.together, "score_many": self.texts * _TEXT, "attribute": _TEXT}.get(self.query, 1)
 
     @property
     def _batched(self) -> bool:
@@ -88,8 +95,10 @@ class InfinigramLatency(TimedAnalysis):
         }
 
     def fit(self, setting: TokenScoringSetting, artifacts: Artifacts, progress: Progress) -> None:
-        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits, and `NotInstalledError` if the
-        peer is not installed."""
+        """Build both indexes. Raises `RequestError` for a vocabulary beyond 16 bits or a query that the peer lacks, and
+        `NotInstalledError` if the peer is not installed."""
+        if self.query in ("documents", "count_cnf", "attribute") and not hasattr(PEERS[self.peer], self.query):
+            raise RequestError(f"{self.peer} finds no documents; compare {self.query} with infini-gram")
         model, reference = setting.model, setting.reference
         index_reference(artifacts, reference, model.vocabulary_size, model.tokenizer_hash)
 
@@ -105,9 +114,9 @@ class InfinigramLatency(TimedAnalysis):
     def open(self, setting: TokenScoringSetting, artifacts: Artifacts) -> None:
         self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
         self._engine.preload()  # both peers map or read their whole indexes on opening
-        self._peer = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
+        self._peer: Any = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
         self._streams = [stream.tolist() for stream in setting.evaluation]
-        step = _TEXT if self.query == "score_many" else 1  # no two texts share tokens
+        step = _TEXT if self.query in ("score_many", "attribute") else 1  # no two texts share tokens
         self._places = [
             (number, end)
             for number, stream in enumerate(self._streams)
@@ -117,8 +126,10 @@ class InfinigramLatency(TimedAnalysis):
     @property
     def _needed(self) -> int:
         """Tokens of a stream before the first position at which a query can end."""
-        if self.query == "score_many":
+        if self.query in ("score_many", "attribute"):
             return _TEXT
+        if self.query == "count_cnf":
+            return 2 * self.n
         return 2 if self.query.startswith("infinigram") else self.n
 
     def items(self) -> tuple[int, int]:
@@ -130,7 +141,7 @@ class InfinigramLatency(TimedAnalysis):
             size, each = (self.together, self.n) if self.query == "count_many" else (self.texts, _TEXT)
             drawn = [np.random.default_rng(item).integers(len(self._places), size=size) for item in items]
             return [[self._ngram(place, each) for place in row.tolist()] for row in drawn]
-        length = _TEXT if self.query in ("infinigram_prob", "infinigram_distribution") else self.n
+        length = _TEXT if self.query.startswith("infinigram") else self._needed
         found: list[Given] = []
         for item in items.tolist():
             *context, token = self._ngram(item, length)
@@ -148,6 +159,12 @@ class InfinigramLatency(TimedAnalysis):
         context, token = given
         if self.query == "count":
             return self._engine.count([*context, token])
+        if self.query == "documents":
+            return self._engine.documents([*context, token], _SHOWN, seed=len(context))
+        if self.query == "count_cnf":
+            return self._engine.count_cnf([[context[: self.n]], [[*context[self.n :], token]]])
+        if self.query == "attribute":
+            return self._engine.attribute([*context, token], _SPAN)
         if self.query.endswith("distribution"):
             return getattr(self._engine, self.query)(context)
         return getattr(self._engine, self.query)(context, token)
@@ -164,13 +181,29 @@ class InfinigramLatency(TimedAnalysis):
         context, token = given
         if self.query == "count":
             return self._peer.count([*context, token])
+        if self.query == "documents":
+            return self._peer.documents([*context, token], _SHOWN)
+        if self.query == "count_cnf":
+            return self._peer.count_cnf([[context[: self.n]], [[*context[self.n :], token]]])
+        if self.query == "attribute":
+            return self._peer.attribute([*context, token], _SPAN)
         if self.query.endswith("distribution"):
             return getattr(self._peer, self.query)(context)
         return getattr(self._peer, self.query)(context, token)
 
     def answers(self, call: Any) -> list[Sequence[int]]:
-        """Counts, from either side. Counts of contexts are not compared: a peer also counts a context at the end of a
-        document."""
+        """Counts, from either side; of documents, whether there are any; of attribution, the spans. Counts of contexts
+        are not compared: a peer also counts a context at the end of a document."""
+        if self.query in ("documents", "count_cnf"):
+            found = self._peer.any_found(call.found) if isinstance(call, _OfPeer) else call
+            return [[int(bool(found.documents if isinstance(found, CnfCount) else found))]]
+        if self.query == "attribute":
+            if isinstance(call, _OfPeer):
+                spans = self._peer.spans(call.found)
+            else:
+                spans = [(span.begin, span.end, span.count) for span in call]
+            flat = [number for span in spans for number in span]
+            return [flat] * self.asked
         if isinstance(call, Distribution):
             return [[*call.tokens.tolist(), *call.counts.tolist()]]
         if isinstance(call, NgramProbability):

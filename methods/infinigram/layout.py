@@ -8,7 +8,10 @@
 | `shardN/firsts.bin` | int64 [V + 1], a table: suffixes firsts[t] .. firsts[t + 1] - 1 begin with token t |
 | `shardN/samples.bin` | uint64, a table: the first 64 bits of tokens of every 32nd suffix |
 | `shardN/documents.bin` | int64 [D + 1], offsets of the documents in `tokens.bin`, and its length |
-| `shardN/metadata.jsonl` | the documents' metadata, one JSON value per line; absent if none were given |
+| `shardN/metadata.text` | the documents' metadata, one JSON value per line; absent if none were given |
+| `shardN/metadata.bin` | int64 [D + 1], offsets of these lines in bytes |
+| `shardN/lines.bin` | int64, ascending: where in `tokens.bin` a line of a text file begins, but no document's first |
+| `tokenizer/` | the tokenizer, if one was given |
 
 All numbers are little-endian. Tokens are u16 for vocabularies below 65,535, else u32; the separator has all bits 1. The
 position of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads only
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,10 +36,11 @@ from methods.infinigram.kernels.columns import STEP
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 2
+FORMAT = 3
 WIDEST_NARROW = 65_535  # vocabularies below it fit u16 with a separator
 FILES = ("tokens.bin", "suffixes.bin", "firsts.bin", "samples.bin", "documents.bin")
 TABLES = ("firsts.bin", "samples.bin", "documents.bin")  # all files but tokens and suffixes
+TOKENIZER = "tokenizer"
 _CHUNK = 1 << 24
 
 
@@ -52,7 +57,8 @@ def pointer_width(length: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One opened shard. tokens: u16 or u32 [n]; suffixes: uint8 [m * width]; firsts: int64 [V + 1]; samples:
-    uint64; documents: int64 [D + 1]."""
+    uint64; documents: int64 [D + 1]; metadata: uint8, and offsets of its lines int64 [D + 1]; lines: int64. The last
+    three are empty if none were given."""
 
     folder: Path
     tokens: NDArray[np.unsignedinteger]
@@ -60,6 +66,9 @@ class Shard:
     firsts: NDArray[np.int64]
     samples: NDArray[np.uint64]
     documents: NDArray[np.int64]
+    metadata: NDArray[np.uint8]
+    metadata_offsets: NDArray[np.int64]
+    lines: NDArray[np.int64]
     width: int
 
     @property
@@ -69,14 +78,13 @@ class Shard:
 
     def line(self, document: int) -> Any:
         """Metadata of a document; None if none were given."""
-        file = self.folder / "metadata.jsonl"
-        if not file.exists():
+        if not len(self.metadata):
             return None
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                if number == document:
-                    return json.loads(line)
-        raise RequestError(f"{file} has no line {document}; build the index again")
+        begin, end = self.metadata_offsets[document : document + 2].tolist()
+        try:
+            return json.loads(self.metadata[begin:end].tobytes().decode())
+        except ValueError as error:
+            raise RequestError(f"{self.folder}: the metadata are damaged; build the index again") from error
 
 
 class Opened(NamedTuple):
@@ -122,25 +130,19 @@ def read_metadata(folder: Path) -> dict[str, Any]:
 def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Shard:
     """Memory-map one shard. Raises `RequestError` for a file that is missing, has another size, or does not belong to
     the others."""
-    for name, size in facts["bytes"].items():
-        file = folder / name
-        if not file.exists():
-            raise RequestError(f"{file} is missing; restore it, or build the index again")
-        if file.stat().st_size != size:
-            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index again")
-
-    def mapped(name: str, dtype: Any) -> NDArray[Any]:
-        file = folder / name
-        return np.memmap(file, dtype, "r") if file.stat().st_size else np.empty(0, dtype)
-
+    check_sizes(folder, facts)
+    tokens = mapped(folder / "tokens.bin", token_type(vocabulary_size))
+    firsts, documents, offsets, lines = (
+        mapped(folder / name, np.int64) for name in ("firsts.bin", "documents.bin", "metadata.bin", "lines.bin")
+    )
     found = Shard(
-        folder, mapped("tokens.bin", token_type(vocabulary_size)), mapped("suffixes.bin", np.uint8),
-        mapped("firsts.bin", np.int64), mapped("samples.bin", np.uint64), mapped("documents.bin", np.int64),
-        int(facts["pointer_bytes"]),
+        folder, tokens, mapped(folder / "suffixes.bin", np.uint8), firsts, mapped(folder / "samples.bin", np.uint64),
+        documents, mapped(folder / "metadata.text", np.uint8), offsets, lines, int(facts["pointer_bytes"]),
     )  # fmt: skip
-    tokens, firsts, documents = found.tokens, found.firsts, found.documents
     belong = (
         len(firsts) == vocabulary_size + 1
+        and firsts[0] == 0
+        and bool((firsts[1:] >= firsts[:-1]).all())
         and firsts[-1] * found.width == len(found.suffixes)
         and len(found.samples) == -(-firsts[-1] // STEP)
         and documents[-1] == len(tokens)
@@ -151,20 +153,52 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
     return found
 
 
+def mapped(file: Path, dtype: Any) -> NDArray[Any]:
+    """A file's content, memory-mapped; empty if there is no such file."""
+    if not file.exists() or not file.stat().st_size:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(file, dtype, "r"))  # slices of it are made faster than those of a memmap
+
+
 def verify(folder: Path, progress: Progress | None = None) -> None:
     """Read everything and compare checksums. Raises `RequestError` with the first file that differs."""
     metadata, progress = read_metadata(folder), progress or Progress(quiet=True)
-    total = sum(sum(facts["bytes"].values()) for facts in metadata["shards"])
-    done = 0
-    for number, facts in enumerate(metadata["shards"]):
-        place = folder / f"shard{number}"
+    parts = {folder / f"shard{number}": facts for number, facts in enumerate(metadata["shards"])}
+    for place, facts in parts.items():
         open_shard(place, facts, metadata["vocabulary_size"])
+    parts[folder / TOKENIZER] = metadata["tokenizer"]
+    check_sizes(folder / TOKENIZER, metadata["tokenizer"])
+    total = sum(sum(facts["bytes"].values()) for facts in parts.values())
+    done = 0
+    for place, facts in parts.items():
         for name, expected in facts["crc32"].items():
             found = 0
             with open(place / name, "rb") as file:
                 while part := file.read(_CHUNK):
                     found = zlib.crc32(part, found)
                     done += len(part)
-                    progress.update("verify", done / 1e6, total / 1e6, "MB", f"shard{number}/{name}")
+                    progress.update("verify", done / 1e6, total / 1e6, "MB", f"{place.name}/{name}")
             if found != expected:
                 raise RequestError(f"{place / name}: its content changed since it was built; build the index again")
+
+
+def sizes_and_checksums(folder: Path, names: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Of these files: `bytes` and `crc32` by name."""
+    found: dict[str, dict[str, int]] = {"bytes": {}, "crc32": {}}
+    for name in names:
+        total = 0
+        with open(folder / name, "rb") as file:
+            while part := file.read(_CHUNK):
+                total = zlib.crc32(part, total)
+        found["bytes"][name], found["crc32"][name] = (folder / name).stat().st_size, total
+    return found
+
+
+def check_sizes(folder: Path, facts: dict[str, Any]) -> None:
+    """Raise `RequestError` for a file that is missing or has another size."""
+    for name, size in facts["bytes"].items():
+        file = folder / name
+        if not file.exists():
+            raise RequestError(f"{file} is missing; restore it, or build the index again")
+        if file.stat().st_size != size:
+            raise RequestError(f"{file} has {file.stat().st_size} bytes instead of {size}; build the index again")

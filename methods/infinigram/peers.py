@@ -30,7 +30,8 @@ ALL = 1 << 62  # occurrences that `infini-gram` uses, so that its distributions 
 
 
 class Peer(Protocol):
-    """An opened index. Queries return the package's own answers; `counted` and `following` read them, untimed."""
+    """An opened index. Queries return the package's own answers; `counted` and `following` read them, untimed.
+    `InfiniGram` finds documents as well."""
 
     def count(self, ngram: list[int]) -> Any: ...
 
@@ -105,6 +106,24 @@ class InfiniGram:
 
     def infinigram_distribution(self, context: list[int]) -> Any:
         return self._engine.infgram_ntd(context)
+
+    def documents(self, ngram: list[int], limit: int) -> Any:
+        return self._engine.search_docs(ngram, maxnum=limit, max_disp_len=40 + len(ngram))
+
+    def count_cnf(self, cnf: list[list[list[int]]]) -> Any:
+        """By default from a sample of 50,000 matches of a clause."""
+        return self._engine.count_cnf(cnf)
+
+    def attribute(self, text: list[int], min_length: int) -> Any:
+        return self._engine.attribute(text, [], min_length, ALL, False)
+
+    def any_found(self, answer: Any) -> bool:
+        """Whether there are documents."""
+        return bool(answer["count"] if "count" in answer else answer["documents"])
+
+    def spans(self, answer: Any) -> list[tuple[int, int, int]]:
+        """(begin, end, count) of attributed spans."""
+        return [(span["l"], span["r"], span["count"]) for span in answer["spans"]]
 
     def counted(self, answer: Any) -> int:
         return int(answer["count"] if "count" in answer else answer["cont_cnt"])

@@ -2,18 +2,20 @@
 
 A document is left out if at least four fifths of its 13-grams of words occur in the evaluation text. A document of
 fewer words is left out if a document there has the same words. Words are runs of letters and digits, so the
-tokenisation of a text does not matter.
+tokenisation of a text does not matter. `<unk>` in the evaluation text stands for any word that this text lacks: in a
+document without `<unk>` such words are replaced by it before n-grams are compared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.common.errors import RequestError
 from harness.common.sources import built_by
 from harness.common.text import SPLITS, Source, Split
+from tasks.data.wikitext_style import UNKNOWN
 
 N, SHARE = 13, 0.8
 _WORD = re.compile(r"[^\W_]+")
@@ -50,22 +52,26 @@ class Decontaminated(Source):
         found = self.source.documents(split)
         if split != "train":
             return found
-        held_out = {
-            ngram for other in self.others for part in _held_out(other) for text in other.documents(part)
-            for ngram in self._ngrams(text)
-        }  # fmt: skip
-        kept = [text for text in found if self._shared(text, held_out) < self.share]
+        texts = [text for other in self.others for part in _held_out(other) for text in other.documents(part)]
+        held_out = {ngram for text in texts for ngram in self._ngrams(self._words(text))}
+        known = {word for ngram in held_out for word in ngram} if any(UNKNOWN in text for text in texts) else None
+        kept = [text for text in found if self._shared(text, held_out, known) < self.share]
         self.kept, self.dropped = len(kept), len(found) - len(kept)
         return kept
 
-    def _ngrams(self, text: str) -> Iterable[tuple[str, ...]]:
-        words = _WORD.findall(text.lower() if self.lower else text)
+    def _words(self, text: str) -> list[str]:
+        return _WORD.findall(text.lower() if self.lower else text)
+
+    def _ngrams(self, words: Sequence[str]) -> Iterable[tuple[str, ...]]:
         size = min(N, len(words))
         return (tuple(words[start : start + size]) for start in range(len(words) - size + 1)) if size else ()
 
-    def _shared(self, text: str, held_out: set[tuple[str, ...]]) -> float:
-        """Share of a text's n-grams that occur in the held-out text."""
-        ngrams = list(self._ngrams(text))
+    def _shared(self, text: str, held_out: set[tuple[str, ...]], known: Collection[str] | None) -> float:
+        """Share of a text's n-grams that occur in the held-out text. known: words of held-out text with `<unk>`."""
+        words = self._words(text)
+        if known is not None and UNKNOWN not in text:
+            words = [word if word in known else UNKNOWN[1:-1] for word in words]
+        ngrams = list(self._ngrams(words))
         return sum(ngram in held_out for ngram in ngrams) / len(ngrams) if ngrams else 0.0
 
 

@@ -92,6 +92,23 @@ def test_the_engine_answers_as_the_page_says(tmp_path, capsys):
     assert "0 times; the longest match has 2 tokens" in capsys.readouterr().out
 
 
+def test_the_command_line_of_the_index_answers_as_the_page_says(tmp_path, monkeypatch, capsys):
+    from tests.methods.infinigram.test_reading import coder
+
+    monkeypatch.chdir(tmp_path)
+    (session,) = blocks("console", PAGES["infinigram.md"])
+    steps = [step.split("\n", 1) for step in re.split(r"^\$ ", session, flags=re.M)[1:]]
+    files = {command.removeprefix("cat "): shown for command, shown in steps if command.startswith("cat ")}
+    for name, content in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content)
+    coder("bytes", " ".join(files.values()) * 3).save_pretrained("tokenizer")
+    for command, shown in steps[len(files) :]:
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(command)[1:])
+        assert not ended.value.code and capsys.readouterr().out == shown
+
+
 def test_the_recipe_of_the_guide_expands_at_every_scale():
     text = "".join(blocks("yaml"))  # the recipe, then the file of its claims
     loaded = recipe.parse(f"{HEAD}task: {{name: qa-latency}}\n{text}", "toy.yaml")

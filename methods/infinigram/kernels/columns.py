@@ -1,4 +1,4 @@
-"""An engine's shards as one table, int64 [S, 9], whose columns are numbered here.
+"""An engine's shards as one table, int64 [S, 11], whose columns are numbered here.
 
 It holds addresses and sizes of arrays that the engine keeps alive. A call with one argument is cheaper than one with
 ten arrays.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic
 
-TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY, SAMPLES = range(9)
-COLUMNS = 9
+TOKENS, POINTERS, FIRSTS, SUFFIXES, WIDTH, NARROW, SIGN, VOCABULARY, SAMPLES, DOCUMENTS, HELD = range(11)
+COLUMNS = 11
 STEP = 32  # suffixes from one sample to the next
 OUTSIDE = -(1 << 63)  # the answer to a query with a token outside the vocabulary
 

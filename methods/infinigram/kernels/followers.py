@@ -120,13 +120,3 @@ def following(shard, low, high, offset):  # type: ignore[no-untyped-def]
         found += 1
         low = outside
     return tokens[:found], counts[:found]
-
-
-@compiled
-def positions(shard, low, high):  # type: ignore[no-untyped-def]
-    """Positions of suffixes low .. high - 1: int64 [high - low]."""
-    pointers = carray(at_address(shard[POINTERS]), 1 << 62, np.uint8)
-    found = np.empty(high - low, np.int64)
-    for number in range(low, high):
-        found[number - low] = pointer(pointers, shard[WIDTH], number)
-    return found

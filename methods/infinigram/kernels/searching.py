@@ -105,6 +105,14 @@ def sample(tokens, order, bits):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def count_firsts(tokens, separator, firsts):  # type: ignore[no-untyped-def]
+    """Add to firsts int64 [V + 1], at t + 1, the number of tokens t other than the separator."""
+    for token in tokens:
+        if token != separator:
+            firsts[np.int64(token) + 1] += 1
+
+
+@compiled
 def sampled(shard, low, high, ngram):  # type: ignore[no-untyped-def]
     """Range of samples of suffixes low .. high - 1 whose prefix matches the n-gram's first tokens: (first match, first
     after, whether the prefix covers the whole n-gram). Samples are contiguous, so the search has few cache misses."""

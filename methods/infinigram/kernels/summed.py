@@ -24,13 +24,13 @@ def count(shards, ngram):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def context(shards, ngram, segments):  # type: ignore[no-untyped-def]
-    """Occurrences of the n-gram that are followed by a token in their document. segments: int64 [S, 2], filled with
-    the range of these suffixes in each shard."""
+def context(shards, ngram, segments, ends=False):  # type: ignore[no-untyped-def]
+    """Occurrences of the n-gram that are followed by a token in their document, or with `ends` all of them. segments:
+    int64 [S, 2], filled with the range of these suffixes in each shard."""
     total = np.int64(0)
     for number in range(len(shards)):
         low, high = find_in(shards[number], ngram)
-        going = going_on(shards[number], low, high, len(ngram))
+        going = high - low if ends else going_on(shards[number], low, high, len(ngram))
         segments[number, 0], segments[number, 1] = low, low + going
         total += shards[number, SIGN] * going
     return total
@@ -51,28 +51,28 @@ def followed(shards, segments, offset, token, found):  # type: ignore[no-untyped
 
 
 @compiled
-def longest(shards, tokens, segments):  # type: ignore[no-untyped-def]
-    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere, and the number of
-    these occurrences. By doubling, then bisection. segments: filled as by `context`."""
+def longest(shards, tokens, segments, ends=False):  # type: ignore[no-untyped-def]
+    """Length of the longest suffix of a context int64 [n] that is followed by a token somewhere (with `ends`: that
+    occurs), and the number of these occurrences. By doubling, then bisection. segments: filled as by `context`."""
     most = len(tokens)
-    known, known_total = 0, context(shards, tokens[most:], segments)
+    known, known_total = 0, context(shards, tokens[most:], segments, ends)
     if known_total <= 0:
         return 0, known_total
     step, absent = 1, most + 1
     while known < most:
         length = min(known + step, most)
-        if context(shards, tokens[most - length :], segments) > 0:
+        if context(shards, tokens[most - length :], segments, ends) > 0:
             known, step = length, 2 * step
         else:
             absent = length
             break
     while known + 1 < absent:
         middle = (known + absent) >> 1
-        if context(shards, tokens[most - middle :], segments) > 0:
+        if context(shards, tokens[most - middle :], segments, ends) > 0:
             known = middle
         else:
             absent = middle
-    return known, context(shards, tokens[most - known :], segments)
+    return known, context(shards, tokens[most - known :], segments, ends)
 
 
 @compiled

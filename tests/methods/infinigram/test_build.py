@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.common.errors import RequestError
+from harness.common.errors import MachineError, RequestError
 from harness.common.progress import PIPE, Progress
-from methods.infinigram.build import build_index
+from methods.infinigram import build
+from methods.infinigram.build import Part, build_index
 from methods.infinigram.engine import open_index
 from methods.infinigram.layout import pointer_width, verify
 from tests.methods.infinigram.conftest import built
@@ -52,8 +53,8 @@ def test_shards_share_the_documents(place, shards):
 
 
 def test_shards_that_nodes_build_are_the_same(place):
-    documents = [[n % 4] * (n % 5) for n in range(20)]
-    one = built(place(), documents, shards=3, document_metadata=range(20))
+    documents = [Part([n % 4] * (n % 5), n, [0, n % 5]) for n in range(20)]
+    one = built(place(), documents, shards=3)
     asked = []
 
     def each(make, work, shared):
@@ -61,7 +62,7 @@ def test_shards_that_nodes_build_are_the_same(place):
         return (make(shared, *part) for part in work)
 
     there = SimpleNamespace(side_by_side=lambda: 4, each=each)
-    other = built(place(), documents, shards=3, document_metadata=range(20), parts=there)
+    other = built(place(), documents, shards=3, parts=there)
     assert asked == [0, 1, 2]
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert [(other / name).read_bytes() for name in files] == [(one / name).read_bytes() for name in files]
@@ -98,6 +99,58 @@ def test_foreign_and_damaged_folders_are_refused(small, place, tmp_path):
             open_index(small)
 
 
+def test_what_is_damaged_is_refused_before_it_is_read(small, tmp_path, place):
+    shutil.copytree(small, tmp_path / "copy")
+    firsts = np.fromfile(tmp_path / "copy" / "shard0" / "firsts.bin", np.int64)
+    firsts[2] = 1 << 40
+    firsts.tofile(tmp_path / "copy" / "shard0" / "firsts.bin")
+    with pytest.raises(RequestError, match="its files are not of one shard"):
+        open_index(tmp_path / "copy")
+    described = built(place(), [Part([1], {"file": "a"})])
+    flip(described / "shard0" / "metadata.text")
+    with pytest.raises(RequestError, match="the metadata are damaged"):
+        open_index(described).documents([1])
+
+
+def test_the_tokenizer_belongs_to_what_is_complete(tmp_path):
+    def write(folder):
+        (folder / "tokenizer.json").write_text("{}")
+
+    def fail(folder):
+        write(folder)
+        raise Exception("No space left on device (os error 28)")  # as the Rust library does
+
+    with pytest.raises(MachineError, match=r"cannot be written: No space left.*; free space"):
+        built(tmp_path / "index", [[0]], tokenizer=fail)
+    assert not list(tmp_path.iterdir())
+    flip(built(tmp_path / "index", [[0]], tokenizer=write) / "tokenizer" / "tokenizer.json")
+    with pytest.raises(RequestError, match=r"tokenizer.json: its content changed"):
+        verify(tmp_path / "index")
+
+
+def test_the_second_of_two_builders_is_told_that_the_index_is_there(tmp_path):
+    def documents():
+        yield [0, 1]
+        built(tmp_path / "index", [[0]])
+
+    with pytest.raises(RequestError, match="holds an index, which another process built meanwhile: use it"):
+        built(tmp_path / "index", documents())
+    assert open_index(tmp_path / "index").count([]) == 1
+
+
+def test_a_document_may_come_in_parts(place):
+    parts = [Part([0, 1], "a", [1], more=True), Part([2, 3], None, [0, 2], more=True), Part([], more=True), Part([1])]
+    engine = open_index(built(place(), [[3], *parts, [1, 2]]))
+    assert engine.count([0, 1, 2, 3, 1]) == 1 and engine.count([3, 0]) == 0
+    assert [engine.documents(ngram)[0].lines for ngram in ([0], [2, 3], [3, 1])] == [0, 2, 2]
+    assert [one.metadata for one in engine.documents([1], limit=None)] == ["a", None]
+
+
+def test_without_a_limit_a_build_takes_half_of_the_free_memory(place, monkeypatch):
+    monkeypatch.setattr(build, "memory", lambda: {"available": 2 * 12 * 200})
+    assert len(open_index(built(place(), [[1, 2, 3] * 30 for _ in range(10)])).shards) > 4
+
+
 def cut(file):
     file.write_bytes(file.read_bytes()[:-1])
 
@@ -121,7 +174,10 @@ def flip(file):
         ([[0]], {"shards": 2}, "2 shards for 1 documents"),
         ([[0]], {"shards": 0}, "shards = 0"),
         ([[0]], {"vocabulary_size": 0}, "vocabulary_size = 0"),
-        ([[0]], {"document_metadata": []}, "0 metadata for 1 documents"),
+        ([Part([0], {1, 2})], {}, "the metadata of document 0 are no JSON"),
+        ([Part([0], more=True)], {}, "document 0 has no end"),
+        (None, {}, "documents are NoneType"),
+        ([[0]], {"vocabulary_size": 4.5}, "vocabulary_size = 4.5: give a whole number"),
     ],
 )
 def test_bad_documents_are_refused_and_leave_nothing(tmp_path, documents, options, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_queries_are_answered_as_text(built, capsys):
     assert "two books every week" in one["text"]
     spans = asked(capsys, "attribute", index, "--text", "near the river . The old cat", "--min-length", "3")["spans"]
     assert spans[0]["text"].strip().startswith("near the river . The old")
+    assert spans[0]["documents"][0]["source"] == {"file": str(built.parent / "train.jsonl"), "line": 1}
     scores = asked(capsys, "score", index, "--text", "near the river")["tokens"]
     assert all(part["effective_n"] > 1 for part in scores[1:])
     assert harness("verify", index) == 0 and "intact" in capsys.readouterr().out
@@ -65,9 +67,35 @@ def test_queries_are_answered_as_text(built, capsys):
 
 
 def test_two_indexes_and_one_taken_away(built, capsys):
-    twice = asked(capsys, "count", str(built), str(built), "--text", "the river")["count"]
+    with pytest.warns(UserWarning, match="is given 2 times"):
+        twice = asked(capsys, "count", str(built), str(built), "--text", "the river")["count"]
     none = asked(capsys, "count", str(built), "--subtract", str(built), "--text", "the river")["count"]
     assert (twice, none) == (6, 0)
+
+
+def test_documents_hold_all_of_several_texts(built, capsys):
+    index = str(built)
+    assert asked(capsys, "count", index, "--text", "The old", "--text", "bridge")["documents"] == 1
+    assert asked(capsys, "count", index, "--text", "house||week", "--text", "near the river")["documents"] == 2
+    every = asked(capsys, "documents", index, "--text", "house||week", "--all", "--window", "0")["documents"]
+    assert [one["document"] for one in every] == [0, 1] and every[1]["text"].strip() == "week"
+
+
+def test_a_query_that_does_not_occur_is_told_where_it_does(built, capsys):
+    found = asked(capsys, "count", str(built), "--text", "NEAR THE RIVER")
+    assert found["count"] == 0 and found["occurs_as"] == {" near the river": 2}
+    assert harness("documents", str(built), "--text", "NEAR THE RIVER") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "no document holds this", 'occurs as " near the river": 2 times',
+    ]  # fmt: skip
+
+
+def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
+    shutil.copytree(built, tmp_path / "copy")
+    file = tmp_path / "copy" / "tokenizer" / "tokenizer.json"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert harness("verify", str(tmp_path / "copy")) == 2
+    assert "tokenizer.json has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -78,12 +106,17 @@ def test_two_indexes_and_one_taken_away(built, capsys):
         (["count", "INDEX", "--ids", "1", "--text", "a"], "are two queries"),
         (["prob", "INDEX"], "the query has no token"),
         (["count", "nowhere", "--text", "a"], "no index at nowhere"),
-        (["build", "x", "--tokenizer", "/nowhere/at/all", "--output", "y"], "no tokenizer /nowhere/at/all"),
+        (["count", "INDEX", "--ids=-1"], "token -1 is outside the vocabulary"),
+        (["count", "INDEX", "--ids", "1", "--ids", "1||y"], "give token ids with commas between them"),
+        (["build", "TEXT", "--tokenizer", "/nowhere/at/all", "--output", "y"], "no tokenizer /nowhere/at/all"),
+        (["build", "x", "--tokenizer", "t", "--output", "y"], "no file or folder x, here or under HARNESS_DATA"),
+        (["build", "TEXT", "--split", "train", "--tokenizer", "t", "--output", "y"], "name the files that you want"),
         (["build", "x", "--source", "disk", "--tokenizer", "t", "--output", "y"], "unknown source 'disk'"),
     ],
 )
 def test_bad_requests_are_one_line(built, capsys, arguments, message):
-    assert harness(*(str(built) if a == "INDEX" else a for a in arguments)) == 2
+    places = {"INDEX": str(built), "TEXT": str(built.parent)}
+    assert harness(*(places.get(a, a) for a in arguments)) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
 

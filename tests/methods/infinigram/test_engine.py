@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
+from methods.infinigram.build import Part
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
 from methods.infinigram.kernels.searching import pointer
@@ -223,6 +224,35 @@ def test_long_documents_have_samples(place, vocabulary_size, alphabet, shards):
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("period", [1, 7, 300])
+def test_runs_longer_than_any_in_the_index_are_scored_token_by_token(place, period):
+    rng = np.random.default_rng(period)
+    cycle = rng.integers(0, ALPHABET, period).tolist()
+    run = (cycle * 400)[: max(3 * period, 200)]
+    engine = open_index(built(place(), [run, [*run[:90], 1, *run[5:60]]]))
+    text = [*run, *cycle, *run[: period // 2 + 3], 2, 1, *run, *run]
+    for most in (None, 100):
+        scores = engine.score(text, most)
+        for at in range(len(text)):
+            found = engine.infinigram_prob(text[max(at - (most or at), 0) : at], text[at])
+            assert (scores.n[at], scores.counts[at], scores.context_counts[at], scores.sparse[at]) == (
+                found.n, found.count, found.context_count, found.sparse,
+            )  # fmt: skip
+
+
+def test_documents_of_many_matches_are_all_found_and_drawn_by_them(place):
+    documents = [[1] * 5000, [0, 1], [2], *[[3, 1, 1]] * 40]
+    engine = open_index(built(place(), documents, shards=2))
+    assert [len(engine.documents([1], limit, seed)) for limit in (0, 2, 41, 42, 90) for seed in (0, 1)] == [
+        0, 0, 2, 2, 41, 41, 42, 42, 42, 42,
+    ]  # fmt: skip
+    first = Counter(engine.documents([[[1], [2]]], 1, seed)[0].length for seed in range(60))
+    assert first[5000] > 50
+    shown = engine.documents([[[1], [2]]], 3, window=2)[0]
+    assert shown.length == 5000 and shown.matches == list(range(shown.window, shown.window + len(shown.tokens)))
+    assert [one.length for one in engine.documents([1], None)] == [5000, 2, *[3] * 40]
+
+
 def test_more_subtracted_than_added_is_refused(place):
     engine = open_index(built(place(), [[0, 1]]), [built(place(), [[2, 3]])])
     for ask in (
@@ -287,7 +317,7 @@ def test_a_sample_of_a_frequent_clause_says_so(place):
 
 
 def test_metadata_come_with_the_documents(place):
-    folder = built(place(), [[1, 2], [3]], document_metadata=[{"title": "a"}, "b"])
+    folder = built(place(), [Part([1, 2], {"title": "a"}), Part([3], "b")])
     engine = open_index(folder)
     assert [d.metadata for d in engine.documents([3])] == ["b"]
     assert [d.metadata for d in engine.documents([1, 2])] == [{"title": "a"}]
@@ -314,6 +344,14 @@ def test_metadata_come_with_the_documents(place):
         (lambda e: e.score([0], longest=-1), "longest = -1"),
         (lambda e: e.attribute([0], min_length=0), "min_length = 0"),
         (lambda e: e.continuation([0], -1), "most = -1"),
+        (lambda e: e.continuation([0], 1.5), "most = 1.5: give a whole number"),
+        (lambda e: e.continuation([0], 1, share=math.nan), "share = nan"),
+        (lambda e: e.suffix_counts([0], -1), "most = -1"),
+        (lambda e: e.documents(None), "is not a sequence of token ids"),
+        (lambda e: e.documents([0], 2.5), "limit = 2.5: give a whole number"),
+        (lambda e: e.documents([0], seed=-1), "seed = -1"),
+        (lambda e: e.find_cnf([1, 2]), "an AND of ORs of n-grams"),
+        (lambda e: e.find_cnf(None), "an AND of ORs of n-grams"),
     ],
 )
 def test_bad_queries_are_refused(small, ask, message):

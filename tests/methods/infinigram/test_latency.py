@@ -22,7 +22,7 @@ REFERENCE, EVALUATION = text(1, 400, 300, 2), text(1, 700, 530)
 INSTALLED = {"infini-gram": "infini_gram", "tokengrams": "tokengrams"}
 QUERIES = [
     "count", "count_many", "ngram_prob", "ngram_distribution",
-    "infinigram_prob", "infinigram_distribution", "score_many",
+    "infinigram_prob", "infinigram_distribution", "score_many", *(FOUND := ["documents", "count_cnf", "attribute"]),
 ]  # fmt: skip
 
 
@@ -30,33 +30,59 @@ class Scan:
     """A peer that looks at every place of the documents."""
 
     def __init__(self, folder, vocabulary_size):
-        self.documents = [part.tolist() for part in np.split(*_split(np.fromfile(folder / "tokenized.0", np.uint16)))]
+        tokens = np.fromfile(folder / "tokenized.0", np.uint16)
+        self.documents_ = [part.tolist() for part in np.split(*_split(tokens))]
 
     @staticmethod
     def build(documents, folder, vocabulary_size):
         peers.write_tokens(documents, folder)
 
     def count(self, ngram):
-        return sum(d[at : at + len(ngram)] == ngram for d in self.documents for at in range(len(d) - len(ngram) + 1))
+        return sum(d[at : at + len(ngram)] == ngram for d in self.documents_ for at in range(len(d) - len(ngram) + 1))
 
     def ngram_prob(self, context, token):
-        counts = following(self.documents, context)
+        counts = following(self.documents_, context)
         return counts[token], sum(counts.values())
 
     def ngram_distribution(self, context):
-        return dict(following(self.documents, context))
+        return dict(following(self.documents_, context))
 
     def infinigram_prob(self, context, token):
-        return self.ngram_prob(context[len(context) - longest(self.documents, context, None) :], token)
+        return self.ngram_prob(context[len(context) - longest(self.documents_, context, None) :], token)
 
     def infinigram_distribution(self, context):
-        return self.ngram_distribution(context[len(context) - longest(self.documents, context, None) :])
+        return self.ngram_distribution(context[len(context) - longest(self.documents_, context, None) :])
+
+    def documents(self, ngram, limit):
+        return [d for d in self.documents_ if holds(d, ngram)][:limit]
+
+    def count_cnf(self, cnf):
+        return [d for d in self.documents_ if all(holds(d, ngram) for [ngram] in cnf)]
+
+    def attribute(self, text, least):
+        found, begin = [], 0
+        for end in range(1, len(text) + 1):
+            while begin < end and not self.count(text[begin:end]):
+                begin += 1
+            if end - begin >= least and (end == len(text) or not self.count(text[begin : end + 1])):
+                found.append((begin, end, self.count(text[begin:end])))
+        return found
+
+    def any_found(self, answer):
+        return bool(answer)
+
+    def spans(self, answer):
+        return answer
 
     def counted(self, answer):
         return answer[0] if isinstance(answer, tuple) else answer
 
     def following(self, answer):
         return answer
+
+
+def holds(document, ngram):
+    return any(document[at : at + len(ngram)] == ngram for at in range(len(document) - len(ngram) + 1))
 
 
 def _split(tokens):
@@ -69,6 +95,10 @@ def _split(tokens):
 def test_both_sides_answer_alike(model, tmp_path, monkeypatch, peer, query, together):
     if peer in INSTALLED:
         pytest.importorskip(INSTALLED[peer])
+    if peer == "tokengrams" and query in FOUND:
+        with pytest.raises(RequestError, match="tokengrams finds no documents"):
+            InfinigramLatency(query=query, peer=peer).fit(SimpleNamespace(), None, QUIET)
+        return
     monkeypatch.setitem(peers.PEERS, "scan", Scan)
     monkeypatch.setattr(latency, "_TEXT", 40)  # a scan for each token of 512 takes minutes
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=EVALUATION)

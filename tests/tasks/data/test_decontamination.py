@@ -57,6 +57,15 @@ def test_tokenisation_does_not_matter():
     assert kept(["It's a well-known, old rule."], ["it 's a well @-@ known , old rule ."]) == []
 
 
+def test_an_unknown_word_of_the_held_out_text_is_any_word_it_lacks():
+    held_out = words(*range(60)).replace("w7 ", "<unk> ").replace("w20 ", "<unk> ").replace("w33 ", "<unk> ")
+    copy = words(*range(60))  # without `<unk>` it would share 17 of its 48
+    assert kept([copy, copy.replace("w7", "other")], [held_out]) == []
+    assert kept([copy.replace("w33", "w8")], [held_out], share=0.75) == [copy.replace("w33", "w8")]
+    assert kept([copy], [held_out.replace("<unk>", "unk")]) == [copy]
+    assert kept([f"{copy} <unk>"], [held_out]) == [f"{copy} <unk>"]  # its unknown words are written as such
+
+
 def test_short_documents_and_case():
     assert kept(["a b c", "a b", ""], ["A B C", "x y"]) == ["a b", ""]
     assert kept(["a b c"], ["A B C"], lower=False) == ["a b c"]
