@@ -103,7 +103,8 @@ class GenericEngine(Engine):
                 f"{type(module).__name__} has layers without a key-value cache ({', '.join(sorted(kinds))}): "
                 "their state cannot be cropped; use a model with attention in every layer"
             )
-        self.window = _window(config)
+        windows = (_window(part) for part in (config, getattr(module.config, "encoder", config)))
+        self.window = min(filter(None, windows), default=None)
         self.ragged = "position_ids" in parameters and self.window is None and not self.encoder_decoder
         self.keeps_last = "logits_to_keep" in parameters
         named = (getattr(config, name, None) for name in ("num_decoder_layers", "decoder_layers", "num_hidden_layers"))
