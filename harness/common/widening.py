@@ -11,7 +11,7 @@ scale of embeddings are powers of two, all of this is exact in any number format
 from __future__ import annotations
 
 from copy import copy, deepcopy
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from harness.common.errors import RequestError
@@ -20,9 +20,16 @@ from harness.common.files import digest
 if TYPE_CHECKING:
     import torch
 
-    from harness.contracts import GenerationModel
 
-M = TypeVar("M", bound="GenerationModel")
+class Model(Protocol):
+    """What is read and changed of a model for generation."""
+
+    name: str
+    hash: str
+    module: Any
+
+
+M = TypeVar("M", bound=Model)
 _narrow: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()  # wide module -> narrow model, times
 
 

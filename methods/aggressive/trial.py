@@ -46,6 +46,6 @@ def try_drafter(model: GenerationModel, options: DrafterOptions) -> None:
             session.logits(session.bidirectional([[model.start_id, *[mask] * _BLOCK]], [_BLOCK]))
     except Exception as error:  # whatever the forward pass of an unknown class raises
         raise RequestError(
-            f"a drafter of {model.name}, a {kind}, does not run ({type(error).__name__}: {reason(error)}): take a model "
-            "such as Marian or BART, whose source and output have one vocabulary"
+            f"a drafter of {model.name}, a {kind}, does not run ({type(error).__name__}: {reason(error)}): take a "
+            "model such as Marian or BART, whose source and output have one vocabulary"
         ) from error

@@ -56,11 +56,10 @@ class Seq2SeqTask(Task):
     `LanguageModelOptions`. prompt: the model's input, with `{source}` for the source. assistant: a smaller model with
     the same vocabulary, for methods that draft with one, given like `model`. dtype: of the weights. widen: times that
     every width of a model trained here is enlarged without changing what it computes (`harness.common.widening`), for
-    the cost of a larger model at the same outputs. source_language,
-    target_language: of a multilingual model, by its tokenizer's names. limit: longest output in ids. evaluation: most
-    items (None: all), drawn with `seed`. timed: items of one timed pass, at least a batch, from all that are evaluated.
-    batch: items decoded at a time. shown: number of worked examples. steps: show rejected drafts in them. seed: of
-    training, generated data and drawn items.
+    the cost of a larger model at the same outputs. source_language, target_language: of a multilingual model, by its
+    tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with `seed`. timed: items
+    of one timed pass, at least a batch, from all that are evaluated. batch: items decoded at a time. shown: number of
+    worked examples. steps: show rejected drafts in them. seed: of training, generated data and drawn items.
     """
 
     model: str = "train:small"

@@ -29,7 +29,7 @@ def small(seed, dtype=torch.float64, **changes):
     model = make("marian", seed, dtype, **changes)
     torch.manual_seed(seed)
     with torch.no_grad():
-        for name, part in model.module.named_parameters():
+        for part in model.module.parameters():
             if part.ndim == 1:
                 part.add_(0.3 * torch.randn_like(part))
     return model
@@ -91,5 +91,5 @@ def test_the_drafter_is_trained_once_for_all_widths_and_drafts_the_same(tmp_path
 
 @pytest.mark.parametrize(("kind", "changes"), [("bart", {}), ("gpt2", {}), ("marian", {"tie_word_embeddings": False})])
 def test_another_architecture_is_refused_by_its_name(kind, changes):
-    with pytest.raises(RequestError, match="widen = 2: only encoder-decoders of Marian's .*, and tiny is a"):
+    with pytest.raises(RequestError, match=r"widen = 2: only encoder-decoders of Marian's .*, and tiny is a"):
         widened(make(kind, 0, **changes), 2)

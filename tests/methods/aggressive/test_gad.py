@@ -228,7 +228,8 @@ def test_the_drafter_writes_what_the_generation_configuration_allows(tiny, folde
 
 
 @pytest.mark.parametrize(
-    "demands", [{"forced_bos_token_id": 9, "forced_eos_token_id": 0}, {"min_new_tokens": 4}, {"no_repeat_ngram_size": 2}]
+    "demands",
+    [{"forced_bos_token_id": 9, "forced_eos_token_id": 0}, {"min_new_tokens": 4}, {"no_repeat_ngram_size": 2}],
 )
 def test_demands_on_positions_hold_in_batches_whose_rows_reach_the_limit_at_different_times(tiny, folder, demands):
     """A row with one token left drafts nothing while another drafts."""
@@ -414,7 +415,8 @@ def test_a_model_whose_drafter_does_not_run_is_refused_before_training(tiny, tmp
         model = replace(tiny.make("marian", 0, torch.float32, **apart), vocabulary_size=44)
     else:
         model = tiny.Model(TINY["tiny_module"](kind), 2, (2,), 64, vocabulary_size=TINY["VOCABULARY"])
-    with pytest.raises(RequestError, match=rf"a drafter of tiny, a \w+, does not run \({cause}: .*such as Marian") as raised:
+    refused = rf"a drafter of tiny, a \w+, does not run \({cause}: .*such as Marian"
+    with pytest.raises(RequestError, match=refused) as raised:
         Gad().fit(model, (), [([5], [6])], CellArtifacts(Cache(tmp_path)))
     assert "\n" not in str(raised.value) and not list(tmp_path.rglob("*.partial"))
 

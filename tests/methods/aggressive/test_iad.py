@@ -203,8 +203,8 @@ def test_a_causal_prompt_is_the_source(tiny):
 
 def test_drafts_have_ten_tokens_in_a_causal_model_unless_another_length_is_given(tiny):
     model, prompt = tiny.causal_copier(0, 20, replaced=0), [*range(3, 23)]
-    for given, longest in ((None, 10), (0, 18), (4, 4)):
-        [decoded] = Iad(block=given).decode(model, [prompt], 20, NoPhases())
+    for block, longest in ((None, 10), (0, 18), (4, 4)):
+        [decoded] = Iad(block=block).decode(model, [prompt], 20, NoPhases())
         assert max(map(len, decoded.trace.drafts)) == longest
 
 
