@@ -38,7 +38,7 @@ class CnnDmSummarization(DistilledTask):
     measures = (
         Metric("rouge1", "ROUGE-1", better="higher"),
         Metric("rouge2", "ROUGE-2", better="higher"),
-        Metric("rougeL", "ROUGE-L", better="higher"),
+        Metric("rougeL", "ROUGE-Lsum", better="higher"),
     )
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "train:mini-summariser", "evaluation": 60, "timed": 4, "limit": 48,

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from harness.common.errors import RequestError
+from harness.common.widening import narrow, widened
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, Streams, TrainingPairs
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
+from methods.aggressive.trial import try_drafter
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
 from methods.decoding.engine.engines import engine_of
@@ -77,10 +79,13 @@ class NarDecoder(BlockOptions, Decoder):
         return True
 
     def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
+        model, _ = narrow(model)  # a widened verifier's drafter is widened too, and trained once for all widths
+        try_drafter(model, self.training())
         fit_drafter(model, training, self.training(), artifacts)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        self._drafting = opened_drafter(subject, artifacts)
+        model, times = narrow(subject)
+        self._drafting = widened(opened_drafter(model, artifacts), times)
         self._drafting_engine = engine_of(self._drafting, self.engine)
 
     @property

@@ -49,7 +49,7 @@ class IadOptions:
     """block: longest draft, in tokens.
 
     - 0: up to the source's end, as in Algorithm 1.
-    - None: 0 for encoder-decoder models and 32 for causal ones. The prompt of a causal model is much longer than the
+    - None: 0 for encoder-decoder models and 10 for causal ones. The prompt of a causal model is much longer than the
       text that it shares with the output.
 
     On a CPU a rejected token costs as much arithmetic as an accepted one, so shorter drafts may be faster.
@@ -59,7 +59,7 @@ class IadOptions:
 
     def drafting(self, sources: Sequence[Sequence[int]], ends: Set[int], framed: bool) -> InputGuided:
         """The drafter for these sources. framed: whether the model is an encoder-decoder."""
-        block = self.block if self.block is not None else 0 if framed else 32
+        block = self.block if self.block is not None else 0 if framed else 10
         return InputGuided(sources, ends, framed=framed, block=block)
 
 

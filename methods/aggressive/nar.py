@@ -47,7 +47,8 @@ class NarDrafter(Drafter):
     def _one_by_one(self, output: int, logits: torch.Tensor) -> list[int]:
         """The best allowed tokens of an output's block, chosen left to right. logits [masks, V] change in place."""
         block: list[int] = []
-        for row in logits.split(1):
+        for place in range(len(logits)):  # `split` would give one piece of no masks
+            row = logits[place : place + 1]
             written = [*self.written[output], *block]
             self.batch.constraints.restrict(row, [([self.batch.model.start_id], written, self.batch.limits[output])])
             block.append(int(row.argmax()))

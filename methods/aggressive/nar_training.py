@@ -71,20 +71,8 @@ class DrafterOptions:
 def fit_drafter(model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts) -> None:
     """Train the drafter of a verifier on pairs of ids, unless the cache has it. Interrupted training is resumed.
 
-    Raises `RequestError` if the drafter cannot copy the model's decoder, for a `width` that does not fit, and if no
-    pair is short enough.
+    Pairs with an empty target are left out. Raises `RequestError` if no pair is short enough.
     """
-    if not hasattr(getattr(getattr(model.module, "model", None), "decoder", None), "layers"):
-        raise RequestError(
-            f"a drafter takes over the decoder of a model such as Marian or BART, and {model.name} is a "
-            f"{type(model.module).__name__}"
-        )
-    heads = model.module.config.decoder_attention_heads
-    if options.width is not None and (options.width % heads or not options.own_encoder):
-        raise RequestError(
-            f"width = {options.width}: give a multiple of the {heads} heads, and own_encoder=true, for the verifier's "
-            "encoder has its own width"
-        )
     key = {"model": model.hash, "pairs": _hash(training), **asdict(options)}
 
     def build(folder: Path) -> None:
@@ -150,9 +138,10 @@ def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions
     if torch.device(device).type == "cpu":
         module.set_attn_implementation("eager")  # why: `tasks.models.seq2seq.training`
     held_out = range(0, len(pairs), len(pairs) // _HELD_OUT) if len(pairs) >= 10 * _HELD_OUT else range(0)
-    trained = np.setdiff1d(np.arange(len(pairs)), np.asarray(held_out, np.int64))
     masks = options.trained_block + 1  # after the start token and a prefix that may be as long as the target
     every = np.array([(len(source), len(target) + masks) for source, target in pairs], np.int64).reshape(-1, 2)
+    written = every[:, 1] > masks  # pairs whose target has a token to predict
+    trained = np.setdiff1d(np.flatnonzero(written), np.asarray(held_out, np.int64))
     lengths = every[trained]
     try:
         numbers = length_batches(lengths, options.batch_ids, model.window, options.seed)
@@ -175,7 +164,7 @@ def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions
         evaluate_every=max(1, options.steps // 20),
     )  # fmt: skip
     encoder = None if options.own_encoder else model.module.get_encoder()
-    unseen = [pairs[number] for number in held_out if every[number].max() <= model.window]
+    unseen = [pairs[number] for number in held_out if written[number] and every[number].max() <= model.window]
 
     def judged(drafter: Any, empty: float) -> tuple[float, float]:
         """For the held-out pairs: mean cross-entropy (nats), and mean tokens of a block before the first wrong one."""

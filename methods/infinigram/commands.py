@@ -79,7 +79,7 @@ def build(
         texts = _data_sets(cast(Kind, source), text, split)
     coder, progress = _tokenizer(tokenizer), Progress()
     folder = build_index(
-        tokenized(texts, coder), output, vocabulary_size=len(coder), shards=shards, memory_limit=memory_limit,
+        tokenized(texts, coder), output, vocabulary_size=max(coder.get_vocab().values()) + 1, shards=shards, memory_limit=memory_limit,
         tokenizer_hash=_hash(coder), tokenizer=coder.save_pretrained, progress=progress,
     )  # fmt: skip
     metadata = json.loads((folder / "metadata.json").read_text())

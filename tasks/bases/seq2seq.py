@@ -18,13 +18,14 @@ from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.sequences import edits
+from harness.common.widening import widened
 from harness.contracts import Decoded
 from harness.contracts.answers import common_prefix
 from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.models.records import training_record
 from tasks.models.seq2seq.sizes import SIZES, Size
-from tasks.models.trained import size_to_train
+from tasks.models.trained import TRAIN, size_to_train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,17 +54,19 @@ class Seq2SeqTask(Task):
 
     model: `train:` and a size of `tasks.models.seq2seq.sizes`, to train here, or a model given as in
     `LanguageModelOptions`. prompt: the model's input, with `{source}` for the source. assistant: a smaller model with
-    the same vocabulary, for methods that draft with one, given like `model`. dtype: of the weights. source_language,
-    target_language: of a multilingual model, by its tokenizer's names. limit: longest output in ids. evaluation: most
-    items (None: all), drawn with `seed`. timed: items of one timed pass, at least a batch, from all that are evaluated.
-    batch: items decoded at a time. shown: number of worked examples. steps: show rejected drafts in them. seed: of
-    training, generated data and drawn items.
+    the same vocabulary, for methods that draft with one, given like `model`. dtype: of the weights. widen: times that
+    every width of a model trained here is enlarged without changing what it computes (`harness.common.widening`), for
+    the cost of a larger model at the same outputs. source_language, target_language: of a multilingual model, by its
+    tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with `seed`. timed: items
+    of one timed pass, at least a batch, from all that are evaluated. batch: items decoded at a time. shown: number of
+    worked examples. steps: show rejected drafts in them. seed: of training, generated data and drawn items.
     """
 
     model: str = "train:small"
     prompt: str = "{source}"
     assistant: str | None = None
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    widen: Positive = 1
     source_language: str | None = None
     target_language: str | None = None
     limit: NotNegative = 256
@@ -77,6 +80,8 @@ class Seq2SeqTask(Task):
     def __post_init__(self) -> None:
         if "{source}" not in self.prompt:
             raise RequestError(f"prompt = {self.prompt!r} holds no {{source}}; say where the source belongs")
+        if self.widen > 1 and not self.model.startswith(TRAIN):
+            raise RequestError(f"task.widen = {self.widen}: only a model trained here is widened, not {self.model}")
 
     @abstractmethod
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
@@ -141,7 +146,8 @@ class Seq2SeqTask(Task):
         items = self.items(context, cache, progress)
         if not any(items.sources):
             raise RequestError(f"{items.label} holds no sentence; give a file that does")
-        folder, self.generator = self._opened(self.model, "task.model", context, cache, progress)
+        folder, opened = self._opened(self.model, "task.model", context, cache, progress)
+        self.generator = widened(opened, self.widen)
         helper: dict[str, str] = {}
         if self.assistant is not None:
             _, self.generator.assistant = self._opened(self.assistant, "task.assistant", context, cache, progress)
@@ -176,6 +182,7 @@ class Seq2SeqTask(Task):
                 "training": training_record(folder),
                 **({"assistant": self.assistant} if self.assistant is not None else {}),
                 **({"dtype": self.dtype} if self.dtype != "float32" else {}),
+                **({"widened": self.widen} if self.widen > 1 else {}),
                 **self.generator.constraints.facts(),
                 **self.facts(),
             },

@@ -1,4 +1,5 @@
-"""A check that an engine computes the logits that its module computes without a cache.
+"""A check that an engine computes the logits that its module computes without a cache, and encodes sources in a batch
+as its module encodes them alone.
 
 A module that ignores its cache, or that reads positions or windows in another way than the engine assumes, decodes
 wrongly without an error. Greedy search and every method compared with it would then be equally wrong. So each new
@@ -19,24 +20,27 @@ _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}  # some modules round to
 _HALF = 0.1  # bfloat16 and float16
 # tokens of the prompt, of a block whose step is compiled, of a block too long for that, and fed one by one
 _PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
-_LONGEST = 256  # largest window for which the prompt is made longer than it
+_LONGEST = 256  # largest window for which the prompt, or the source, is made longer than it
+_SOURCES = 9, 3  # tokens of two sources encoded together
 
 
 def check(engine: Engine, model: GenerationModel, window: int | None = None, half: bool = False) -> None:
     """Feed an engine two rows: a prompt, a short block, a long block whose end is cropped, and single tokens. Compare
     its logits with the module's own for the whole rows, without a cache.
 
-    window: tokens that the narrowest layer attends to. Prompts are longer than a window of at most 256 tokens.
+    window: tokens that the narrowest layer attends to. Prompts and sources are longer than a window of at most 256
+    tokens.
     half: the engine multiplies in bfloat16 and the module does not.
 
     If only rows of different lengths fail, the engine's `ragged` is set to False. Raises `RequestError` with the model
-    type if rows of equal length fail, or if the module fails without a cache.
+    type if rows of equal length fail, if the module fails without a cache, or if two sources of different lengths are
+    encoded in another way than each alone.
     """
     kind = model.module.config.model_type
     allowed = _HALF if half else _TOLERANCE.get(model.module.dtype, _HALF)
-    prompt = 1
+    prompt, narrow = 1, window if window is not None and window <= _LONGEST else 0
     if model.kind == "causal":
-        prompt = _PROMPT + (window if window is not None and window <= _LONGEST else 0)
+        prompt = _PROMPT + narrow
         prompt = max(min(prompt, model.window - _SHORT - _LONG - _SINGLE), 1)
     long = max(min(_LONG, model.window - prompt - _SHORT - _SINGLE), 1)
     with torch.inference_mode():
@@ -54,6 +58,11 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None, hal
                 f"a model of type {kind!r} gives other logits with a key-value cache than without (they differ by "
                 f"{difference:.2%} of their spread), so its outputs would be wrong; docs/decoding.md lists the types "
                 "that can be decoded"
+            )
+        if model.kind == "encoder-decoder" and not _encoded_apart(engine, model, narrow) <= allowed:
+            raise RequestError(
+                f"a model of type {kind!r} encodes a source in a batch otherwise than alone, so its outputs would "
+                "depend on the batch; docs/decoding.md lists the types that can be decoded"
             )
         if engine.ragged:
             try:
@@ -78,7 +87,7 @@ def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, in
     else:
         sources = [[ids[(5 * place + row) % len(ids)] for place in range(5 - 2 * row)] for row in range(len(rows))]
         texts = [[model.start_id, *text[1:]] for text in texts]
-    wanted = torch.cat([_whole(model, source, text) for source, text in zip(sources, texts, strict=True)]).double()
+    wanted = torch.cat([_whole(model, source, text) for source, text in zip(sources, texts, strict=True)])
     session = engine.start(sources, [sum(blocks) + _SINGLE + 1 for _, *blocks in rows])
     pieces: list[list[torch.Tensor]] = [[] for _ in rows]
 
@@ -95,7 +104,25 @@ def _difference(engine: Engine, model: GenerationModel, rows: list[tuple[int, in
     feed([(prompt + short, prompt + short + long) for prompt, short, long in rows], rejected=1)
     for number in range(_SINGLE):
         feed([(sum(counts) + number, sum(counts) + number + 1) for counts in rows])
-    ours = torch.cat([torch.cat(row) for row in pieces]).double()
+    return _apart(torch.cat([torch.cat(row) for row in pieces]), wanted)
+
+
+def _encoded_apart(engine: Engine, model: GenerationModel, window: int) -> float:
+    """Root mean square of (states of two sources encoded together by the engine - those that the module gives each
+    alone), over the standard deviation of the latter. One source is longer than the window."""
+    ids, (long, short) = _ordinary(model), _SOURCES
+    long = min(window + long, model.longest_source or window + long)
+    sources = [[ids[(5 * place + length) % len(ids)] for place in range(length)] for length in (long, short)]
+    states = engine.encode(sources).states
+    encode = model.module.get_encoder()
+    alone = [encode(input_ids=torch.tensor([source], device=model.device)).last_hidden_state[0] for source in sources]
+    assert states is not None  # of an encoder-decoder
+    return _apart(states, torch.cat(alone))
+
+
+def _apart(ours: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Root mean square of the differences of two tensors, over the standard deviation of the second."""
+    ours, wanted = ours.double(), wanted.double()
     return float((ours - wanted).square().mean().sqrt() / wanted.std().clamp_min(1e-30))
 
 

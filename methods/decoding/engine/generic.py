@@ -103,7 +103,8 @@ class GenericEngine(Engine):
                 f"{type(module).__name__} has layers without a key-value cache ({', '.join(sorted(kinds))}): "
                 "their state cannot be cropped; use a model with attention in every layer"
             )
-        self.window = _window(config)
+        windows = (_window(part) for part in (config, getattr(module.config, "encoder", config)))
+        self.window = min(filter(None, windows), default=None)
         ragged = self.window is None and rotation_switch(config) is None and not self.encoder_decoder
         self.ragged = "position_ids" in parameters and ragged
         self.keeps_last = "logits_to_keep" in parameters

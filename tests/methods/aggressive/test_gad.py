@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import runpy
 from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from methods.decoding.engine.engines import engine_of
 from methods.decoding.search.decoder import Batch
 from methods.decoding.search.greedy import Greedy
 
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "decoding/engine/model_types.py"))
 SOURCES = [[5, 6, 7, 8], [9], [10, 10, 10], [11, 12, 13, 14, 15, 16, 17]]
 
 
@@ -223,6 +227,25 @@ def test_the_drafter_writes_what_the_generation_configuration_allows(tiny, folde
             assert scores[0, token] == 0
 
 
+@pytest.mark.parametrize(
+    "demands",
+    [{"forced_bos_token_id": 9, "forced_eos_token_id": 0}, {"min_new_tokens": 4}, {"no_repeat_ngram_size": 2}],
+)
+def test_demands_on_positions_hold_in_batches_whose_rows_reach_the_limit_at_different_times(tiny, folder, demands):
+    """A row with one token left drafts nothing while another drafts."""
+    alone_left = 0
+    for seed in range(4):
+        model = tiny.make("marian", seed, ending=-1.0)
+        for name, value in demands.items():
+            setattr(model.module.generation_config, name, value)
+        found = decode(opened(Gad(block=3), model, folder), model, SOURCES, 9)
+        assert [one.ids for one in found] == [one.ids for one in decode(Greedy(), model, SOURCES, 9)]
+        steps = [[sum(one.trace.accepted[:n]) for n in range(one.trace.iterations)] for one in found]
+        for done in zip_longest(*steps):
+            alone_left += 8 in done and any(other is not None and other < 8 for other in done)
+    assert alone_left
+
+
 @pytest.mark.parametrize("own_encoder", [True, False])
 def test_the_drafter_alone_ends_at_its_last_position_and_writes_the_same_in_a_batch(tiny, folder, own_encoder):
     model = tiny.make("marian", 1, ending=-50.0)
@@ -380,6 +403,30 @@ def test_a_drafter_of_another_vocabulary_is_refused(tiny, folder):
 def test_a_model_without_such_a_decoder_is_refused(tiny, tmp_path):
     with pytest.raises(RequestError, match="takes over the decoder of a model such as Marian or BART"):
         Gad().fit(tiny.make("t5", 0), (), [([5], [6])], CellArtifacts(Cache(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [("fsmt", "TypeError"), ("nllb-moe", "AttributeError"), ("mvp", "ValueError"), ("two vocabularies", "IndexError")],
+)
+def test_a_model_whose_drafter_does_not_run_is_refused_before_training(tiny, tmp_path, kind, cause):
+    if kind == "two vocabularies":
+        apart = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 44, "tie_word_embeddings": False}
+        model = replace(tiny.make("marian", 0, torch.float32, **apart), vocabulary_size=44)
+    else:
+        model = tiny.Model(TINY["tiny_module"](kind), 2, (2,), 64, vocabulary_size=TINY["VOCABULARY"])
+    refused = rf"a drafter of tiny, a \w+, does not run \({cause}: .*such as Marian"
+    with pytest.raises(RequestError, match=refused) as raised:
+        Gad().fit(model, (), [([5], [6])], CellArtifacts(Cache(tmp_path)))
+    assert "\n" not in str(raised.value) and not list(tmp_path.rglob("*.partial"))
+
+
+def test_pairs_with_an_empty_target_are_left_out(tiny, tmp_path):
+    model = tiny.make("marian", 0, torch.float32)
+    method, artifacts = Nar(block=2, trained_block=2, steps=3, batch_ids=64), CellArtifacts(Cache(tmp_path))
+    method.fit(model, (), [([5, 0], [6, 7, 0]), ([8, 0], []), ([9, 0], [10, 0])] * 4, artifacts)
+    with pytest.raises(RequestError, match="no training pair fits the drafter"):
+        Nar(block=2, trained_block=2).fit(model, (), [([5], [])], artifacts)
 
 
 @pytest.mark.parametrize("wrong", [{"width": 18}, {"width": 32, "own_encoder": False}])

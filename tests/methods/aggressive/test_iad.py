@@ -201,6 +201,13 @@ def test_a_causal_prompt_is_the_source(tiny):
     assert iterations < tokens
 
 
+def test_drafts_have_ten_tokens_in_a_causal_model_unless_another_length_is_given(tiny):
+    model, prompt = tiny.causal_copier(0, 20, replaced=0), [*range(3, 23)]
+    for block, longest in ((None, 10), (0, 18), (4, 4)):
+        [decoded] = Iad(block=block).decode(model, [prompt], 20, NoPhases())
+        assert max(map(len, decoded.trace.drafts)) == longest
+
+
 def test_float32_differs_from_greedy_at_near_ties_only(tiny):
     near_ties = 0
     for seed in range(10):

@@ -11,6 +11,7 @@ from harness.common.progress import Progress
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context, Measure
 from tasks.bases.seq2seq import Items, Seq2SeqTask
+from tasks.wmt_translation import WmtTranslation
 
 QUIET = Progress(quiet=True)
 TEXTS = ["The old house near the river .", "She reads . " * 60, "He writes two letters every day ."]
@@ -92,3 +93,9 @@ def test_a_score_is_computed_once_for_the_same_outputs_of_the_same_items(copier_
 def test_a_size_is_trained_by_the_task(context):
     with pytest.raises(RequestError, match="nothing to train on"):
         Titles(model="train:mini").prepare(context, QUIET)
+
+
+def test_only_a_model_trained_here_is_widened():
+    assert WmtTranslation(model="train:small-translator", widen=2).widen == 2
+    with pytest.raises(RequestError, match=r"task\.widen = 2: only a model trained here is widened, not some/model"):
+        WmtTranslation(model="some/model", widen=2)

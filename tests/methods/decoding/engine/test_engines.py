@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfig
 
 from harness.common.errors import RequestError
 from methods.decoding.engine.engines import engine_of
@@ -188,3 +190,18 @@ def test_the_cache_of_a_modules_own_pass_grows_as_it_is_used(tiny, kind):
     assert places[0] == prompt and places[-1] == prompt + 40
     assert all(held <= 2 * (prompt + fed) for fed, held in enumerate(places))
     assert len(set(places)) <= 7
+
+
+@pytest.mark.parametrize("window", [4, 64])
+def test_an_encoder_that_reads_a_short_source_otherwise_next_to_a_long_one_is_refused(tiny, window):
+    """T5Gemma in float64: a window that holds only padding gives NaN. Sources within the window do not show it."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "vocab_size": 40}
+    stack = T5GemmaModuleConfig(sliding_window=window, **sizes)
+    config = T5GemmaConfig(**dict.fromkeys(("encoder", "decoder"), stack), vocab_size=40)
+    model = tiny.Model(T5GemmaForConditionalGeneration(config).double().eval(), 2, (2,), 64)
+    if window == 64:
+        assert not engine_of(model).ragged
+        return
+    with pytest.raises(RequestError, match="type 't5gemma' encodes a source in a batch otherwise than alone"):
+        engine_of(model)
