@@ -78,8 +78,9 @@ def build(
     else:
         texts = _data_sets(cast(Kind, source), text, split)
     coder, progress = _tokenizer(tokenizer), Progress()
+    vocabulary_size = max(coder.get_vocab().values()) + 1  # ids may have gaps
     folder = build_index(
-        tokenized(texts, coder), output, vocabulary_size=max(coder.get_vocab().values()) + 1, shards=shards, memory_limit=memory_limit,
+        tokenized(texts, coder), output, vocabulary_size=vocabulary_size, shards=shards, memory_limit=memory_limit,
         tokenizer_hash=_hash(coder), tokenizer=coder.save_pretrained, progress=progress,
     )  # fmt: skip
     metadata = json.loads((folder / "metadata.json").read_text())
@@ -352,7 +353,7 @@ def _tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # a broken tokenizer.json is a plain Exception of the Rust library
         raise RequestError(f"no tokenizer {name}: {reason(error)}; give a folder or a hub id") from error
 

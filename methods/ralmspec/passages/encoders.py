@@ -85,11 +85,11 @@ class Pretrained(Encoder):
 
         self.at = place(name, Cache()).at
         try:
-            config = transformers.AutoConfig.from_pretrained(self.at)
+            config = transformers.AutoConfig.from_pretrained(self.at, trust_remote_code=False)
             named = (config.architectures or [""])[0]
             loader = getattr(transformers, named) if named.startswith("DPR") else transformers.AutoModel
-            self.module: Any = loader.from_pretrained(self.at).float().eval()
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.at)
+            self.module: Any = loader.from_pretrained(self.at, trust_remote_code=False).float().eval()
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.at, trust_remote_code=False)
         except (OSError, ValueError, AttributeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
             raise RequestError(f"{name} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
