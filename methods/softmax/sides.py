@@ -55,25 +55,27 @@ class Side:
         arrays.save(folder, {name: getattr(self, name) for name in self.__slots__})
 
 
-def row_side(layer: OutputLayer, words: int, seed: int, artifacts: Artifacts) -> Path:
-    """Clusters of `words` rows of the layer each (the last may have fewer), as an artifact.
+def row_side(layer: OutputLayer, words: int, even: bool, seed: int, artifacts: Artifacts) -> Path:
+    """Clusters of the layer's rows by spherical k-means, with a mean of `words` rows, as an artifact. The product with
+    a centre is the mean logit of the cluster's words.
 
-    Balanced clusters are FlashHead's (arXiv 2603.14591), so that each costs the same to score. The product with a
-    centre is the mean logit of the cluster's words.
+    even: no cluster has more than `words` rows, as in FlashHead (arXiv 2603.14591), so that each costs the same to
+    score. Rows that find no room in their cluster go to another; without it fewer rows give the same precision.
     """
     clusters = -(-len(layer.weight) // words)
 
     def build(folder: Path) -> None:
         rng = np.random.default_rng(seed)
         directions = spherical_kmeans(layer.weight, clusters, STEPS, PER_CLUSTER * clusters, rng)
-        owner = balanced(layer.weight, directions, words)
+        owner = balanced(layer.weight, directions, words) if even else assign(layer.weight, directions)
         order = np.argsort(owner, kind="stable")
         points = np.column_stack([layer.weight[order], layer.bias[order]])
         kept, starts, sizes = np.unique(owner[order], return_index=True, return_counts=True)
         means = (np.add.reduceat(points, starts, axis=0) / sizes[:, None]).astype(np.float32)
         Side.of(means[:, :-1], means[:, -1], order, np.repeat(np.arange(len(kept)), sizes)).save(folder)
 
-    key = {"layer": arrays.content(layer.weight, layer.bias), "words": words, "seed": seed, "steps": STEPS}
+    key = {"layer": arrays.content(layer.weight, layer.bias), "words": words, "even": even, "seed": seed,
+           "steps": STEPS}  # fmt: skip
     return artifacts.build("row-clusters", key, build)
 
 
