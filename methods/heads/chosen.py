@@ -6,36 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numba import njit, prange
 
-from methods.decoding.engine.kernels import FAST, halved, widened
+from methods.decoding.engine.kernels import multiply_chosen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from methods.decoding.engine.dense import Dense
-
-
-@njit(**FAST)
-def _some(weight, scale, bias, x, half, ids, result, begin, end):  # type: ignore[no-untyped-def]
-    for number in range(begin, end):
-        word, total = ids[number], np.float32(0)
-        for place in range(len(x)):
-            total += widened(weight[word, place]) * x[place]
-        result[number] = (halved(total) if half else total) * scale[word] + bias[word]
-
-
-@njit(parallel=True, **FAST)
-def _products(weight, scale, bias, x, half, ids, result, threads):  # type: ignore[no-untyped-def]
-    """`kernels.multiply` for the columns `ids` int32 [m] of one row x [d], into result [m]."""
-    if half:
-        narrow = np.empty_like(x)
-        for place in range(len(x)):
-            narrow[place] = halved(x[place])
-        x = narrow
-    for part in prange(threads):
-        count = len(ids)
-        _some(weight, scale, bias, x, half, ids, result, part * count // threads, (part + 1) * count // threads)
 
 
 class ChosenWords:
@@ -53,6 +30,6 @@ class ChosenWords:
     def best(self, state: NDArray[np.float32], ids: NDArray[np.int32]) -> tuple[int, float]:
         """state [d]; ids int32 [m] -> (word, logit); the logit is not finite if no word can be chosen."""
         result = np.empty(len(ids), np.float32)
-        _products(*self._plain, state, self._half, ids, result, self._threads)
+        multiply_chosen(*self._plain, state, self._half, ids, result, self._threads)
         largest = result.max()
         return int(ids[result == largest].min(initial=2**31 - 1)), float(largest)

@@ -1,7 +1,7 @@
 """Greedy decoding with a screened output layer (Chen et al., 2019, in the decoding of a language model).
 
 With `exact`, the screen drafts and the exact layer verifies. A step of greedy decoding costs body + layer. Here a block
-of k words costs k bodies and screens and one pass of the layer over k states, which reads its weights once. At
+of k words costs k bodies, k - 1 screens and one pass of the layer over k states, which reads its weights once. At
 precision p of the screen a block gives (1 - p^k) / (1 - p) words.
 """
 
@@ -16,8 +16,10 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.common.files import arrays_digest, digest
+from harness.common.generate import Constraints
 from harness.contracts import Artifacts, Decoded, GenerationModel, OutputLayer, Phases, Streams, TrainingPairs
 from harness.contracts.metrics import Metric
+from harness.plan.parameters import declared
 from harness.plan.registry import Registry, method
 from methods.decoding.drafting.decoder import gap_of_best
 from methods.decoding.drafting.verification import draft_and_verify
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 class Head(Decoder):
     """screen: a method of contract `softmax-screening` that scores candidate words; knobs: its parameters. exact:
     verify `block` words at a time, so that outputs are greedy decoding's; else the best candidate is the next word.
-    contexts: of reference text that the screen learns from; written: of the model's own text; seed: draws the pieces.
+    contexts: of reference text that the screen learns from; written: at most, of the model's own text. seed: draws the
+    pieces of text, and is the screen's unless `knobs` has one.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (
@@ -52,7 +55,6 @@ class Head(Decoder):
         Metric("near_ties", better="lower", kind="counter"),
         Metric("mean_candidates", "candidates a context", better="lower", kind="counter"),
     )
-    uneven: ClassVar[bool] = True
 
     screen: str = "two-sided"
     knobs: dict[str, Any] = Field(default_factory=dict)
@@ -66,16 +68,26 @@ class Head(Decoder):
         super().__post_init__()
         target = Registry().resolve("method", self.screen)
         if not (isinstance(target, type) and issubclass(target, CandidateSets)):
-            raise RequestError(f"screen={self.screen!r} scores no candidate words; two-sided, l2s and fgd do")
-        self._screen: CandidateSets = target(**self.knobs)
+            raise RequestError(
+                f"screen={self.screen!r} finds no candidate words; two-sided, flashhead, shortlist, l2s, "
+                "spherical-kmeans and fgd do"
+            )
+        seed = {"seed": self.seed} if "seed" in declared(target) else {}
+        self._screen: CandidateSets = target(**{**seed, **self.knobs})
 
     @property
     def random_fit(self) -> bool:
-        return self._screen.random_fit
+        return True
 
     def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
-        """Raises `RequestError` for a model without the lean engine, or what the screen's `fit` refuses."""
-        engine = self._lean(model)
+        """Raises `RequestError` for a model without the lean engine, for one that forbids or forces tokens unless
+        `exact`, and for what the screen's `fit` refuses."""
+        engine, demands = self._lean(model), Constraints.of(model.module, model.eos_ids)
+        if not self.exact and (demands.by_position or demands.suppressed):
+            raise RequestError(
+                f"the generation configuration of {model.name} forbids or forces tokens, which a screen alone does not "
+                "know; set method.exact to true"
+            )
 
         def build(folder: Path) -> None:
             from methods.heads.training import training_contexts
@@ -95,11 +107,16 @@ class Head(Decoder):
         )  # fmt: skip
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
-        self._screen.open(layer_of(subject), artifacts)
+        import torch
+
+        layer, held = layer_of(subject), subject.module.dtype
+        self._screen.open(layer, artifacts)
+        self._copy = float(layer.weight.nbytes) if held != torch.float32 else 0.0
 
     def counters(self) -> dict[str, float]:
+        """extra_bytes: of the screen, and of the copy of the layer in float32 that it holds."""
         found = self._screen.counters()
-        return {name: found[name] for name in ("mean_candidates", "extra_bytes") if name in found}
+        return {"mean_candidates": found["mean_candidates"], "extra_bytes": found["extra_bytes"] + self._copy}
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         from methods.heads.chosen import ChosenWords
@@ -116,29 +133,28 @@ class Head(Decoder):
             from methods.heads.stepped import ScreenDrafter, Stepped
 
             stepped = Stepped(session)
-            drafter = ScreenDrafter(stepped, self.block, set(batch.model.eos_ids), choose)
-            draft_and_verify(stepped, batch, drafter, phases)
+            drafter = ScreenDrafter(stepped, self.block, frozenset(batch.model.eos_ids), choose)
+            draft_and_verify(stepped, batch, drafter, phases, look=self.block)
             return
-        limits = batch.constraints
-        if limits.by_position or limits.suppressed:
-            raise RequestError(
-                f"the generation configuration of {name} forbids or forces tokens, which a screen alone does not know; "
-                "set method.exact to true"
-            )
         with phases("generate"):
             decode_greedily(session, batch, choose)
 
     def read(self, engine: Engine, outputs: Sequence[Decoded]) -> float | None:
-        """Body and screen are read for every word, drafted or written, the exact layer for every iteration."""
-        screened = self._screen.counters().get("bytes_read")
-        head = getattr(engine, "head", None)
-        if engine.weights is None or screened is None or head is None:
+        """The body is read for every word, drafted or written; the screen likewise, but for the last word of a block;
+        the exact layer for every block. Candidates are in the numbers of the engine's layer. Of several rows: those of
+        the row with the most words."""
+        found, head = self._screen.counters(), getattr(engine, "head", None)
+        if engine.weights is None or "bytes_read" not in found or head is None:
             return None
-        layer = float(head.plain[0].nbytes)
-        iterations = max(output.trace.iterations for output in outputs)
-        steps = max(sum(len(draft) + 1 for draft in output.trace.drafts) or len(output.ids) for output in outputs)
-        body = engine.weights.each_pass - layer + screened
-        return float(engine.weights.once + body * steps + (layer * iterations if self.exact else 0))
+        matrix = head.plain[0]
+        screen = found["bytes_read"] - found["mean_candidates"] * matrix.shape[1] * (4 - matrix.itemsize)
+        words, blocks = max(
+            (sum(len(draft) + 1 for draft in output.trace.drafts) or len(output.ids), output.trace.iterations)
+            for output in outputs
+        )
+        body = engine.weights.each_pass - matrix.nbytes
+        layers, screens = (blocks, words - blocks) if self.exact else (0, words)
+        return float(engine.weights.once + body * words + screen * screens + matrix.nbytes * layers)
 
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]

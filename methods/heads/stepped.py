@@ -6,7 +6,7 @@ drafting, so that `advance` hands over the states that are there, and the exact 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,14 +25,15 @@ class Stepped(Session):
         self._states: list[list[torch.Tensor]] = []
 
     def draft(
-        self, pending: Sequence[Sequence[int]], most: int, ends: Set[int], choose: Choose
+        self, pending: Sequence[Sequence[int]], most: int, ends: frozenset[int], choose: Choose
     ) -> list[list[int]]:  # fmt: skip
-        """Feed what is pending in each row and then `most` words chosen one by one, fewer if all rows ended."""
+        """Feed what is pending in each row and then `most` words chosen one by one, fewer once every row has drafted an
+        end token."""
         inner, drafts = self.inner, [list[int]() for _ in pending]
         inner.lengths = list(self.lengths)
         pieces = inner.advance(pending).split([len(row) for row in pending])
         self._states = [[piece] for piece in pieces]
-        while most and not all(draft and draft[-1] in ends for draft in drafts):
+        while most and not all(ends.intersection(draft) for draft in drafts):
             most -= 1
             words = choose(torch.cat([states[-1][-1:] for states in self._states]))
             states = inner.advance([[word] for word in words], last=True)
@@ -61,7 +62,7 @@ class Stepped(Session):
 class ScreenDrafter(Drafter):
     """Drafts `block` - 1 words: the exact layer also gives the word after the last of them."""
 
-    def __init__(self, session: Stepped, block: int, ends: Set[int], choose: Choose) -> None:
+    def __init__(self, session: Stepped, block: int, ends: frozenset[int], choose: Choose) -> None:
         self._session, self._block, self._ends, self._choose = session, block, ends, choose
         self._pending = dict(enumerate(session.first))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import GenerationModel, Streams
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from methods.decoding.engine.session import Engine
 
-WINDOW = 256  # tokens of a piece of text that is read
-BEGINNING, WRITTEN = 32, 96  # tokens that are read before the model writes, and tokens that it writes
+WINDOW = 256  # most tokens of a piece of text that is read
+BEGINNING, WRITTEN = 32, 96  # most tokens that are read before the model writes, and that it writes
 TOGETHER = 16  # pieces that the model continues at a time
 
 Pairs = tuple["NDArray[np.float32]", "NDArray[np.int64]"]
@@ -26,28 +27,35 @@ Pairs = tuple["NDArray[np.float32]", "NDArray[np.int64]"]
 def training_contexts(
     engine: Engine, model: GenerationModel, reference: Streams, read: int, written: int, seed: int
 ) -> Pairs:  # fmt: skip
-    """States float32 [n, d] and the next words int64 [n]: about `read` of pieces of reference text, then about
-    `written` of greedy continuations of other pieces. Every piece begins with the model's start token."""
+    """States float32 [n, d] and the next words int64 [n]: `read` of reference text, then at most `written` of what the
+    model writes greedily after beginnings drawn from the same text. Every piece follows the model's start token.
+
+    Raises `RequestError` for a text without a piece of that length.
+    """
     rng, progress = np.random.default_rng(seed), Progress()
+    size, begin = min(WINDOW, model.window), min(BEGINNING, model.window // 4)
+    length = min(WRITTEN, model.window - begin)
+    pieces, beginnings = (
+        _pieces(reference, tokens, -(-wanted // each), rng)
+        for tokens, wanted, each in ((size, read, size), (begin, written, length))
+    )
+    if not pieces:
+        raise RequestError(f"the reference text has no document of {size} tokens for a screen to learn from: give more")
     states: list[NDArray[Any]] = []
     targets: list[list[int]] = []
     with torch.inference_mode():
-        done = 0
-        for piece in _pieces(reference, WINDOW, -(-read // WINDOW), rng):
-            tokens = [model.start_id, *piece]
-            session = engine.start([tokens], [1])
-            states.append(session.advance([tokens])[:-1].float().numpy())
-            targets.append(tokens[1:])
-            done += len(piece)
-            progress.update("hidden states of reference text", done, read, "tokens")
-        done, begun = 0, _pieces(reference, BEGINNING, -(-written // WRITTEN), rng)
-        for start in range(0, len(begun), TOGETHER):
-            prompts = [[model.start_id, *piece] for piece in begun[start : start + TOGETHER]]
-            for own, words in _continued(engine, prompts):
-                states.append(own)
-                targets.append(words)
-            done += WRITTEN * len(prompts)
-            progress.update("hidden states of the model's own text", done, written, "tokens")
+        for piece in pieces:
+            session = engine.start([[model.start_id]], [size])
+            states.append(session.advance([[model.start_id, *piece[:-1]]]).float().numpy())
+            targets.append(piece)
+            progress.update("hidden states of reference text", len(states) * size, read, "tokens")
+        for start in range(0, len(beginnings), TOGETHER):
+            prompts = [[model.start_id, *piece] for piece in beginnings[start : start + TOGETHER]]
+            for own, words in _continued(engine, prompts, length):
+                count = next((place + 1 for place, word in enumerate(words) if word in model.eos_ids), length)
+                states.append(own[:count])
+                targets.append(words[:count])
+            progress.update("hidden states of the model's own text", (start + TOGETHER) * length, written, "tokens")
     return np.concatenate(states), np.concatenate([np.asarray(words, np.int64) for words in targets])
 
 
@@ -60,11 +68,11 @@ def _pieces(reference: Streams, size: int, count: int, rng: np.random.Generator)
     return [reference[number][place : place + size].tolist() for number, place in (starts[n] for n in chosen)]
 
 
-def _continued(engine: Engine, prompts: Sequence[list[int]]) -> list[tuple[NDArray[Any], list[int]]]:
-    """Of each prompt (all of the same length) the states [`WRITTEN`, d] from its last token on, and the words."""
-    session = engine.start(prompts, [WRITTEN] * len(prompts))
+def _continued(engine: Engine, prompts: Sequence[list[int]], length: int) -> list[tuple[NDArray[Any], list[int]]]:
+    """Of each prompt (all as long) the states [length, d] from its last token on, and the words after them."""
+    session = engine.start(prompts, [length] * len(prompts))
     states, words, tokens = [], [], list(session.first)
-    for _ in range(WRITTEN):
+    for _ in range(length):
         states.append(session.advance(tokens, last=True))
         words.append(session.logits(states[-1]).argmax(-1))
         tokens = [[word] for word in words[-1].tolist()]

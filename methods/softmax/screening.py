@@ -100,9 +100,8 @@ class ClusterScreen(Completable, CandidateSets):
         labels, data = training_labels(layer, contexts, min(LABELS, words), artifacts)
 
         def build(folder: Path) -> None:
-            occurring: NDArray[Any] = np.unique(
-                labels
-            )  # learning holds tables of clusters x words, and no other word is a candidate
+            # the tables of learning have no other words
+            occurring: NDArray[Any] = np.unique(labels)
             if self.budget >= len(occurring):
                 occurring = np.arange(words)
             compact = np.searchsorted(occurring, labels).astype(np.int32)

@@ -60,7 +60,7 @@ def row_side(layer: OutputLayer, words: int, even: bool, seed: int, artifacts: A
     a centre is the mean logit of the cluster's words.
 
     even: no cluster has more than `words` rows, as in FlashHead (arXiv 2603.14591), so that each costs the same to
-    score. Rows that find no room in their cluster go to another; without it fewer rows give the same precision.
+    score. Rows that find no room in their cluster go to another.
     """
     clusters = -(-len(layer.weight) // words)
 

@@ -53,12 +53,12 @@ class CommonWords:
 class UnionScreen(CandidateSearch):
     """Scores the union of the words that its options name. Fewer than k words are filled up with the next common ones.
 
-    Centres are int8: a call reads r d bytes for r clusters of both sides, and 4 d bytes for each candidate.
+    Centres are int8: a call reads d + 8 bytes for each cluster of both sides, and 4 d + 4 for each candidate.
     """
 
     row_probes = probes = common = seed = 0  # where an option is not a parameter
     cluster_words = clusters = 1
-    even: ClassVar[bool] = False  # whether all clusters of rows have equally many
+    even: ClassVar[bool] = False  # whether clusters of rows have at most `cluster_words` words
 
     @property
     def random_fit(self) -> bool:
@@ -121,12 +121,12 @@ class UnionScreen(CandidateSearch):
         dimension = self._layer.weight.shape[1]
         centres = sum(len(side.centres) for side, _ in self._sides)
         found = float(self._values.get("found", 0.0))
-        held = [array for side, _ in self._sides for array in (side.centres, side.starts, side.members)]
+        held = [getattr(side, name) for side, _ in self._sides for name in side.__slots__]
         return {
             "multiply_adds": dimension * (centres + found),
             "mean_candidates": found,
-            "extra_bytes": float(sum(array.nbytes for array in [*held, self._common])),
-            "bytes_read": dimension * centres + 4 * found * (dimension + 1),
+            "extra_bytes": float(sum(array.nbytes for array in [*held, self._frequent])),
+            "bytes_read": (dimension + 8) * centres + 4 * found * (dimension + 1),
         }
 
 

@@ -46,12 +46,14 @@ def exactly(drafted: int, ids: Sequence[int], logits: Sequence[float]) -> bool:
 
 
 def draft_and_verify(
-    session: Session, batch: Batch, drafter: Drafter, phases: Phases, accepts: Accepts = exactly, depth: int = 2
-) -> None:
+    session: Session, batch: Batch, drafter: Drafter, phases: Phases, accepts: Accepts = exactly, depth: int = 2,
+    look: int = FIRST_LOOK,
+) -> None:  # fmt: skip
     """Fill the outputs of a batch, one per row of the session.
 
     accepts(drafted token, ids, logits): whether a drafted token is accepted, given the `depth` best tokens (ids and
-    logits, best first). Otherwise the best token replaces it and ends the block.
+    logits, best first). Otherwise the best token replaces it and ends the block. look: positions whose logits are
+    computed at first.
 
     The trace gets, per iteration, the drafted tokens (none: an ordinary step), the number of accepted tokens, and the
     positions of those that were not the model's first choice. Counter `near_ties`: accepted tokens whose two top logits
@@ -75,7 +77,7 @@ def draft_and_verify(
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
-            limits_of = (batch.constraints, accepts, depth, tie, batch.model.name)
+            limits_of = (batch.constraints, accepts, depth, look, tie, batch.model.name)
             blocks = _verdicts(session, states, list(spans), drafts, written, *limits_of)
             finished = []
             for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
@@ -114,6 +116,7 @@ def _verdicts(
     constraints: Constraints,
     accepts: Accepts,
     depth: int,
+    look: int,
     tie: float,
     model: str,
 ) -> list[Verdict]:
@@ -130,7 +133,7 @@ def _verdicts(
 
     results = [Verdict() for _ in drafts]
     unsettled = list(range(len(drafts)))
-    look, begin = FIRST_LOOK, 0
+    begin = 0
     while unsettled:
         pieces = []
         for row in unsettled:

@@ -169,6 +169,22 @@ def _columns(weight, scale, bias, x, half, result, begin, end):  # type: ignore[
             result[row, column] = (halved(total) if half else total) * factor + add
 
 
+@njit(parallel=True, **FAST)
+def multiply_chosen(weight, scale, bias, x, half, chosen, result, threads):  # type: ignore[no-untyped-def]
+    """`multiply` of one row x [in] for some columns, int32 [m], into result [m]."""
+    if half:
+        narrow = np.empty_like(x)
+        for place in range(len(x)):
+            narrow[place] = halved(x[place])
+        x = narrow
+    for part in prange(threads):
+        for number in range(part * len(chosen) // threads, (part + 1) * len(chosen) // threads):
+            column, total = chosen[number], np.float32(0)
+            for place in range(len(x)):
+                total += widened(weight[column, place]) * x[place]
+            result[number] = (halved(total) if half else total) * scale[column] + bias[column]
+
+
 @njit(**FAST)
 def normalise(x, weight, bias, eps, centred):  # type: ignore[no-untyped-def]
     """Layer normalisation of rows [n, d], or, not centred, division by the root mean square; a new array."""
@@ -367,27 +383,3 @@ def _norm(weights, layer, number, x):  # type: ignore[no-untyped-def]
 def _add(weights, layer, sub_layer, x, y):  # type: ignore[no-untyped-def]
     """x plus a sub-layer's output y."""
     return _norm(weights, layer, 3 * sub_layer + OF_SUM, x + _norm(weights, layer, 3 * sub_layer + OF_OUTPUT, y))
-
-
-@njit(**FAST)
-def largest(values, count):  # type: ignore[no-untyped-def]
-    """The `count` largest of float32 values [n], best first, their indices int64 [count], and whether there is a tie
-    among them or between the last and one left out. Needs count <= n."""
-    best, places = np.empty(count, np.float32), np.empty(count, np.int64)
-    held, tied = 0, False
-    for place in range(len(values)):
-        value = values[place]
-        if held == count:
-            if value < best[count - 1]:
-                continue
-            if value == best[count - 1]:
-                tied = True
-                continue
-        at = min(held, count - 1)
-        while at > 0 and best[at - 1] < value:
-            best[at], places[at] = best[at - 1], places[at - 1]
-            at -= 1
-        best[at], places[at] = value, place
-        held = min(held + 1, count)
-        tied = tied or (at > 0 and best[at - 1] == value)
-    return best, places, tied

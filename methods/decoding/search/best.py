@@ -32,7 +32,7 @@ def best(row: torch.Tensor, count: int) -> Best:
     """
     import torch
 
-    from methods.decoding.engine.kernels import largest
+    from methods.decoding.engine.selection import largest
 
     if row.device.type == "cpu" and row.dtype == torch.float32:
         values, places, tied = largest(row.numpy(), count)

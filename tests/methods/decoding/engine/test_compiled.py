@@ -25,7 +25,8 @@ from methods.decoding.engine.compiled import gathered
 from methods.decoding.engine.dense import FEW, Dense, rounded
 from methods.decoding.engine.engines import engine_of, with_rounded_decoder
 from methods.decoding.engine.kernels import _attend_in_threads as in_threads
-from methods.decoding.engine.kernels import attend_to_cache, largest
+from methods.decoding.engine.kernels import attend_to_cache
+from methods.decoding.engine.selection import largest
 from methods.decoding.search.beam import Beam
 from methods.decoding.search.greedy import Greedy
 from tasks.models.pretrained.generation import TextGenerator
