@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,5 +39,5 @@ def _lines(file: Path) -> list[str]:
     try:
         with opened(file, "rt", encoding="utf-8-sig", newline="\n") as lines:
             return [line.strip() for line in lines]
-    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # damaged gzip, not UTF-8, no permission
         raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error

@@ -18,11 +18,14 @@ def test_lines_end_at_newlines_alone_in_plain_and_in_packed_files(tmp_path):
 
 
 def test_files_of_other_lengths_and_damaged_ones_are_named(tmp_path):
-    for name, text in (("a.txt", b"one\n"), ("b.txt", b"one\ntwo\n"), ("c.txt", b"\xff"), ("d.gz", b"no gzip")):
+    damaged = bytearray(gzip.compress(b"one two three " * 9))
+    damaged[10] = 0xFF  # the first byte after the head
+    files = {"a.txt": b"one\n", "b.txt": b"one\ntwo\n", "c.txt": b"\xff", "d.gz": b"no gzip", "e.gz": bytes(damaged)}
+    for name, text in files.items():
         (tmp_path / name).write_bytes(text)
     with pytest.raises(RequestError, match=r"b\.txt has 2 lines and .*a\.txt has 1"):
         aligned_lines([tmp_path / "a.txt", tmp_path / "b.txt"])
-    for name in ("c.txt", "d.gz"):
+    for name in ("c.txt", "d.gz", "e.gz"):
         with pytest.raises(RequestError, match=f"{name} cannot be read as text"):
             aligned_lines([tmp_path / name])
 
