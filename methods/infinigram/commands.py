@@ -22,7 +22,9 @@ Text_ = Annotated[str, typer.Option("--text", help="The query, as text.")]
 Ids = Annotated[str, typer.Option("--ids", help="The query, as token ids with commas between them.")]
 Texts = Annotated[
     list[str] | None,
-    typer.Option("--text", help="The query, as text. Repeatable: all of them. `||`: one or the other."),
+    typer.Option(
+        "--text", help="The query, as text. Repeatable: all of them. `||`: one or the other; as itself it needs --ids."
+    ),
 ]
 Queries = Annotated[list[str] | None, typer.Option("--ids", help="The same, as token ids with commas between them.")]
 Subtract = Annotated[list[Path] | None, typer.Option(help="Folder whose documents are taken away. Repeatable.")]
@@ -53,7 +55,7 @@ def build(
     split: Annotated[list[str] | None, typer.Option(help="Only this split of a hub id. Repeatable.")] = None,
     shards: Annotated[int, typer.Option(help="Shards at least.")] = 1,
     memory_limit: Annotated[
-        int | None, typer.Option(help="Bytes of memory for the text; by default half of the free memory.")
+        int | None, typer.Option(help="Bytes of memory for sorting; by default half of what is free.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -103,24 +105,24 @@ def _data_sets(kind: Kind, names: Sequence[str], splits: Sequence[str] | None) -
     from harness.common.cache import Cache
     from harness.common.text import SPLITS, Split
     from harness.common.text.kinds import open_source
-    from methods.infinigram.reading import Text
+    from methods.infinigram.reading import in_pieces
 
     for name in splits or ():
         if name not in SPLITS:
             raise unknown("split", name, SPLITS)
     for name in names:
-        found, missing = False, None
-        for part in cast(list[Split], splits or list(SPLITS)):
+        source = open_source(kind, name, (), Cache())
+        found: dict[Split, Sequence[str]] = {}
+        for part in cast(Sequence[Split], splits or SPLITS):
             try:
-                documents = open_source(kind, name, (), Cache()).documents(part)
-            except RequestError as error:
-                missing = error
-                continue  # a data set without this split
+                found[part] = source.documents(part)
+            except RequestError:  # a data set need not have all splits
+                if splits or (part == SPLITS[-1] and not found):
+                    raise
+        for part, documents in found.items():
             for number, document in enumerate(documents):
-                found = True
-                yield Text(document, {"file": name, "split": part, "document": number})
-        if missing and (splits or not found):
-            raise missing
+                about = {"file": name, "split": part, "document": number}
+                yield from in_pieces(document, about, f"{name}, {part}, document {number}")
 
 
 def count(
@@ -173,7 +175,7 @@ def prob(
 
 def dist(
     index: Index, text: Text_ = "", ids: Ids = "",
-    limit: Annotated[int, typer.Option(min=0, help="Tokens shown.")] = 10, subtract: Subtract = None,
+    limit: Annotated[int, typer.Option(min=1, help="Tokens shown.")] = 10, subtract: Subtract = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """What follows the longest suffix of a context that occurs.
@@ -198,7 +200,7 @@ def dist(
 
 def documents(
     index: Index, text: Texts = None, ids: Queries = None,
-    limit: Annotated[int, typer.Option(min=0, help="Documents shown.")] = 3,
+    limit: Annotated[int, typer.Option(min=1, help="Documents shown.")] = 3,
     every: Annotated[bool, typer.Option("--all", help="Show all of them, in order.")] = False,
     window: Annotated[int, typer.Option(min=0, help="Tokens of text shown on each side.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Chooses among them.")] = 0, subtract: Subtract = None,
@@ -243,7 +245,7 @@ def attribute(
         lines = []
         for span in spans:
             lines.append(
-                f"tokens {span['begin']} to {span['end'] - 1}, {span['count']:,} times: {json.dumps(span['text'])}"
+                f"tokens {span['begin']} to {span['end'] - 1}, {_times(span['count'])}: {json.dumps(span['text'])}"
             )
             lines += [f"   {_from(one)}" for one in span["documents"]]
         _print({"spans": spans}, as_json, lines or ["no span occurs"])
@@ -319,18 +321,28 @@ class _Asked:
         if texts and ids:
             raise RequestError("--text and --ids are two queries: give one")
         clauses = [[self.ids(one, "") for one in text.split(OR)] for text in texts or ()]
-        return clauses + [[self.ids("", one) for one in part.split(OR)] for part in ids or ()] or [[[]]]
+        clauses += [[self.ids("", one) for one in part.split(OR)] for part in ids or ()]
+        if not all(all(clause) for clause in clauses):
+            raise RequestError(
+                f"a query, or one side of a {OR}, has no token, so every document would hold it: leave it out; a {OR} "
+                "of the text itself is given by --ids"
+            )
+        return clauses or [[[]]]
 
     def elsewhere(self, texts: list[str] | None) -> dict[str, dict[str, int]]:
         """For texts that do not occur: how often they do with or without a blank before them and in another case."""
         found: dict[str, int] = {}
         for text in (one for several in texts or () for one in several.split(OR)):
-            if self.engine.count(self.ids(text, "")):
-                continue
             bare = text.strip()
-            cases = (bare, bare.lower(), bare[:1].upper() + bare[1:], bare.title(), bare.upper())
-            forms = {tuple(self.ids(blank + one, "")): blank + one for one in cases for blank in ("", " ")}
-            found |= {form: number for ids, form in forms.items() if (number := self.engine.count(ids))}
+            if not bare or self.engine.count(self.ids(text, "")):
+                continue
+            forms: dict[tuple[int, ...], str] = {}  # some have the same tokens
+            for one in (bare, bare.lower(), bare[:1].upper() + bare[1:], bare.title(), bare.upper()):
+                for form in (one, f" {one}"):
+                    forms[tuple(self.ids(form, ""))] = form
+            for ids, form in forms.items():
+                if number := self.engine.count(ids):
+                    found[form] = number
         return {"occurs_as": found} if found else {}
 
     def found(self, document: Document) -> dict[str, Any]:
@@ -393,13 +405,17 @@ def _print(facts: dict[str, Any], as_json: bool, lines: Sequence[str] = ()) -> N
     for name, value in facts.items():
         if isinstance(value, dict):
             for key, number in value.items():
-                typer.echo(f"{name.replace('_', ' ')} {json.dumps(key)}: {number:,} times")
+                typer.echo(f"{name.replace('_', ' ')} {json.dumps(key)}: {_times(number)}")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             if not lines:
                 for number, part in enumerate(value, 1):
                     typer.echo(f"{name} {number}: " + ", ".join(f"{key} {_shown(one)}" for key, one in part.items()))
         elif not lines:
             typer.echo(f"{name:<16} {_shown(value)}")
+
+
+def _times(number: int) -> str:
+    return f"{number:,} time{'s' * (number != 1)}"
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ import codecs
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.common.errors import RequestError, reason
+from harness.common.text.articles import _is_title
 from methods.infinigram.build import Part
 
 ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 DESCRIBED = ("id", "url", "title")  # fields of a record that are kept as metadata
 PIECE = 1 << 16  # most characters of a text that are read or tokenized at once
 CONTEXT = 1 << 8  # characters on each side with which a piece is tokenized
+_ROWS = 16  # rows of Parquet that are read at once
 _BATCH = 1 << 18  # characters tokenized in one call; 160 bytes of memory for each
-_TITLE = re.compile(r" ?= ([^=\n].*) = ?\n?")
 
 
 class Text(NamedTuple):
@@ -36,16 +38,21 @@ class Text(NamedTuple):
 
 
 def files_of(places: Sequence[Path]) -> list[Path]:
-    """These files, and those in these folders and the folders in them, each once. Raises `RequestError` for a folder
-    without any and for a file of another kind."""
-    found: dict[Path, None] = {}
+    """These files, and those in these folders and the folders in them, each once. A folder that holds an index is
+    left out. Raises `RequestError` for a folder without any and for a file of another kind."""
+    found: dict[Path, Path] = {}
     for place in places:
         inside = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-        some = [file for file in inside if file.name.lower().endswith(ENDINGS)]
+        indexes = {path.parents[1] for path in inside if path.match("shard0/tokens.bin")}
+        some = [
+            file for file in inside
+            if file.name.lower().endswith(ENDINGS) and indexes.isdisjoint(file.parents)
+        ]  # fmt: skip
         if not some:
             raise RequestError(f"{place} is no text: give files that end in {', '.join(ENDINGS)}, or folders of them")
-        found |= dict.fromkeys(some)
-    return list(found)
+        for file in some:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
 
 
 def texts_of(files: Iterable[Path], field: str = "text") -> Iterator[Text]:
@@ -60,24 +67,39 @@ def texts_of(files: Iterable[Path], field: str = "text") -> Iterator[Text]:
             place = f"{file}, {' '.join(map(str, *where.items()))}"
             text = record.get(field) if isinstance(record, dict) else None
             if not isinstance(text, str):
-                has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-                raise RequestError(f"{place}: no text in the field {field!r} (it has {has}); name the field by --field")
+                raise RequestError(f"{place}: {_lacks(record, field)}")
             kept = {name: record[name] for name in DESCRIBED if record.get(name) is not None}
             metadata = {name: one if isinstance(one, str | int | float) else str(one) for name, one in kept.items()}
-            for at in range(0, len(text), PIECE):
-                piece = text[at : at + PIECE]
-                try:
-                    piece.encode()
-                except UnicodeEncodeError as error:
-                    raise RequestError(f"{place}: half of a surrogate pair, {error.object[error.start]!r}") from error
-                yield Text(piece, None if at else {"file": str(file), **where, **metadata})
+            yield from in_pieces(text, {"file": str(file), **where, **metadata}, place)
+
+
+def in_pieces(text: str, metadata: dict[str, Any], place: str) -> Iterator[Text]:
+    """A document in pieces of at most `PIECE` characters, none if it is empty. Raises `RequestError` that names `place`
+    for half of a surrogate pair."""
+    for at in range(0, len(text), PIECE):
+        piece = text[at : at + PIECE]
+        try:
+            piece.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(f"{place}: half of a surrogate pair, {error.object[error.start]!r}") from error
+        yield Text(piece, None if at else metadata)
+
+
+def _lacks(record: Any, field: str) -> str:
+    """Why a record has no text in a field, in words."""
+    if not isinstance(record, dict):
+        return f"a {type(record).__name__} instead of an object with fields"
+    if field not in record:
+        return f"no field {field!r} (it has {', '.join(record)}); name the one with the text by --field"
+    kind = "null" if record[field] is None else f"no text but {type(record[field]).__name__}"
+    return f"`{field}` is {kind}; name the field with the text by --field, or mend the file"
 
 
 def _plain(file: Path) -> Iterator[Text]:
     first, blank = True, True
     for number, string in _lines(file):
-        title = _TITLE.fullmatch(string) if blank else None
-        about = {"file": str(file), "line": number, **({"title": title[1]} if title else {})}
+        title = {"title": string.strip()[2:-2]} if blank and _is_title(string) else {}
+        about = {"file": str(file), "line": number, **title}
         yield Text(string, about if first or title else None, lines=True)
         first, blank = False, not string.strip()
 
@@ -91,7 +113,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                 yield number, decoder.decode(piece).replace("\r\n", "\n")
                 number += piece.endswith(b"\n")
             decoder.decode(b"", final=True)
-    except (OSError, EOFError, UnicodeDecodeError) as error:  # no permission, cut gzip, no UTF-8
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:  # no permission, bad gzip, no UTF-8
         raise RequestError(f"{file}, line {number}: {reason(error)}") from error
 
 
@@ -99,10 +121,11 @@ def _json_lines(file: Path) -> Iterator[tuple[dict[str, int], Any]]:
     number = 1
     try:
         with _opened(file) as content:
-            for number, line in enumerate(content, 1):
+            while line := content.readline():
                 if line.strip():
                     yield {"line": number}, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-    except (OSError, EOFError, ValueError) as error:
+                number += 1
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise RequestError(f"{file}, line {number}: {reason(error)}") from error
 
 
@@ -112,17 +135,20 @@ def _opened(file: Path) -> Any:
 
 def _rows(file: Path, field: str) -> Iterator[tuple[dict[str, int], Mapping[str, Any]]]:
     """Numbers of rows, from 0, and the rows."""
-    from pyarrow import parquet  # type: ignore[import-untyped]
+    from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
     number = 0
     try:
         with parquet.ParquetFile(file) as content:
-            columns = [name for name in content.schema_arrow.names if name in (field, *DESCRIBED)]
-            for batch in content.iter_batches(256, columns=columns or None):
+            names = content.schema_arrow.names
+            if field not in names:
+                raise RequestError(f"{file}: {_lacks(dict.fromkeys(names), field)}")
+            columns = [name for name in names if name in (field, *DESCRIBED)]
+            for batch in content.iter_batches(_ROWS, columns=columns):
                 for row in batch.to_pylist():
                     yield {"row": number}, row
                     number += 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ArrowException) as error:
         raise RequestError(f"{file}, row {number}: {reason(error)}") from error
 
 
@@ -162,7 +188,8 @@ def _windows(texts: Iterable[Text]) -> Iterator[_Window]:
             if started:
                 yield _Window(string, begin, len(string), metadata, lines, False)
             string, begin, metadata, started = "", 0, text.metadata, True
-        string, lines = string + text.string, text.lines
+        string += text.string  # in place, as it has one name here
+        lines = text.lines
         while len(string) >= begin + PIECE + CONTEXT:
             end = begin + PIECE
             yield _Window(string[: end + CONTEXT], begin, end, metadata, lines, True)

@@ -84,10 +84,19 @@ def test_documents_hold_all_of_several_texts(built, capsys):
 def test_a_query_that_does_not_occur_is_told_where_it_does(built, capsys):
     found = asked(capsys, "count", str(built), "--text", "NEAR THE RIVER")
     assert found["count"] == 0 and found["occurs_as"] == {" near the river": 2}
+    assert asked(capsys, "count", str(built), "--text", " " * 4) == {"ngram": " " * 4, "count": 0}
     assert harness("documents", str(built), "--text", "NEAR THE RIVER") == 0
     assert capsys.readouterr().out.splitlines() == [
         "no document holds this", 'occurs as " near the river": 2 times',
     ]  # fmt: skip
+
+
+def test_every_split_is_found_before_one_is_read(built, tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"text": DOCUMENTS[0]}))
+    monkeypatch.setattr("methods.infinigram.reading.tokenized", lambda texts, coder: pytest.fail(str(next(texts))))
+    arguments = ["--source", "hub", "--split", "train", "--split", "test", "--tokenizer", str(built / "tokenizer")]
+    assert harness("build", str(tmp_path), *arguments, "--output", str(tmp_path / "index")) == 2
+    assert "no test split" in capsys.readouterr().err
 
 
 def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
@@ -106,6 +115,10 @@ def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
         (["count", "INDEX", "--ids", "1", "--text", "a"], "are two queries"),
         (["prob", "INDEX"], "the query has no token"),
         (["count", "nowhere", "--text", "a"], "no index at nowhere"),
+        (["count", "INDEX", "--text", " house||"], "has no token, so every document would hold it"),
+        (["count", "INDEX", "--ids", "5||"], "has no token, so every document would hold it"),
+        (["count", "INDEX", "--text", ""], "has no token, so every document would hold it"),
+        (["documents", "INDEX", "--limit", "0"], "--limit"),
         (["count", "INDEX", "--ids=-1"], "token -1 is outside the vocabulary"),
         (["count", "INDEX", "--ids", "1", "--ids", "1||y"], "give token ids with commas between them"),
         (["build", "TEXT", "--tokenizer", "/nowhere/at/all", "--output", "y"], "no tokenizer /nowhere/at/all"),

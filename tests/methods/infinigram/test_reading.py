@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from harness.common.errors import RequestError
 from methods.infinigram import reading
+from methods.infinigram.build import build_index
 from methods.infinigram.reading import Text, files_of, texts_of, tokenized
 
+PACKED = gzip.compress(b"one two three " * 9, mtime=0)
+DAMAGED = PACKED[:10] + b"\xff" + PACKED[11:]  # the first byte after the head
 WORDS = "the Tower of London stands by the river\nand a bridge  crosses it there , they say .\n\n" * 8
 
 
@@ -88,10 +92,18 @@ def test_every_kind_of_file_is_read(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl, line 2: Expecting value"),
-        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', r"line 2: no text in the field 'text' \(it has body\)"),
-        ("a.jsonl", b'\n["x"]\n', r"line 2: no text in the field 'text' \(it has list\)"),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', r"line 2: no field 'text' \(it has body\)"),
+        ("a.jsonl", b'\n["x"]\n', "line 2: a list instead of an object"),
+        ("a.jsonl", b'{"text": null}', "line 1: `text` is null; name the field"),
+        ("a.jsonl", b'{"text": 4}', "line 1: `text` is no text but int"),
         ("a.jsonl", b'{"text": "\\ud800"}', "line 1: half of a surrogate pair"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 9, mtime=0)[:-9], "a.jsonl.gz, line"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"text": "x"}\n' * 9, mtime=0)[:-9],
+            "a.jsonl.gz, line 10: Compressed file ended",
+        ),
+        ("a.jsonl.gz", DAMAGED, "a.jsonl.gz, line 1: Error -3 while decompressing"),
+        ("a.txt.gz", DAMAGED, "a.txt.gz, line 1: Error -3 while decompressing"),
         ("a.txt", b"one\ntwo\n\xff\n", "a.txt, line 3: 'utf-8' codec"),
         ("a.parquet", b"PAR1", "a.parquet, row 0"),
         ("a.csv", b"x", r"a.csv is no text: give files that end in .txt, .txt.gz, .jsonl"),
@@ -101,6 +113,29 @@ def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, name, content, 
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RequestError, match=message):
         list(texts_of(files_of([tmp_path / name])))
+
+
+def test_parquet_without_text_names_all_its_columns(tmp_path):
+    parquet, table = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    parquet.write_table(table.table({"body": ["x", None], "id": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(RequestError, match=r"a.parquet: no field 'text' \(it has body, id\)"):
+        list(texts_of([tmp_path / "a.parquet"]))
+    with pytest.raises(RequestError, match=r"a.parquet, row 1: `body` is null"):
+        list(texts_of([tmp_path / "a.parquet"], "body"))
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[4:40] = bytes(36)  # of the first column
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(RequestError, match=r"a.parquet, row 0: "):
+        list(texts_of([tmp_path / "a.parquet"], "body"))
+
+
+def test_a_file_is_read_once_and_an_index_not_at_all(tmp_path, monkeypatch):
+    build_index(
+        [[0]], tmp_path / "in" / "index", vocabulary_size=1, tokenizer=lambda to: (to / "a.txt").write_text("x")
+    )
+    (tmp_path / "in" / "b.txt").write_text("b")
+    monkeypatch.chdir(tmp_path)
+    assert files_of([Path("in"), tmp_path / "in", Path("in/../in/b.txt")]) == [Path("in/b.txt")]
 
 
 def test_a_field_is_named(tmp_path):
