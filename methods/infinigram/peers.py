@@ -6,6 +6,7 @@ Both need 16-bit tokens. Queries that they answer differently are avoided:
 - Both count n-grams across documents, so documents are divided by a separator.
 - `tokengrams` drops tokens outside its vocabulary from a query.
 - For the distribution of a frequent context `infini-gram` samples 1,000 occurrences; here it uses all.
+- For an AND of n-grams `infini-gram` counts places, the engine documents (`InfiniGram.count_cnf`).
 """
 
 from __future__ import annotations
@@ -111,8 +112,10 @@ class InfiniGram:
         return self._engine.search_docs(ngram, maxnum=limit, max_disp_len=40 + len(ngram))
 
     def count_cnf(self, cnf: list[list[list[int]]]) -> Any:
-        """By default from a sample of 50,000 matches of a clause."""
-        return self._engine.count_cnf(cnf)
+        """Places of the rarest clause near which the others lie: of each, the first place at most 100 tokens before or
+        after it must be in the same document. A larger distance loses places: that first place is then more often in
+        another document. Without `max_clause_freq`, 50,000 places are drawn."""
+        return self._engine.count_cnf(cnf, max_clause_freq=ALL)
 
     def attribute(self, text: list[int], min_length: int) -> Any:
         return self._engine.attribute(text, [], min_length, ALL, False)

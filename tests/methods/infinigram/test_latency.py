@@ -124,3 +124,16 @@ def test_texts_that_are_too_short_are_refused(model, tmp_path):
     setting = SimpleNamespace(model=model, reference=REFERENCE, evaluation=text(3, 60))
     with pytest.raises(RequestError, match="has 512 tokens"):
         InfinigramLatency(query="score_many").fit(setting, CellArtifacts(Cache(tmp_path)), QUIET)
+
+
+def test_infini_gram_counts_places_near_each_other_not_documents(tmp_path):
+    pytest.importorskip("infini_gram")
+    gap = [0] * 150
+    documents = [[3, 4, 4, 3], gap, [3, *gap, 4], gap, [1], [2, 1]]
+    peers.InfiniGram.build([np.array(ids) for ids in documents], tmp_path, 5)
+    peer = peers.InfiniGram(tmp_path, 5)
+    found = [peer.count_cnf([[[token]] for token in pair]) for pair in ((3, 4), (1, 2))]
+    assert [(answer["count"], answer["approx"]) for answer in found] == [
+        (2, False),
+        (0, False),
+    ]  # its `1` before is not in [2, 1]
