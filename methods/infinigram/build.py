@@ -105,20 +105,14 @@ def build_index(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
+        tokenizer_files = _tokenizer_in(partial / TOKENIZER, tokenizer)
         longest = _spool(partial, documents, vocabulary_size, progress)
-        offsets, size = mapped(partial / "documents", np.int64), np.dtype(token_type(vocabulary_size)).itemsize
-        limit = memory_limit
-        if limit is None and (free := memory()["available"]) is not None:
-            limit = int(FREE * free)
-        table = TABLE[size] * vocabulary_size
-        cuts = _cuts(offsets, shards, limit, longest, PEAK[size], table)
-        largest = PEAK[size] * max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) + table
-        together = usable_cores() if limit is None else max(1, limit // max(largest, 1))
-
+        offsets = mapped(partial / "documents", np.int64)
+        cuts, together = _plan(offsets, vocabulary_size, shards, memory_limit, longest)
         total = int(offsets[-1])
         progress.update("sorting suffixes", 0, total, "tokens")
         work = [(str(partial), number, first, last) for number, (first, last) in enumerate(pairwise(cuts))]
-        with ThreadPoolExecutor(min(together, usable_cores()), "infinigram-build") as pool:
+        with ThreadPoolExecutor(together, "infinigram-build") as pool:
             facts, done = [], 0
             made = (
                 parts.each(_built, work, vocabulary_size) if parts.side_by_side() > 1
@@ -135,7 +129,7 @@ def build_index(
             "tokens": total - (len(offsets) - 1),
             "documents": len(offsets) - 1,
             "shards": facts,
-            "tokenizer": _tokenizer_in(partial / TOKENIZER, tokenizer),
+            "tokenizer": tokenizer_files,
             "versions": {"python": platform.python_version(), "numpy": np.__version__},
         }
         for name in _SPOOLED:
@@ -189,8 +183,10 @@ def _tokenizer_in(folder: Path, write: Callable[[Path], object] | None) -> dict[
         folder.mkdir()
         try:
             write(folder)
+        except OSError:
+            raise
         except Exception as error:  # a full disk is a plain Exception of the Rust library
-            raise error if isinstance(error, OSError) else OSError(reason(error)) from error
+            raise OSError(reason(error)) from error
     return sizes_and_checksums(
         folder, [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
     )
@@ -257,6 +253,20 @@ def _checked(document: Any, number: int, vocabulary_size: int) -> NDArray[Any]:
     return tokens
 
 
+def _plan(
+    offsets: NDArray[np.int64], vocabulary_size: int, shards: int, limit: int | None, longest: int
+) -> tuple[list[int], int]:
+    """The cuts of `_cuts`, and how many shards are sorted at a time. limit: bytes, by default `FREE` of the memory."""
+    size = np.dtype(token_type(vocabulary_size)).itemsize
+    if limit is None and (free := memory()["available"]) is not None:
+        limit = int(FREE * free)
+    table = TABLE[size] * vocabulary_size
+    cuts = _cuts(offsets, shards, limit, longest, PEAK[size], table)
+    largest = PEAK[size] * max(int(offsets[last] - offsets[first]) for first, last in pairwise(cuts)) + table
+    together = usable_cores() if limit is None else min(max(1, limit // max(largest, 1)), usable_cores())
+    return cuts, together
+
+
 def _cuts(offsets: NDArray[np.int64], shards: int, limit: int | None, longest: int, peak: int, table: int) -> list[int]:
     """First document of each shard, then the number of documents. Shards have about equal lengths; if these would be
     too long or need more memory than `limit`, each shard takes as many documents as fit. longest: tokens of a document.
@@ -309,16 +319,16 @@ def _built(vocabulary_size: int, partial: str, number: int, first: int, last: in
     if len(lines):
         (lines - begin).tofile(folder / "lines.bin")
         names += ["lines.bin"]
+    (offsets - begin).tofile(folder / "documents.bin")  # before sorting, for which the memory is needed
     tokens = mapped(spooled / "tokens", token_type(vocabulary_size))[begin:end]
-    facts = _shard(folder, tokens, offsets - begin, vocabulary_size)
+    facts = _shard(folder, tokens, last - first, vocabulary_size)
     return facts | sizes_and_checksums(folder, names)
 
 
-def _shard(folder: Path, tokens: NDArray[Any], documents: NDArray[np.int64], vocabulary_size: int) -> dict[str, Any]:
-    """Write the files `FILES` of one shard. Returns its facts."""
-    separator, count = np.iinfo(tokens.dtype).max, len(documents) - 1
+def _shard(folder: Path, tokens: NDArray[Any], count: int, vocabulary_size: int) -> dict[str, Any]:
+    """Write the files `FILES` of one shard with `count` documents, without `documents.bin`. Returns its facts."""
+    separator = np.iinfo(tokens.dtype).max
     tokens.tofile(folder / "tokens.bin")
-    documents.tofile(folder / "documents.bin")
     width = pointer_width(len(tokens))
     if tokens.dtype.itemsize == 2:
         order = suffix_array(np.asarray(tokens), 1 << 16)

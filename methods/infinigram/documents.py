@@ -56,7 +56,8 @@ def find(
 
 def _compared(shard: Shard, documents: NDArray[np.int64], total: int) -> float:
     """Tokens of documents that are compared until a match is found, if `total` matches are spread evenly."""
-    lengths, distance = np.diff(shard.documents)[documents], len(shard.tokens) / max(total, 1)
+    lengths = shard.documents[documents + 1] - shard.documents[documents]
+    distance = len(shard.tokens) / max(total, 1)
     return float((distance * -np.expm1(-lengths / distance)).sum())
 
 
@@ -114,7 +115,8 @@ class Shown:
         low, high = shard.documents[number : number + 2].tolist()
         high = min(high, len(shard.tokens)) - 1
         if position is None:
-            [position] = [*holding.matches(row, low, high, *self._ngrams, 1).tolist(), low][:1]
+            first_match = holding.matches(row, low, high, *self._ngrams, 1)
+            position = int(first_match[0]) if len(first_match) else low
         begin, end = max(position - self._window, low), min(position + self._longest + self._window, high)
         matches = [at - low for at in holding.matches(row, begin, end, *self._ngrams, end).tolist()]
         lines = 0

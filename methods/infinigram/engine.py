@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from methods.infinigram.ids import Cnf, Ngram
 
 _WINDOW = 20  # tokens of text on each side of a match
+_DRAWN = 1 << 12  # most documents asked for that are found by drawing matches; its memory grows with them
 _DRAWS = 16  # matches drawn for each document asked for, before all are looked at
 
 
@@ -252,13 +253,14 @@ class Engine:
         max_clause_freq: int | None = None,
     ) -> list[Document]:  # fmt: skip
         """Up to `limit` documents, drawn at random, that hold an n-gram or an AND of ORs of n-grams; None: all of them,
-        in order. For a single clause matches are drawn, so a document with more of them is likelier to be drawn."""
+        in order. For a single clause and up to 4,096 documents matches are drawn, so a document with more of them is
+        likelier to be drawn; else all documents that hold the query are found first."""
         window, seed, clauses = whole("window", window, 0), whole("seed", seed, 0), self._clauses(as_cnf(query))
         table, shown = self._rows(), documents.Shown([ngram for clause in clauses for ngram in clause], window)
         limit = None if limit is None else whole("limit", limit, 0)
         places: dict[tuple[int, int], int | None] = {}
         complete = limit == 0
-        if limit and len(clauses) == 1 and not self._subtracts:
+        if limit and limit <= _DRAWN and len(clauses) == 1 and not self._subtracts:
             found, complete = holding.draw(
                 table, *flattened(clauses[0]), limit, _DRAWS * (limit + 8), np.uint64(seed % (1 << 64))
             )

@@ -14,8 +14,8 @@
 | `tokenizer/` | the tokenizer, if one was given |
 
 All numbers are little-endian. Tokens are u16 for vocabularies below 65,535, else u32; the separator has all bits 1. The
-position of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads only
-the metadata.
+position of a suffix takes the fewest whole bytes that address the shard. Files are memory-mapped: opening reads the
+metadata, `firsts.bin` and `documents.bin`, which must ascend.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ def open_shard(folder: Path, facts: dict[str, Any], vocabulary_size: int) -> Sha
         and bool((firsts[1:] >= firsts[:-1]).all())
         and firsts[-1] * found.width == len(found.suffixes)
         and len(found.samples) == -(-firsts[-1] // STEP)
+        and documents[0] == 0
+        and bool((documents[1:] > documents[:-1]).all())
         and documents[-1] == len(tokens)
         and (not len(tokens) or tokens[-1] == np.iinfo(tokens.dtype).max)
     )

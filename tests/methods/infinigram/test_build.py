@@ -101,11 +101,17 @@ def test_foreign_and_damaged_folders_are_refused(small, place, tmp_path):
 
 def test_what_is_damaged_is_refused_before_it_is_read(small, tmp_path, place):
     shutil.copytree(small, tmp_path / "copy")
-    firsts = np.fromfile(tmp_path / "copy" / "shard0" / "firsts.bin", np.int64)
-    firsts[2] = 1 << 40
-    firsts.tofile(tmp_path / "copy" / "shard0" / "firsts.bin")
-    with pytest.raises(RequestError, match="its files are not of one shard"):
-        open_index(tmp_path / "copy")
+    for name in ("firsts.bin", "documents.bin"):
+        file = tmp_path / "copy" / "shard0" / name
+        intact = file.read_bytes()
+        for at, wrong in ((0, -8), (1, 1 << 40)):
+            numbers = np.frombuffer(intact, np.int64).copy()
+            numbers[at] = wrong
+            numbers.tofile(file)
+            with pytest.raises(RequestError, match="its files are not of one shard"):
+                open_index(tmp_path / "copy")
+        file.write_bytes(intact)
+    assert open_index(tmp_path / "copy").count([0]) == 1
     described = built(place(), [Part([1], {"file": "a"})])
     flip(described / "shard0" / "metadata.text")
     with pytest.raises(RequestError, match="the metadata are damaged"):
@@ -120,8 +126,9 @@ def test_the_tokenizer_belongs_to_what_is_complete(tmp_path):
         write(folder)
         raise Exception("No space left on device (os error 28)")  # as the Rust library does
 
+    unread = (pytest.fail("a document was read first") for _ in range(1))
     with pytest.raises(MachineError, match=r"cannot be written: No space left.*; free space"):
-        built(tmp_path / "index", [[0]], tokenizer=fail)
+        built(tmp_path / "index", unread, tokenizer=fail)
     assert not list(tmp_path.iterdir())
     flip(built(tmp_path / "index", [[0]], tokenizer=write) / "tokenizer" / "tokenizer.json")
     with pytest.raises(RequestError, match=r"tokenizer.json: its content changed"):

@@ -251,6 +251,7 @@ def test_documents_of_many_matches_are_all_found_and_drawn_by_them(place):
     shown = engine.documents([[[1], [2]]], 3, window=2)[0]
     assert shown.length == 5000 and shown.matches == list(range(shown.window, shown.window + len(shown.tokens)))
     assert [one.length for one in engine.documents([1], None)] == [5000, 2, *[3] * 40]
+    assert len(engine.documents([1], 10**18)) == 42
 
 
 def test_more_subtracted_than_added_is_refused(place):
