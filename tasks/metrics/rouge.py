@@ -13,7 +13,6 @@ from harness.common.errors import RequestError
 from harness.contracts.tasks import Measure
 
 _TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # R-L in papers is over whole summaries
-_WORD = re.compile("[a-zA-Z0-9]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -22,11 +21,15 @@ def rouge(summaries: Sequence[str], references: Sequence[str]) -> dict[str, Meas
 
     `rougeL` is the union longest common subsequence over sentences (`rougeLsum`). Each line of a text counts as a
     sentence; a text without line breaks is split into sentences. Words are runs of ASCII letters and digits. Raises
-    `RequestError` for a reference without any, of which every score is 0.
+    `RequestError` if fewer than half of all letters of the references are ASCII letters.
     """
-    other = next((text for text in references if text.strip() and not _WORD.search(text)), None)
-    if other is not None:
-        raise RequestError(f"ROUGE counts words of ASCII letters, and the reference {other[:40]!r} has none")
+    letters = [letter for text in references for letter in text if letter.isalpha()]
+    known = sum(map(str.isascii, letters))
+    if 2 * known < len(letters):
+        raise RequestError(
+            f"ROUGE counts words of ASCII letters, and only {known} of {len(letters)} letters of the references are "
+            "such: take references in a language of Latin script"
+        )
     scorer = RougeScorer(list(_TYPES.values()), use_stemmer=True)
     found = [
         scorer.score(_lines(reference), _lines(summary))

@@ -38,6 +38,11 @@ def test_the_interval_holds_the_mean():
     assert found.low < found.value < found.high
 
 
-def test_a_reference_in_another_script_is_refused():
-    with pytest.raises(RequestError, match="words of ASCII letters, and the reference '今天天气很好' has none"):
-        rouge(["今天天气很好", "fine"], ["今天天气很好", "fine"])
+def test_references_in_another_script_are_refused_even_with_digits():
+    with pytest.raises(RequestError, match=r"only 2 of 10 letters .* are such: take references in a language of Latin"):
+        rouge(["a"] * 2, ["2024年今天天气很好", "GD的3.5%"])
+
+
+def test_one_reference_in_another_script_or_without_letters_is_scored():
+    found = rouge(["fine weather in the north", "2024", "a"], ["fine weather in the north", "2024", "天气"])
+    assert found["rouge1"].value == pytest.approx(200 / 3)
