@@ -39,12 +39,12 @@ class Display:
     def __enter__(self) -> Display:
         if self.console.is_terminal:
             self._bars = Progress(
-                _Name("[bold]{task.description}", table_column=Column(no_wrap=False)),
+                _Name("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=False)),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=self.console,
                 transient=True,
             )

@@ -24,3 +24,16 @@ def test_a_long_name_gives_way_to_the_counts_and_times(width):
     assert whole.startswith("5/5 iad-table1 (mini)") and " 0/52 0:00:00 " in whole
     assert cell.startswith("  Prompt lookup") and "…" in cell and " 3/4 " in cell and "0:00:00" in cell
     assert len(whole) <= width and len(cell) <= width
+
+
+def test_a_label_in_brackets_is_shown_as_it_is():
+    console = Console(width=120, file=io.StringIO(), force_terminal=True)
+    with Display(console, "", 1) as display:
+        display.begin("1/1 [bold]x")
+        display.step("[/data/x]")
+        display.report({"stage": "timing", "done": 1, "total": 2, "note": "[/]"})
+        assert display._bars is not None
+        plain = Console(width=120, file=io.StringIO())
+        plain.print(display._bars.get_renderable())
+    shown = plain.file.getvalue()
+    assert "1/1 [bold]x" in shown and "  [/data/x]: timing" in shown and "[/]" in shown
