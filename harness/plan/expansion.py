@@ -187,8 +187,9 @@ class _Expansion:
 
     def _timing(self, of_cell: Mapping[str, Any]) -> Timing:
         # as with parameters, `--set` does not change what a cell states, because its labels promise that
-        typed = parameters.group(self.overrides, "timing")
-        overrides = {name: parameters.from_yaml(f"timing.{name}", text) for name, text in typed.items()}
+        overrides = parameters.group(self.overrides, "timing")
+        known = {name: text for name, text in overrides.items() if name in Timing.model_fields}
+        overrides |= parameters.typed(Timing, known)
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
         try:

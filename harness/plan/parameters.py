@@ -81,8 +81,8 @@ def as_class(function: Any) -> type:
     named = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     body = {name: getattr(function, name) for name in ("__module__", "__qualname__", "__doc__")}
     body |= {p.name: p.default for p in named if p.default is not p.empty}
-    types = {p.name: Any if p.annotation is p.empty else p.annotation for p in named}
-    return type(function.__name__, (), {**body, "__annotations__": types, "__call__": __call__})
+    annotations = {p.name: Any if p.annotation is p.empty else p.annotation for p in named}
+    return type(function.__name__, (), {**body, "__annotations__": annotations, "__call__": __call__})
 
 
 def _refusal(target: Any, error: ValidationError, what: str) -> Exception:
@@ -127,7 +127,8 @@ def refused(subject: str, error: ValidationError, depth: int, nullable: bool = F
 def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
     """`["method.tau=8", "task.model=gpt2"]` -> {"method.tau": "8", "task.model": "gpt2"}.
 
-    Raises `RequestError` for anything that is not `group.name=value`.
+    Blanks around `=` are left out if there is one before it. Raises `RequestError` for anything that is not
+    `group.name=value`.
     """
     result: dict[str, str] = {}
     for text in settings:
@@ -137,21 +138,21 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, str]:
             raise RequestError(
                 f"--set {text!r} is not of the form method.NAME=VALUE, task.NAME=VALUE or timing.NAME=VALUE"
             )
-        result[path.strip()] = value
+        result[path.strip()] = value.strip() if path[-1].isspace() else value
     return result
 
 
 def typed(target: Any, given: Mapping[str, str]) -> dict[str, Any]:
     """Overrides of a declared class as values, read as their parameters are declared.
 
-    Text is what was typed, where YAML would see a number, a date or a comment. A number is read as Python reads it
-    (`1e-2` is text in YAML, and `010` is 8). Any other value, and null where it may be null, is YAML. Raises
-    `RequestError` for text that is not YAML.
+    Text is what was typed, where YAML would see a number, a date or a comment; if it may be null, nothing, `~` and
+    `null` are null. A number is read as Python reads it (`1e-2` is text in YAML, and `010` is 8). Any other value is
+    YAML. Raises `RequestError` for text that is not YAML.
     """
-    declared, result = _types(target), dict[str, Any]()
+    types_of, result = _types(target), dict[str, Any]()
     for name, text in given.items():
-        kinds = _members(declared[name])
-        if text == "null" and type(None) in kinds:
+        kinds = _members(types_of[name])
+        if text in ("", "~", "null") and type(None) in kinds:
             result[name] = None
         elif kinds <= {str, type(None)}:
             result[name] = text

@@ -205,13 +205,15 @@ def test_an_override_is_read_as_its_parameter_is_declared():
     for text in ("2024-01-01", "null", "1_000", "a=b", '"quoted"', "yes", " x ", ""):
         assert typed(found, {"path": text, "other": f"{text}."}) == {"path": text, "other": f"{text}."}
         assert found(path=text).path == text
+    for text in ("", "~", "null"):
+        assert typed(found, {"path": text, "other": text}) == {"path": text, "other": None}
 
 
 def test_overrides_are_grouped():
-    given = parse_overrides(["method.k=64", "task.model=a=b", "timing.pairs=3"])
+    given = parse_overrides(["method.k = 64 ", "task.model=a=b", "task.prompt= {source} ", "timing.pairs=3"])
     assert [group(given, name) for name in ("method", "task", "timing")] == [
         {"k": "64"},
-        {"model": "a=b"},
+        {"model": "a=b", "prompt": " {source} "},
         {"pairs": "3"},
     ]
 

@@ -55,10 +55,10 @@ def test_overrides_reach_methods_and_baselines_but_not_what_a_baseline_states(to
 def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it_states(toys):
     text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, timing: {threads: 1}}")
     assert text != TEXT
-    overrides = parse_overrides(["timing.threads=4", "timing.pairs=9"])
+    overrides = parse_overrides(["timing.threads=010", "timing.pairs=9"])
     uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "small", toys, overrides)
     assert (uniform.timing.threads, uniform.timing.pairs, uniform.timing.processes) == (1, 9, 2)
-    assert other.timing.threads == 4
+    assert other.timing.threads == 10
     with pytest.raises(RequestError, match=r"unknown parameter 'thread'.*did you mean 'threads'"):
         expansion.expand(recipe.parse(text.replace("threads", "thread"), "toy.yaml"), "small", toys)
 
