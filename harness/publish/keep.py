@@ -69,7 +69,7 @@ def keep(recipe: Recipe, scale: Scale, runs: Path, measured: Path, cells: Sequen
     def fill(folder: Path) -> None:
         (folder / "rows.jsonl").write_text("".join(map(as_line, clean)), encoding="utf-8")
         markup.write(table, folder)
-        figure.draw(kept, numbers, folder)
+        figure.draw(kept, numbers, folder, strict=True)
 
     try:
         _replace(target, fill)

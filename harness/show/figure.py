@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 Graph = dict[str, dict[str, str]]  # node -> edge -> the node that it leads to
 
 
-def draw(one: Stored, numbers: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `figure.svg` and `figure.png`; nothing when there is nothing to draw (`images`).
+def draw(one: Stored, numbers: pd.DataFrame, folder: Path, *, strict: bool = False) -> list[Path]:
+    """Write `figure.svg` and `figure.png` in place of old ones; nothing when there is nothing to draw.
 
-    The same rows give the same bytes of SVG. Raises `MachineError` when a file cannot be written.
+    strict: a figure that fails raises; else there is a warning and no figure. The same rows give the same bytes of SVG.
+    Raises `MachineError` when a file cannot be written.
     """
-    made = {folder / f"figure.{kind}": image for kind, image in images(one, numbers, "svg", "png").items()}
+    for kind in ("svg", "png"):
+        (folder / f"figure.{kind}").unlink(missing_ok=True)
+    found = (_images if strict else images)(one, numbers, "svg", "png")
+    made = {folder / f"figure.{kind}": image for kind, image in found.items()}
     for path, image in made.items():
         write_atomically(path, image)
     return list(made)
@@ -41,11 +45,15 @@ def images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
     """The figure as `svg` or `png`, by kind. Nothing when there is nothing to draw (`drawing`), or when it fails, with
     a warning: the table does without it."""
     try:
-        drawn = drawing(one, numbers)
-        return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
+        return _images(one, numbers, *kinds)
     except Exception as error:  # whatever matplotlib raises for what people call their rows
         warnings.warn(f"no figure of {one.recipe.name} ({one.scale}): {reason(error)}", stacklevel=2)
         return {}
+
+
+def _images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
+    drawn = drawing(one, numbers)
+    return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
 
 
 def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:

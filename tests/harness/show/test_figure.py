@@ -268,8 +268,12 @@ def test_a_label_is_shown_as_users_wrote_it(text):
 def test_a_figure_that_fails_is_a_warning(monkeypatch, tmp_path):
     one = stored_of(RECIPE, [row("OS3", f"k={k}", k, speed=2.0) for k in (1, 1024)])
     monkeypatch.setattr(figure, "as_bytes", lambda *_: 1 / 0)
+    for name in ("figure.svg", "figure.png"):
+        (tmp_path / name).write_text("of earlier rows")
     with pytest.warns(UserWarning, match=r"no figure of demo \(small\): division by zero"):
-        assert figure.draw(one, numbers_of(one), tmp_path) == []
+        assert figure.draw(one, numbers_of(one), tmp_path) == [] and not list(tmp_path.iterdir())
+    with pytest.raises(ZeroDivisionError):
+        figure.draw(one, numbers_of(one), tmp_path, strict=True)
 
 
 def test_without_points_there_is_no_figure(tmp_path):
