@@ -97,7 +97,9 @@ def _texts(file: Path, lines: Iterable[str]) -> Iterator[str]:
             if not isinstance(text, str):
                 raise TypeError("`text` is not a string")
             text.encode()
-        except (ValueError, TypeError, KeyError) as error:
+        except KeyError:
+            raise RequestError(f"{file}:{number} has no field `text`") from None
+        except (ValueError, TypeError) as error:
             raise RequestError(f"{file}:{number} cannot be read as an object with `text`: {error}") from error
         if text.strip():
             yield text.rstrip() + "\n"
