@@ -107,9 +107,11 @@ class NmtBeam(ParallelOptions, NextWordTask):
         self._translations: list[str] = []  # of the last `evaluate`, for `examples`
 
     def prepare(self, context: Context, progress: Any) -> TranslationSetting:
-        """Raises `RequestError` when the data are not found or the model cannot be loaded."""
+        """Raises `RequestError` when the data are not found, the model cannot be loaded, or BLEU's tokenizer is not
+        installed."""
         from tasks.metrics.bleu import signature
 
+        bleu_signature = signature(self.target)  # first: what it lacks must not be found after training
         cache = Cache(context.cache)
         parallel = self.parallel(context)
         hashes = {split: pairs_hash(parallel, split, cache) for split in SPLITS}
@@ -153,7 +155,7 @@ class NmtBeam(ParallelOptions, NextWordTask):
                 "beam": self.search.beam,
                 "longest": self.search.limit,  # words per sentence
                 "length_penalty": self.search.length_penalty,
-                "bleu_signature": signature(self.target),
+                "bleu_signature": bleu_signature,
                 **facts,
                 **as_facts(facts),
             },

@@ -72,5 +72,9 @@ class WmtTranslation(ParallelOptions, DistilledTask):
         outputs, others = ([self.parsed(self.generator.decode(list(ids))) for ids in given] for given in (ours, theirs))
         return {"bleu_difference": bleu_difference(outputs, others, self.chosen.gold, self.target)}
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "bleu": signature(self.target)}
+    def prepare(self, context: Context, progress: Any) -> DecodingSetting:
+        """Also raises `RequestError`, before a model is trained, if BLEU's tokenizer is not installed."""
+        bleu_signature = signature(self.target)
+        setting = super().prepare(context, progress)
+        setting.facts["bleu"] = bleu_signature
+        return setting

@@ -86,7 +86,8 @@ def _of(language: str, *, effective_order: bool = False) -> Any:
         return BLEU(tokenize=tokenizer(language), effective_order=effective_order)
     except RuntimeError as error:
         extra = tokenizer(language).partition("-")[0]
-        raise RequestError(f"BLEU of {language}: {reason(error)} pip install 'sacrebleu[{extra}]'") from error
+        why = reason(error).rstrip(".")
+        raise RequestError(f"BLEU of {language}: {why}; install it: pip install 'sacrebleu[{extra}]'") from error
 
 
 def _of_tokens(*, effective_order: bool = False) -> Any:

@@ -10,7 +10,9 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context, Measure
+from harness.plan.registry import construct
 from tasks.bases.seq2seq import Items, Seq2SeqTask
+from tasks.nmt_beam import NmtBeam
 from tasks.wmt_translation import WmtTranslation
 
 QUIET = Progress(quiet=True)
@@ -99,3 +101,14 @@ def test_only_a_model_trained_here_is_widened():
     assert WmtTranslation(model="train:small-translator", widen=2).widen == 2
     with pytest.raises(RequestError, match=r"task\.widen = 2: only a model trained here is widened, not some/model"):
         WmtTranslation(model="some/model", widen=2)
+
+
+@pytest.mark.parametrize("task", [WmtTranslation, NmtBeam])
+def test_a_missing_tokenizer_of_bleu_is_found_before_anything_is_read(context, monkeypatch, task):
+    def missing(**_):
+        raise RuntimeError("MeCab is missing")
+
+    monkeypatch.setattr("tasks.metrics.bleu.BLEU", missing)
+    monkeypatch.setattr(task, "parallel", lambda *_: 1 / 0)
+    with pytest.raises(RequestError, match=r"MeCab is missing; install it: pip install 'sacrebleu\[ja\]'"):
+        construct(task, {"languages": "en-ja"}).prepare(context, QUIET)

@@ -80,7 +80,7 @@ def test_a_tokenizer_whose_package_is_missing_is_named(monkeypatch):
         raise RuntimeError("\nJapanese tokenization requires extra dependencies.\n")
 
     monkeypatch.setattr(bleu, "BLEU", missing)
-    with pytest.raises(RequestError, match=r"BLEU of ja: Japanese .* pip install 'sacrebleu\[ja\]'"):
+    with pytest.raises(RequestError, match=r"BLEU of ja: Japanese .*s; install it: pip install 'sacrebleu\[ja\]'"):
         bleu.bleu(["a"], ["a"], "ja")
 
 
