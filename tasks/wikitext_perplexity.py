@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source
+from harness.common.text import Source, split_hash
 from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
@@ -21,14 +21,14 @@ from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.decontamination import Decontaminated, Joined, Whole
-from tasks.data.streams import Selection, Streams, streams
+from tasks.data.streams import Selection, streams
 from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
 
 _CAPTURED = (3, 6, 10)  # lengths of the sequences in worked examples (Alon et al., 2022, Table 2)
 
 _WORDS = "whitespace-separated, and one end mark a line"
-_LONGEST_WORD = 32  # mean bytes from blank to blank; above it these are sentences
+_LONGEST_WORD = 15  # mean characters from blank to blank; above it these are sentences
 
 
 @task(
@@ -119,7 +119,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         reference = streams(knowledge, "train", model, selection, cache, progress)
         validation = streams(asked, "validation", model, _part(self.validation_tokens, piece, seed), cache, progress)
         evaluation = streams(asked, "test", model, _part(self.evaluation_tokens, piece, seed), cache, progress)
-        words = _separated(evaluation)
+        words = evaluation.words if _separated(asked, cache) else 0
         sample = max(1, self.timed_tokens // self.timed_piece)
         together = self.timed_piece * enough(sample)
         timed = streams(asked, "test", model, _part(together, self.timed_piece, seed), cache, progress)
@@ -211,9 +211,14 @@ def _counted(text: Source) -> tuple[int, int]:
     return kept + dropped, dropped
 
 
-def _separated(text: Streams) -> int:
-    """Number of words, if blanks separate them; 0 for a text in Chinese, Japanese or Thai."""
-    return text.words if text.bytes <= _LONGEST_WORD * text.words else 0
+def _separated(text: Source, cache: Cache) -> bool:
+    """Whether blanks separate the words of a test split; not in Chinese, Japanese or Thai."""
+
+    def made() -> bool:
+        words = [word for document in text.documents("test") for word in document.split()]
+        return sum(map(len, words)) <= _LONGEST_WORD * len(words)
+
+    return bool(cache.value("separated-words", {"text": split_hash(text, "test", cache)}, made))
 
 
 def _part(tokens: int | None, piece: int, seed: int) -> Selection:

@@ -71,8 +71,10 @@ def test_metrics_equal_those_of_the_text_itself(place: tuple[Context, str]) -> N
     assert result["word_perplexity"].value == pytest.approx(math.exp(total / setting.words))
 
 
-def test_text_without_blanks_between_words_is_measured_by_bytes(place: tuple[Context, str]) -> None:
-    lines = ["".join("山水人天地日月风雨春夏秋冬"[(7 * n + k * k) % 13] for k in range(60)) + "。" for n in range(40)]
+@pytest.mark.parametrize("length", [16, 60])
+def test_text_without_blanks_between_words_is_measured_by_bytes(place: tuple[Context, str], length: int) -> None:
+    signs = "山水人天地日月风雨春夏秋冬"
+    lines = ["".join(signs[(7 * n + k * k) % 13] for k in range(length)) + "。" for n in range(40)]
     home = place[0].data[0] / "zh"
     home.mkdir()
     for name in ("train", "valid", "test"):
@@ -86,6 +88,15 @@ def test_text_without_blanks_between_words_is_measured_by_bytes(place: tuple[Con
         2 * sum(map(len, setting.evaluation)) / size / np.log(2), rel=0.01
     )
     assert setting.facts["words"] == "not counted: the text has no blanks between them"
+
+
+def test_long_words_of_a_script_of_three_bytes_a_letter_are_counted(place: tuple[Context, str]) -> None:
+    home = place[0].data[0] / "ml"
+    home.mkdir()
+    for name in ("train", "valid", "test"):
+        (home / f"{name}.txt").write_text(f"{' '.join(['മലയാളഭാഷയിൽ'] * 60)}\n" * 4, encoding="utf-8")
+    _, setting = prepared(place, dataset="ml", evaluation_tokens=None, timed_tokens=50)
+    assert setting.words == 4 * 61
 
 
 def test_parts_are_stated_seeded_and_as_large_as_asked_for(place: tuple[Context, str]) -> None:
