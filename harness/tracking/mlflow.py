@@ -55,7 +55,7 @@ class MlflowTracker:
         try:
             from mlflow.tracking import MlflowClient
 
-            with _first(uri):
+            with _locked(uri):
                 self.client: Any = MlflowClient(tracking_uri=uri)
         except Exception as error:  # of MLflow, SQLAlchemy, requests, ...: no common base
             raise self._refused("cannot be opened", error) from error
@@ -109,13 +109,14 @@ class MlflowTracker:
 
     def experiment(self, name: str, title: str) -> str:
         """Id of the recipe's experiment, created or restored when there is none."""
-        found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            if found.lifecycle_stage == "deleted":
-                self.client.restore_experiment(found.experiment_id)
-            return str(found.experiment_id)
-        place = (self._artifacts / name).as_uri() if self._artifacts else None
-        return str(self.client.create_experiment(name, artifact_location=place, tags={"mlflow.note.content": title}))
+        with _locked(self.store):
+            found = self.client.get_experiment_by_name(name)
+            if found is not None:
+                if found.lifecycle_stage == "deleted":
+                    self.client.restore_experiment(found.experiment_id)
+                return str(found.experiment_id)
+            place, tags = (self._artifacts / name).as_uri() if self._artifacts else None, {"mlflow.note.content": title}
+            return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
 
     def ended(self, recipe: str) -> set[tuple[str, int]]:
         """Name and start, in milliseconds, of the recipe's runs that have ended."""
@@ -269,11 +270,11 @@ def _start(row: Row) -> int:
     return int(datetime.fromisoformat(row.started).timestamp() * 1000) if row.started else 0
 
 
-def _first(uri: str) -> AbstractContextManager[None]:
-    """Holds a database's lock file while the database is opened. MLflow creates its tables then, and fails when several
-    processes do so at once."""
-    file = uri.removeprefix("sqlite:///")
-    return nullcontext() if file == uri else exclusive(Path(f"{file}.lock"))
+def _locked(uri: str) -> AbstractContextManager[None]:
+    """Holds the lock file of a database file. MLflow fails when several processes create its tables or an experiment at
+    once."""
+    found = re.match(r"sqlite(?:\+\w+)?:///(?!:memory:)([^?]+)", uri)
+    return exclusive(Path(f"{found[1]}.lock")) if found else nullcontext()
 
 
 def shown_uri(text: str) -> str:

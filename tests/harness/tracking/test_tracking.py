@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
 from harness.rows import Row
 from harness.show.claims import Verdict, Verdicts
-from harness.tracking.mlflow import MlflowTracker, send_missing
+from harness.tracking.mlflow import MlflowTracker, _locked, send_missing
 from harness.tracking.trackers import NullTracker, open_tracker
 from tests.harness.rows import new_row, processes
 
@@ -229,6 +230,28 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
     assert send_missing(tmp_path / "results", tracker) == 0
     sent = [run.info for run in tracker.client.search_runs([experiment]) if run.info.run_id != begun.info.run_id]
     assert [[info.run_name for info in sent].count(f"{name} / FoSS=0") for name in rows] == [1, 1, 1]
+
+
+def test_trackers_that_start_together_make_one_experiment(tracker, monkeypatch):
+    others = [MlflowTracker(tracker.uri, tracker._artifacts) for _ in range(2)]
+    for other in others:
+        find = other.client.get_experiment_by_name
+        monkeypatch.setattr(
+            other.client, "get_experiment_by_name", lambda name, find=find: (find(name), time.sleep(0.3))[0]
+        )
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(lambda other: other.experiment("together", "a title"), others)
+    assert first == second
+
+
+def test_only_a_database_file_has_a_lock_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for uri in ("sqlite:///:memory:", "sqlite://", "http://localhost:5000"):
+        with _locked(uri):
+            assert not list(tmp_path.iterdir())
+    for number, prefix in enumerate(("sqlite:///", "sqlite+pysqlite:///")):
+        with _locked(f"{prefix}{tmp_path}/{number}.db?timeout=5"):
+            assert (tmp_path / f"{number}.db.lock").exists()
 
 
 def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker, recipe, tmp_path):
