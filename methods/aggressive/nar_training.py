@@ -71,11 +71,15 @@ class DrafterOptions:
 def fit_drafter(model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts) -> None:
     """Train the drafter of a verifier on pairs of ids, unless the cache has it. Interrupted training is resumed.
 
-    Pairs with an empty target are left out. Raises `RequestError` if no pair is short enough.
+    Pairs with an empty target are left out. Raises `RequestError` if no pair is short enough, or if such a drafter
+    does not run (`methods.aggressive.trial`).
     """
     key = {"model": model.hash, "pairs": _hash(training), **asdict(options)}
 
     def build(folder: Path) -> None:
+        from methods.aggressive.trial import try_drafter  # which imports this module
+
+        try_drafter(model, options)
         _train(model, training, options, folder)
 
     artifacts.build(ARTIFACT, key, build)

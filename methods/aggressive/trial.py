@@ -7,7 +7,7 @@ from copy import copy
 import numpy as np
 import torch
 
-from harness.common.errors import RequestError, reason
+from harness.common.errors import HarnessError, RequestError, reason
 from harness.contracts import GenerationModel
 from methods.aggressive.glancing import held_out_loss, masked
 from methods.aggressive.nar_training import DrafterOptions, new_drafter
@@ -44,6 +44,8 @@ def try_drafter(model: GenerationModel, options: DrafterOptions) -> None:
         with torch.inference_mode():
             session = engine.start([pair[0]], [_BLOCK])
             session.logits(session.bidirectional([[model.start_id, *[mask] * _BLOCK]], [_BLOCK]))
+    except (HarnessError, MemoryError, torch.OutOfMemoryError):
+        raise
     except Exception as error:  # whatever the forward pass of an unknown class raises
         raise RequestError(
             f"a drafter of {model.name}, a {kind}, does not run ({type(error).__name__}: {reason(error)}): take a "

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache, CellArtifacts
-from harness.common.errors import RequestError
+from harness.common.errors import MachineError, RequestError
 from harness.common.generate import Constraints
 from harness.common.phases import NoPhases
-from methods.aggressive import glancing, nar_training
+from methods.aggressive import glancing, nar_training, trial
 from methods.aggressive.gad import Gad, Nar
 from methods.aggressive.nar import NarDrafter
 from methods.decoding.engine.engines import engine_of
@@ -418,7 +418,26 @@ def test_a_model_whose_drafter_does_not_run_is_refused_before_training(tiny, tmp
     refused = rf"a drafter of tiny, a \w+, does not run \({cause}: .*such as Marian"
     with pytest.raises(RequestError, match=refused) as raised:
         Gad().fit(model, (), [([5], [6])], CellArtifacts(Cache(tmp_path)))
-    assert "\n" not in str(raised.value) and not list(tmp_path.rglob("*.partial"))
+    assert "\n" not in str(raised.value) and not list(tmp_path.rglob("*.partial/*"))
+
+
+@pytest.mark.parametrize("error", [MachineError("no device"), MemoryError(), torch.OutOfMemoryError()])
+def test_a_lack_of_memory_or_of_a_device_is_not_the_models_fault(tiny, tmp_path, monkeypatch, error):
+    def engine_of(_):
+        raise error
+
+    monkeypatch.setattr(trial, "engine_of", engine_of)
+    with pytest.raises(type(error)) as raised:
+        Gad().fit(tiny.make("marian", 0), (), [([5], [6])], CellArtifacts(Cache(tmp_path)))
+    assert raised.value is error
+
+
+def test_a_drafter_that_the_cache_has_is_not_tried_again(tiny, tmp_path, monkeypatch):
+    model, pairs = tiny.make("marian", 0, torch.float32), [([5, 0], [6, 7, 0]), ([9, 0], [10, 0])] * 4
+    method, artifacts = Nar(block=2, trained_block=2, steps=1, batch_ids=64), CellArtifacts(Cache(tmp_path))
+    method.fit(model, (), pairs, artifacts)
+    monkeypatch.setattr(trial, "try_drafter", lambda *_: 1 / 0)
+    method.fit(model, (), pairs, artifacts)
 
 
 def test_pairs_with_an_empty_target_are_left_out(tiny, tmp_path):
