@@ -267,9 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a console that is not UTF-8 gets `?` for what it lacks
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a console that is not UTF-8 gets `?` for what it lacks
+        sys.stdout.reconfigure(errors="replace" if sys.stdout.isatty() else "backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends like an interrupt: steps are stopped
     if not debug:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"

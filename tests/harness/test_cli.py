@@ -53,12 +53,15 @@ def reproduce(recipe_file, tmp_path, *more):
     return call("reproduce", recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none", *more)
 
 
-def test_a_console_that_is_not_utf_8_gets_question_marks(monkeypatch):
-    console = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+@pytest.mark.parametrize(("terminal", "shown"), [(True, b"?-gram LM"), (False, b"\\u221e-gram LM")])
+def test_a_console_that_is_not_utf_8_gets_question_marks_and_a_file_escapes(monkeypatch, terminal, shown):
+    console, errors = (io.TextIOWrapper(io.BytesIO(), "ascii", errors="backslashreplace") for _ in range(2))
+    monkeypatch.setattr(console, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stdout", console)
+    monkeypatch.setattr(sys, "stderr", errors)
     assert call("reproduce", "infinigram-fig4", "--dry-run") == 0
     console.flush()
-    assert b"?-gram LM" in console.buffer.getvalue()
+    assert shown in console.buffer.getvalue() and errors.errors == "backslashreplace"
 
 
 @pytest.mark.parametrize("what", ["methods", "tasks", "analyses", "recipes", "pairs"])
