@@ -88,8 +88,11 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
     return other
 
 
-def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Maximum new tokens of each source: `limit`, or less if the model's window or configuration allows less.
+def checked_limits(
+    model: GenerationModel, sources: Sequence[Sequence[int]], limit: int
+) -> tuple[list[int], Constraints]:
+    """Maximum new tokens of each source, and the model's constraints. The maximum is `limit`, or less if the model's
+    window or configuration allows less.
 
     Raises `RequestError` for a negative limit, a source longer than the model takes, ids outside the vocabulary, a text
     whose rotations would change while it is decoded, or a configuration that forces tokens and forbids them.
@@ -128,4 +131,4 @@ def checked_limits(model: GenerationModel, sources: Sequence[Sequence[int]], lim
                 f"texts of more than {switch} tokens (longrope), which a key-value cache cannot follow; limit outputs "
                 f"to {switch - prompt + 1} tokens, or begin with more than {switch}"
             )
-    return limits
+    return limits, demands

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from harness.common.errors import NotInstalledError, RequestError
-from harness.common.generate import Constraints
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
 from harness.contracts.answers import Trace
 from harness.plan.registry import method
@@ -93,7 +92,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
-        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        limits, constraints = checked_limits(model, sources, limit)
         if constraints.by_position:
             raise RequestError(
                 f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.common.errors import NotInstalledError, RequestError, reason
-from harness.common.generate import Constraints
 from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
@@ -41,7 +40,7 @@ class EconomizeLookup(Compared):
 
         if model.kind != "causal":
             raise RequestError(f"economize decodes causal models, and {model.name} is an encoder-decoder")
-        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        limits, constraints = checked_limits(model, sources, limit)
         if asked := [name for name, value in constraints.settings().items() if value is not None]:
             raise RequestError(
                 f"the generation configuration of {model.name} asks for {', '.join(asked)}, which economize does not "

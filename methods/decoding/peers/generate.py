@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from harness.common.errors import RequestError, reason
-from harness.common.generate import Constraints, generate
+from harness.common.generate import generate
 from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
@@ -62,13 +62,13 @@ class Peer(Compared):
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
-        limits = checked_limits(model, sources, limit)
+        limits, constraints = checked_limits(model, sources, limit)
         outputs = [Decoded([]) for _ in sources]
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None and model.kind == "encoder-decoder":
             raise RequestError(f"source {empty} is empty: `generate` of transformers needs at least an end token")
         # `generate` takes one limit for a batch, and constraints count a prompt's padding
-        padded = model.kind == "causal" and Constraints.of(model.module, model.eos_ids).by_position
+        padded = model.kind == "causal" and constraints.by_position
         groups: dict[tuple[int, int], list[int]] = {}
         for number, most in enumerate(limits):
             if most:

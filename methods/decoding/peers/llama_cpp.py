@@ -121,7 +121,7 @@ class LlamaCpp(SequenceDecoding):
     def decode(
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
-        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        limits, constraints = checked_limits(model, sources, limit)
         if constraints.by_position:
             raise RequestError(
                 f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "

@@ -55,7 +55,7 @@ class Decoder(EngineOptions, SequenceDecoding):
         import torch
 
         engine = self.engine_of(model)
-        limits, constraints = checked_limits(model, sources, limit), Constraints.of(model.module, model.eos_ids)
+        limits, constraints = checked_limits(model, sources, limit)
         outputs = [Decoded([]) for _ in sources]
         numbers = [number for number, most in enumerate(limits) if most]
         lengths = {len(sources[number]) for number in numbers} if model.kind == "causal" else {0}
