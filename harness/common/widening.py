@@ -11,8 +11,7 @@ scale of embeddings are powers of two, all of this is exact in any number format
 from __future__ import annotations
 
 from copy import copy, deepcopy
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from harness.common.errors import RequestError
 from harness.common.files import digest
@@ -30,7 +29,6 @@ class Model(Protocol):
 
 
 M = TypeVar("M", bound=Model)
-_narrow: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()  # wide module -> narrow model, times
 
 
 def widened(model: M, times: int) -> M:
@@ -46,16 +44,16 @@ def widened(model: M, times: int) -> M:
             f"widen = {times}: only encoder-decoders of Marian's architecture with tied embeddings can be widened, and "
             f"{model.name} is a {type(module).__name__}"
         )
-    wide = copy(model)
+    wide: Any = copy(model)
     wide.module, wide.hash = _wide(module, times), digest([model.hash, "widened", times])
     wide.name = f"{model.name}, {times} times as wide"
-    _narrow[wide.module] = model, times
-    return wide
+    wide.widened_from = model, times
+    return cast(M, wide)
 
 
 def narrow(model: M) -> tuple[M, int]:
     """The model that this one was widened from, and how many times; the model itself and 1 if it was not."""
-    found: tuple[M, int] = _narrow.get(model.module, (model, 1))
+    found: tuple[M, int] = getattr(model, "widened_from", (model, 1))
     return found
 
 

@@ -46,6 +46,7 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None, hal
     with torch.inference_mode():
         try:
             difference = _difference(engine, model, [(prompt, _SHORT, long)] * 2)
+            encoded = _encoded_apart(engine, model, narrow) if model.kind == "encoder-decoder" else 0.0
         except RequestError:
             raise
         except Exception as error:  # a forward pass that does not support such a cache may raise anything
@@ -59,7 +60,7 @@ def check(engine: Engine, model: GenerationModel, window: int | None = None, hal
                 f"{difference:.2%} of their spread), so its outputs would be wrong; docs/decoding.md lists the types "
                 "that can be decoded"
             )
-        if model.kind == "encoder-decoder" and not _encoded_apart(engine, model, narrow) <= allowed:
+        if not encoded <= allowed:
             raise RequestError(
                 f"a model of type {kind!r} encodes a source in a batch otherwise than alone, so its outputs would "
                 "depend on the batch; docs/decoding.md lists the types that can be decoded"
