@@ -120,10 +120,6 @@ class Generation(Process[S, T]):
         """Counts that depend on the output alone, not on how it was computed."""
         return {}
 
-    def series(self) -> dict[str, list[float]]:
-        """Numbers of the request that do not depend on how it was computed."""
-        return {}
-
     @abstractmethod
     def searched(self) -> float | None:
         """Bytes of entries, vectors and encoders that the request has read (`harness.common.bandwidth`)."""

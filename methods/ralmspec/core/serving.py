@@ -53,7 +53,6 @@ class Sequential(RetrievalGeneration):
         with self.request(model, prompt, limit, phases) as process:
             trace = self.serve(process, phases).trace(self.depends_on_timing)
             trace.counters.update(process.counters())
-            trace.series.update(process.series())
             (trace.timing_counters if self.depends_on_timing else trace.counters).update(process.bytes_read())
             return Decoded(process.output, trace)
 
