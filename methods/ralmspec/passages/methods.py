@@ -14,6 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.text import content_hash
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
+from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
 from methods.ralmspec.passages.cache import PassageCache
@@ -56,8 +57,8 @@ class RalmSeq(IterativeOptions, Sequential):
 
     @property
     def random_fit(self) -> bool:
-        """True for `hnsw`: several threads build the graph, in an order that varies."""
-        return self.retriever == "hnsw"
+        """True for `hnsw` and `ivf`: several threads build graphs, and k-means starts at random."""
+        return needs_build(self.dense)
 
     def fit(
         self,

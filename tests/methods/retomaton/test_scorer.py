@@ -281,7 +281,7 @@ def test_approximate_distances_are_the_index_s_own_for_entries_pointed_to_as_wel
     found = dict(zip(taken.ids[taken.found :].tolist(), taken.distances[taken.found :].tolist(), strict=True))
     both = [at for at, entry in enumerate(ids.tolist()) if entry in found]
     np.testing.assert_allclose([found[int(ids[at])] for at in both], distances[both], rtol=1e-3)
-    assert both and exact.automaton.index is None
+    assert both and exact.automaton.search.own is None
     if index["index"] == "ivf-sq8":  # the others hold keys, or as many centres as there are entries
         stored = exact_distances(automaton.store, query[None], ids[both][None])[0]
         assert not np.allclose(distances[both], stored, rtol=1e-4)
