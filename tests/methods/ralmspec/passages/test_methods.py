@@ -14,6 +14,7 @@ from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
+from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 
@@ -295,6 +296,13 @@ def test_the_papers_scheduler_is_os3_with_its_own_bound_of_gamma():
     assert bounds == [0.6, 0.7, 0.98]
     with pytest.raises(RequestError, match=r"scheduler=paper has a gamma_max of its own, 0\.6"):
         RalmSpec(scheduler="paper", gamma_max=0.98)
+
+
+def test_a_model_whose_rotations_depend_on_the_length_is_refused():
+    model = make_model()
+    model.module.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 8}
+    with pytest.raises(RequestError, match="longrope"):
+        Reader(model)
 
 
 @pytest.mark.parametrize("room", [0, 1, 7])
