@@ -10,9 +10,9 @@ successors in the text. The states of these are reached next.
 
 How often an entry pointed to counts (`counts`):
 
-- `runs`, as in the authors' code: as often as its predecessors were candidates. Pointers are never made unique, and
-  the members of a state contain the entries pointed to again. So an entry counts once more with every token that it has
-  matched.
+- `runs`, as in the authors' code: as often as its predecessors were candidates, or with `full` transitions would be
+  without the cap. Pointers are never made unique, and the members of a state contain the entries pointed to again. So an
+  entry counts once more with every token that it has matched.
 - `once`: once, as Eq. 5 to 9 are about sets.
 - `weighted`: base^n times, n the number of tokens in a row that it has matched (not in the paper).
 
@@ -98,8 +98,8 @@ class Candidates:
     """Candidates for the next token: ids int64 [c], with repeats, the `found` neighbours of a search first; squared L2
     distances float32 [c]; values [c]; counts int64 [c]. searched: whether there was a search.
 
-    A count is, with `runs`, how often a candidate counts; otherwise the number of tokens in a row that it has matched,
-    0 if nothing points to it.
+    A count is, with `runs`, how often a candidate counts; with `weighted`, the number of tokens in a row that it has
+    matched, 0 if nothing points to it; with `once`, 0.
     """
 
     ids: NDArray[np.int64]
@@ -112,9 +112,9 @@ class Candidates:
 
 @dataclass(slots=True)
 class Walk:
-    """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of the nearest entries
-    first. counts: int64, of each of them, as in `Candidates`. states: int32, sorted, the states reached. draws: seed of
-    the random numbers. place: tokens walked."""
+    """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of candidates first, in
+    order of distance. counts: int64, of each of them, as in `Candidates`. states: int32, sorted, the states reached.
+    draws: seed of the random numbers. place: tokens walked."""
 
     automaton: Automaton
     draws: int
@@ -193,7 +193,7 @@ class Walk:
             plus = 0 if automaton.alone else 1  # every entry as a member
             found = candidates.ids[agreeing[agreeing < candidates.found]]
             ids = np.concatenate([ids, found])
-            # found and no member of a state reached: `plus` counts it already
+            # a found one counts again if it is a member of a state reached as well; else `plus` has counted it
             counts = np.concatenate([counts, np.isin(automaton.states.state_of[found], self.states) | automaton.alone])
         result: NDArray[np.int64] = counted(entries, ids, counts, plus)
         return result

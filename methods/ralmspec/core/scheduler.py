@@ -10,7 +10,7 @@ from methods.ralmspec.core.strides import Decision, Fixed, expected_matches, pip
 RECENT = 20  # measurements of a median, and guesses of a request's gamma
 PRIOR = 4.0  # weight of the gamma of all requests in that of a request, in guesses
 GAIN = 1.04  # least expected speedup at which speculation is tried
-LOSS = 2.0  # most that speculation may lose before it pauses, in sequential steps
+LOSS = 2.0  # credit of either kind of round, in sequential steps
 PAUSE = 150  # steps of the first pause, doubled after every loss; unused verification times are dropped after as many
 ASK = 0.002  # share of the time that guesses without speculation may cost
 OLD = 400  # steps after which a search or a guess is measured again, whatever it took
@@ -21,8 +21,9 @@ class OS3(Fixed):
     """The stride with the most settled retrievals per second by the paper's objective; s = 0 where none gains.
 
     gamma is that of the last guesses, at most gamma_max, which bounds s (0.6 in the paper). Rounds in the worker and in
-    this thread are compared at their own a and b. Either kind may lose `LOSS` sequential steps more than it lately
-    gained, and no round risks more. Then it pauses, twice as long each time. What was measured outlasts a request.
+    this thread are compared at their own a and b. Either kind has a credit of `LOSS` sequential steps. Rounds add what
+    they gain, up to 3 `LOSS`, and take what they lose. A round may cost at most the credit and one search. Once three
+    quarters of `LOSS` are lost, the kind pauses, twice as long each time. What was measured outlasts a request.
     """
 
     def __init__(self, *, asynchronous: bool, redo: bool, gamma_max: float = 0.98) -> None:
