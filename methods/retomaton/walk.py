@@ -11,8 +11,8 @@ successors in the text. The states of these are reached next.
 How often an entry pointed to counts (`counts`):
 
 - `runs`, as in the authors' code: as often as its predecessors were candidates, or with `full` transitions would be
-  without the cap. Pointers are never made unique, and the members of a state contain the entries pointed to again. So an
-  entry counts once more with every token that it has matched.
+  without the cap. Pointers are never made unique, and the members of a state contain the entries pointed to again. So
+  an entry counts once more with every token that it has matched.
 - `once`: once, as Eq. 5 to 9 are about sets.
 - `weighted`: base^n times, n the number of tokens in a row that it has matched (not in the paper).
 

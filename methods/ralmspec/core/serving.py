@@ -15,9 +15,8 @@ from harness.common.errors import RequestError
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
 from harness.contracts.answers import common_prefix
 from methods.ralmspec.core.record import Record
-from methods.ralmspec.core.scheduler import OS3
+from methods.ralmspec.core.scheduler import OS3, Fixed
 from methods.ralmspec.core.speculation import Process, follow, speculate
-from methods.ralmspec.core.strides import Fixed
 from methods.ralmspec.core.worker import Worker
 
 Scheduling = Literal["fixed", "os3", "paper"]
