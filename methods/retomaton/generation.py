@@ -57,7 +57,7 @@ class RetoMatonProcessor(LogitsProcessor):
         self._known: dict[int, Candidates] = {}
         self._before: torch.Tensor | None = None
         self._keys: list[torch.Tensor] | None = None
-        method.automaton.load(method.memory_gb)
+        method.automaton.search.load()
 
     @contextmanager
     def watching(self) -> Iterator[None]:

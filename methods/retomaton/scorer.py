@@ -15,6 +15,7 @@ from pydantic import Field
 
 from harness.common.bandwidth import counted
 from harness.common.cache import SharedResults
+from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
@@ -153,8 +154,7 @@ class RetoMaton(StateOptions, GatedScorer):
         found: list[Neighbours] | None = None
         confident = self.learns
         if shared is None:
-            datastore.index.load()
-            self.automaton.load(self.memory_gb)
+            datastore.load()
             texts: list[Iterator[Positions]] = [read(model, stream, self.key, phases, confident) for stream in streams]
         else:
             whole = read_shared(model, streams, self.key, shared, confident)
@@ -210,15 +210,18 @@ class RetoMaton(StateOptions, GatedScorer):
         self.open_datastore(model, artifacts)
         search = self._opened(model, artifacts)
         self.automaton = Automaton(
-            search.store, States.open(artifacts.path(ARTIFACT), search.store), self.max_knns, self.transitions,
-            self.pointers, self.counts, artifacts.values["base"], search.own,
+            search, States.open(artifacts.path(ARTIFACT), search.store), self.max_knns, self.transitions,
+            self.pointers, self.counts, artifacts.values["base"],
         )  # fmt: skip
 
     def _fit_base(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> None:
-        """Choose the base of `weighted` on walks over the validation streams, for the lambda and temperature in use."""
+        """Choose the base of `weighted` on walks over the validation streams, for the lambda and temperature in use.
+        Raises `RequestError` if there is no token."""
         artifacts.values["base"] = 1.0 if self.base == "tuned" else self.base
         if self.counts != "weighted" or self.base != "tuned":
             return
+        if not any(len(stream) > 1 for stream in validation):
+            raise RequestError("no validation text to tune base on; give it as a number")
         self._open_automaton(model, artifacts)
         store, (lambda_, temperature) = self._opened(model, artifacts).store, self.ready()[1]
         key = {

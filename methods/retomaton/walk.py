@@ -10,9 +10,9 @@ successors in the text. The states of these are reached next.
 
 How often an entry pointed to counts (`counts`):
 
-- `runs`, as in the authors' code: as often as its predecessors were candidates. Pointers are never made unique, and
-  the members of a state contain the entries pointed to again. So an entry counts once more with every token that it has
-  matched.
+- `runs`, as in the authors' code: as often as its predecessors were candidates, or with `full` transitions would be
+  without the cap. Pointers are never made unique, and the members of a state contain the entries pointed to again. So
+  an entry counts once more with every token that it has matched.
 - `once`: once, as Eq. 5 to 9 are about sets.
 - `weighted`: base^n times, n the number of tokens in a row that it has matched (not in the paper).
 
@@ -28,13 +28,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numba import njit
 
-from methods.nearest import kernels
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from methods.knnlm.datastore import Datastore
-    from methods.nearest.faiss_index import FaissIndex
+    from methods.knnlm.search import DatastoreSearch
     from methods.retomaton.states import States
 
 Transitions = Literal["full", "capped"]
@@ -44,20 +42,18 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """A datastore with its states and the parameters of walks: see `methods.retomaton.scorer`. pointers: whether
-    pointers are followed; without them every token is searched, which is kNN-LM. base: of `weighted`. index: its own
-    distances are used; None: distances are to the stored keys."""
+    """A datastore with its states and the parameters of walks: see `methods.retomaton.scorer`. search: of the
+    datastore, whose distances are used. pointers: whether pointers are followed; without them every token is searched,
+    which is kNN-LM. base: of `weighted`."""
 
-    store: Datastore
+    search: DatastoreSearch
     states: States
     max_knns: int = 1024
     transitions: Transitions = "full"
     pointers: bool = True
     counts: Counts = "runs"
     base: float = 1.0
-    index: FaissIndex | None = None
     # plain arrays: they are faster to read than memory maps
-    bits: NDArray[np.uint16] = field(init=False, repr=False)  # of the keys
     values: NDArray[np.integer] = field(init=False, repr=False)  # of the entries
     ordered: NDArray[np.integer] = field(init=False, repr=False)  # values of the members, in their order
     last: NDArray[np.uint8] = field(init=False, repr=False)  # a bit per entry, lowest first: it ends a stream
@@ -65,20 +61,15 @@ class Automaton:
     def __post_init__(self) -> None:
         arrays = {name: np.asarray(getattr(self.states, name)) for name in ("members", "offsets", "state_of")}
         object.__setattr__(self, "states", replace(self.states, **arrays))
-        object.__setattr__(self, "bits", np.asarray(self.store.keys).view(np.uint16))
         object.__setattr__(self, "values", np.asarray(self.store.values))
         object.__setattr__(self, "ordered", self._ordered())
         ends = np.zeros(self.store.entries + 1, np.bool_)
         ends[self.store.offsets] = True  # where the next stream begins
         object.__setattr__(self, "last", np.packbits(ends[1:], bitorder="little"))
 
-    def load(self, memory_gb: float) -> None:
-        """Copy memory-mapped keys into memory if they fit in `memory_gb`. The system uses large pages there, so random
-        access is three times as fast: distances to 1,300 keys of 256 dimensions take 0.07 ms instead of 0.24, after a
-        search that has evicted the processor's caches."""
-        mapped = isinstance(self.store.keys, np.memmap) and np.shares_memory(self.bits, self.store.keys)
-        if self.index is None and mapped and self.store.keys.nbytes <= memory_gb * 1e9:
-            object.__setattr__(self, "bits", self.bits.copy())
+    @property
+    def store(self) -> Datastore:
+        return self.search.store
 
     def _ordered(self) -> NDArray[np.integer]:
         """[N], uint16 for small vocabularies; empty if each entry is a state. Walks scan whole states: in this order
@@ -107,8 +98,8 @@ class Candidates:
     """Candidates for the next token: ids int64 [c], with repeats, the `found` neighbours of a search first; squared L2
     distances float32 [c]; values [c]; counts int64 [c]. searched: whether there was a search.
 
-    A count is, with `runs`, how often a candidate counts; otherwise the number of tokens in a row that it has matched,
-    0 if nothing points to it.
+    A count is, with `runs`, how often a candidate counts; with `weighted`, the number of tokens in a row that it has
+    matched, 0 if nothing points to it; with `once`, 0.
     """
 
     ids: NDArray[np.int64]
@@ -121,9 +112,9 @@ class Candidates:
 
 @dataclass(slots=True)
 class Walk:
-    """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of the nearest entries
-    first. counts: int64, of each of them, as in `Candidates`. states: int32, sorted, the states reached. draws: seed of
-    the random numbers. place: tokens walked."""
+    """One stream in the automaton. pointed: ids int64 of the entries pointed to, successors of candidates first, in
+    order of distance. counts: int64, of each of them, as in `Candidates`. states: int32, sorted, the states reached.
+    draws: seed of the random numbers. place: tokens walked."""
 
     automaton: Automaton
     draws: int
@@ -155,7 +146,7 @@ class Walk:
                 most - (counts.sum() if repeated else len(pointed)), np.uint64(mixed(self.draws, self.place)),
             )  # fmt: skip
         taken = np.concatenate([pointed, members])
-        near, distances = _NONE, self._distances(query, taken)
+        near, distances = _NONE, automaton.search.distances(query, taken)
         if found is not None:
             real = found[1] >= 0
             near, distances = found[1][real].astype(np.int64), np.concatenate([found[0][real], distances])
@@ -192,6 +183,8 @@ class Walk:
         """The counts of the successors of entries that have matched the token. agreeing: places of the candidates that
         have. `full` transitions count as if there were no cap."""
         automaton, plus = self.automaton, 1
+        if automaton.counts == "once":
+            return np.zeros(len(entries), np.int64)
         again = automaton.values[self.pointed] == token
         ids, counts = self.pointed[again], self.counts[again]
         if automaton.counts == "runs" and automaton.transitions == "capped":
@@ -200,7 +193,7 @@ class Walk:
             plus = 0 if automaton.alone else 1  # every entry as a member
             found = candidates.ids[agreeing[agreeing < candidates.found]]
             ids = np.concatenate([ids, found])
-            # found and no member of a state reached: `plus` counts it already
+            # a found one counts again if it is a member of a state reached as well; else `plus` has counted it
             counts = np.concatenate([counts, np.isin(automaton.states.state_of[found], self.states) | automaton.alone])
         result: NDArray[np.int64] = counted(entries, ids, counts, plus)
         return result
@@ -210,13 +203,6 @@ class Walk:
         if len(ids) <= self.automaton.max_knns:
             return ids
         return np.random.default_rng(mixed(self.draws, self.place)).permutation(ids)
-
-    def _distances(self, query: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        if self.automaton.index is not None:
-            return self.automaton.index.distances(query, ids)
-        out = np.empty(len(ids), np.float64)
-        kernels.distances(self.automaton.bits, ids, query, out)
-        return out.astype(np.float32)
 
 
 def mixed(seed: int, place: int) -> int:

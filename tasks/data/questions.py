@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from tasks.data.json_lines import json_lines
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """answers: any of them is right; empty if the set gives none."""
+    """answers: any of them is right, and each has a word; empty if the set gives none."""
 
     text: str
     answers: tuple[str, ...] = ()
@@ -42,21 +43,24 @@ def questions(name: str, roots: Sequence[Path], hub: bool) -> list[Question]:
 
 
 def _from_file(path: Path) -> list[Question]:
+    number = 1
+    found = []
     try:
-        if path.suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-        else:
-            rows = [row for _, row in json_lines(path)]
-        return [_question(next(row[field] for field in _FIELDS if field in row), row) for row in rows]
+        whole = path.suffix == ".json"
+        rows = enumerate(json.loads(path.read_text(encoding="utf-8-sig")), 1) if whole else json_lines(path)
+        for number, row in rows:  # noqa: B007 - the message has it
+            found.append(_question(next(row[field] for field in _FIELDS if field in row), row))
     except (OSError, ValueError, TypeError, StopIteration) as error:
-        raise RequestError(f"{path} cannot be read as questions ({type(error).__name__}: {error}); fetch it") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise RequestError(f"{path}:{number} cannot be read as questions ({reason}); fetch it") from error
+    return found
 
 
 def _from_hub(dataset: str, split: str, column: str) -> list[Question]:
     rows = HubAddress(dataset).rows(split)
     try:
         return [_question(row[column], row) for row in rows]
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"the {split} split of {dataset} has no questions in column {column!r}: {error}") from error
 
 
@@ -66,7 +70,11 @@ def _question(text: object, row: Mapping[str, Any]) -> Question:
     answers = next((row[field] for field in _ANSWERS if field in row), ())
     if isinstance(answers, Mapping):  # TriviaQA on the hub
         answers = answers.get("aliases", ())
-    return Question(text.strip(), tuple(answers) if isinstance(answers, list | tuple) else ())
+    if isinstance(answers, str):  # WikiQA's is a candidate that its label judges
+        answers = () if "label" in row else (answers,)
+    if strange := [answer for answer in answers or () if not isinstance(answer, str)]:
+        raise ValueError(f"the answer {strange[0]!r} is not text")
+    return Question(text.strip(), tuple(answer for answer in answers or () if re.search(r"\w", answer)))
 
 
 def _unique(found: list[Question]) -> list[Question]:

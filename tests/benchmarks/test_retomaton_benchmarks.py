@@ -27,7 +27,7 @@ from methods.retomaton.scorer import RetoMaton
 from methods.retomaton.states import StateOptions, States
 from methods.retomaton.walk import Automaton, Walk
 from tasks.models.pretrained.language import CausalLM
-from tests.methods.knnlm.conftest import save_gpt2
+from tests.methods.knnlm.conftest import save_gpt2, search_of
 
 ENTRIES = int(os.environ.get("RETOMATON_BENCHMARK_ENTRIES", "200000"))
 TEXT = int(os.environ.get("RETOMATON_BENCHMARK_TEXT", "20000"))
@@ -52,7 +52,7 @@ def datastore(folder, entries: int, centres: int) -> tuple[Datastore, np.ndarray
 @pytest.fixture(scope="module")
 def automaton(tmp_path_factory) -> Automaton:
     store, belongs = datastore(tmp_path_factory.mktemp("store"), ENTRIES, ENTRIES // 100)
-    return Automaton(store, States.of(belongs), K)
+    return Automaton(search_of(store), States.of(belongs), K)
 
 
 def test_a_step_of_the_walk_takes_a_small_part_of_the_search_that_it_saves(benchmark, automaton):

@@ -243,12 +243,30 @@ def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_an
     setting = task.prepare(context, QUIET)
     number = next(i for i, text in enumerate(setting.knowledge) if "é3-5 " in text)
     others = [i for i in range(30) if i != number][:4]
-    found = [[number, *others], [*others, number], [number]]
-    answers = [Decoded([1], Trace(series={"found": [float(i) for i in ids]})) for ids in found]
+
+    class Method:
+        def found(self, model, prompt, k):
+            return [[number, *others], [*others, number]][setting.evaluation.index(prompt)]
+
     task._answers = [("É3-5", "nothing"), ("é3-5",), ()]
-    measured = task.metrics(setting, answers)
+    measured = task.evaluate(setting, Method())
     assert [measured[f"answer_recall_{k}"].value for k in (1, 5, 20)] == [0.5, 1.0, 1.0]
-    assert "answer_recall_1" not in task.metrics(setting, [Decoded([1])] * 3)
+    assert task.evaluate(setting, object()) == {}
+
+
+def test_answers_are_texts_with_a_word(tmp_path):
+    (tmp_path / "nq-open").mkdir()
+    file = tmp_path / "nq-open" / "dev.jsonl"
+    given = [["Paris", "+", ""], "Paris", None, [], "+"]
+    rows = [{"question": f"q{number}", "answer": answer} for number, answer in enumerate(given)]
+    rows.append({"question": "of WikiQA", "answer": "a candidate", "label": 0})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = questions("natural-questions", (tmp_path,), hub=False)
+    assert [one.answers for one in read] == [("Paris",), ("Paris",), (), (), (), ()]
+    for strange in ("[7]", "7"):
+        file.write_text('{"question": "a"}\n{"question": "b", "answer": ' + strange + "}\n")
+        with pytest.raises(RequestError, match=r"dev\.jsonl:2 cannot be read as questions .*(7|int)"):
+            questions("natural-questions", (tmp_path,), hub=False)
 
 
 @pytest.mark.parametrize("row", ['{"other": 1}', '{"question": null}', '["question"]', "{"])

@@ -13,6 +13,7 @@ import torch
 from harness.common.bandwidth import counted
 from harness.common.errors import RequestError
 from harness.contracts import GenerationModel, Phases
+from methods.decoding.engine.generic import rotation_switch
 from methods.ralmspec.core.speculation import Process, Step
 
 T = TypeVar("T")  # the search result of one query
@@ -30,9 +31,13 @@ class Reader:
     """Feeds token ids to the model. Everything read since `clear` is the context of the next token."""
 
     def __init__(self, model: GenerationModel) -> None:
-        """Raises `RequestError` when the model is not causal or its cache cannot be cut."""
+        """Raises `RequestError` if the model is not causal, its cache cannot be cut, or it rotates by length."""
         if model.kind != "causal":
             raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
+        if rotation_switch(model.module.config.get_text_config()) is not None:
+            raise RequestError(
+                f"{model.name} rotates a text by its length (longrope); keys in its cache cannot be kept"
+            )
         self.model = model
         self.device = model.device
         self.passes = 0
@@ -118,10 +123,6 @@ class Generation(Process[S, T]):
 
     def counters(self) -> dict[str, float]:
         """Counts that depend on the output alone, not on how it was computed."""
-        return {}
-
-    def series(self) -> dict[str, list[float]]:
-        """Numbers of the request that do not depend on how it was computed."""
         return {}
 
     @abstractmethod

@@ -1,28 +1,82 @@
-"""The optimal speculation stride scheduler OS3 (Zhang et al., 2024, section 4), with what it measures."""
+"""Schedulers: a fixed stride, and the optimal speculation stride scheduler OS3 (Zhang et al., 2024, section 4), with
+what it measures.
+
+Symbols as in the paper: a, seconds of a speculation step; b, seconds of a verification; gamma, the probability that a
+guess is right; s, the stride. Here a verification of s queries takes b + slope s seconds (slope 0 in the paper).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import dataclass
 from statistics import fmean, median_low  # the lower of two: accidents are slow
-
-from methods.ralmspec.core.strides import Decision, Fixed, expected_matches, pipelined
 
 RECENT = 20  # measurements of a median, and guesses of a request's gamma
 PRIOR = 4.0  # weight of the gamma of all requests in that of a request, in guesses
 GAIN = 1.04  # least expected speedup at which speculation is tried
-LOSS = 2.0  # most that speculation may lose before it pauses, in sequential steps
+LOSS = 2.0  # credit of either kind of round, in sequential steps
 PAUSE = 150  # steps of the first pause, doubled after every loss; unused verification times are dropped after as many
 ASK = 0.002  # share of the time that guesses without speculation may cost
 OLD = 400  # steps after which a search or a guess is measured again, whatever it took
 GRID = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)  # strides considered
 
 
+def expected_matches(gamma: float, s: int) -> float:
+    """Expected retrievals settled by a verification of s steps, sum of gamma^i for i < s (section 4)."""
+    return float(s) if gamma >= 1 else (1 - gamma**s) / (1 - gamma)
+
+
+def pipelined(a: float, b: float, gamma: float, s: int) -> float:
+    """Expected seconds of s steps and their verification in the worker. If all match, as many steps of the next round
+    as fit (in the paper, one) ran meanwhile. A mismatch is noticed half a step late, and one step is lost."""
+    hit = gamma**s
+    return hit * max(s * a, b) + (1 - hit) * (s * a + max(a, b + a / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """s: steps until the next verification; 0: a step without speculation. asynchronous: verified in the worker."""
+
+    s: int
+    asynchronous: bool = False
+
+
+class Fixed:
+    """The same stride throughout (s = 3 in the paper when OS3 is off). OS3 hears how rounds went; this does not."""
+
+    def __init__(self, s: int = 3, asynchronous: bool = False) -> None:
+        self.decision = Decision(s, asynchronous)
+
+    def next(self, left: int) -> Decision:
+        """The next round. left: steps still to be verified or taken before the output ends, at most."""
+        return self.decision
+
+    def asks(self) -> bool:
+        """Whether to make a guess in this step without speculation, only to see if it is right."""
+        return False
+
+    def took(self, what: str, seconds: float) -> None:
+        """One measurement: a `step` alone, a step `overlapped` with a verification in the worker, a `guess`, a `search`
+        as sequential retrieval makes it, or a search `disturbed` by a prompt or a guess before it."""
+
+    def guessed(self, right: int, wrong: int) -> None:
+        """Guesses were compared with the truth."""
+
+    def verified(self, s: int, seconds: float, worker: bool) -> None:
+        """A verification of s queries, in the worker or not, took `seconds`."""
+
+    def settled(self, spent: float, steps: float, overlapped: int, retrievals: int, worker: bool) -> None:
+        """A round took `spent` seconds for `retrievals`. `overlapped` of its steps ran during a verification; the
+        others took `steps` seconds. worker: it was verified there."""
+
+
 class OS3(Fixed):
     """The stride with the most settled retrievals per second by the paper's objective; s = 0 where none gains.
 
     gamma is that of the last guesses, at most gamma_max, which bounds s (0.6 in the paper). Rounds in the worker and in
-    this thread are compared at their own a and b. Either kind may lose `LOSS` sequential steps more than it lately
-    gained, and no round risks more. Then it pauses, twice as long each time. What was measured outlasts a request.
+    this thread are compared at their own a and b. Either kind has a credit of `LOSS` sequential steps. Rounds add what
+    they gain, up to 3 `LOSS`, and take what they lose. A round may cost at most the credit and one search. Once three
+    quarters of `LOSS` are lost, the kind pauses, twice as long each time. What was measured outlasts a request.
     """
 
     def __init__(self, *, asynchronous: bool, redo: bool, gamma_max: float = 0.98) -> None:

@@ -11,16 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
+from harness.common.errors import RequestError
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
 from harness.contracts.answers import common_prefix
 from methods.ralmspec.core.record import Record
-from methods.ralmspec.core.scheduler import OS3
+from methods.ralmspec.core.scheduler import OS3, Fixed
 from methods.ralmspec.core.speculation import Process, follow, speculate
-from methods.ralmspec.core.strides import Fixed
 from methods.ralmspec.core.worker import Worker
 
 Scheduling = Literal["fixed", "os3", "paper"]
-PAPER = 0.6  # gamma_max
+GAMMA_MAX = {"os3": 0.98, "paper": 0.6}
 
 
 class Sequential(RetrievalGeneration):
@@ -52,7 +52,6 @@ class Sequential(RetrievalGeneration):
         with self.request(model, prompt, limit, phases) as process:
             trace = self.serve(process, phases).trace(self.depends_on_timing)
             trace.counters.update(process.counters())
-            trace.series.update(process.series())
             (trace.timing_counters if self.depends_on_timing else trace.counters).update(process.bytes_read())
             return Decoded(process.output, trace)
 
@@ -69,18 +68,23 @@ class Sequential(RetrievalGeneration):
 class Speculative(Sequential):
     """Serves the same requests by speculation. What OS3 has measured outlasts a request.
 
-    scheduler: `fixed` with `stride`, `os3` (S) with `gamma_max`, or `paper`, which is os3 with a gamma_max of 0.6.
-    asynchronous: A.
+    scheduler: `fixed` with `stride`, `os3` (S) with `gamma_max` (by default 0.98), or `paper`, which is os3 with a
+    gamma_max of 0.6. asynchronous: A. Raises `RequestError` for a gamma_max with `paper`.
     """
 
     redo: ClassVar[bool]  # whether repeating a step with the true result costs a generation
     scheduler: Scheduling = "fixed"
     stride: Annotated[int, Field(ge=0)] = 3
-    gamma_max: Annotated[float, Field(ge=0, lt=1)] = 0.98
+    gamma_max: Annotated[float, Field(ge=0, lt=1)] | None = None
     asynchronous: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scheduler == "paper" and self.gamma_max is not None:
+            raise RequestError(
+                f"scheduler=paper has a gamma_max of its own, {GAMMA_MAX['paper']}; give scheduler=os3 with "
+                f"gamma_max={self.gamma_max}, or leave it out"
+            )
         self.strides = self._strides()
         self.record = Record()  # of the last request
 
@@ -109,5 +113,5 @@ class Speculative(Sequential):
     def _strides(self) -> Fixed:
         if self.scheduler == "fixed":
             return Fixed(self.stride, self.asynchronous)
-        gamma_max = PAPER if self.scheduler == "paper" else self.gamma_max
+        gamma_max = GAMMA_MAX[self.scheduler] if self.gamma_max is None else self.gamma_max
         return OS3(asynchronous=self.asynchronous, redo=self.redo, gamma_max=gamma_max)

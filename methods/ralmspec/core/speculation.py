@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.contracts import Phases
 from methods.ralmspec.core.record import Record
-from methods.ralmspec.core.strides import Decision, Fixed
+from methods.ralmspec.core.scheduler import Decision, Fixed
 from methods.ralmspec.core.worker import Pending, Worker
 
 S = TypeVar("S", bound="Step")

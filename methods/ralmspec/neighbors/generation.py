@@ -16,7 +16,7 @@ from harness.common.phases import NoPhases
 from harness.contracts import GenerationModel, Phases
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.search import DatastoreSearch
-from methods.nearest.distances import exact_distances, ranked
+from methods.nearest.distances import ranked
 from methods.ralmspec.core.generation import Generation, GenerationStep
 from methods.ralmspec.neighbors.sources import SpeculationSource
 
@@ -179,7 +179,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
             raise RuntimeError("a process without a source cannot guess")
         ids = self.source.entries()
         self.guessed += len(ids)
-        distances = exact_distances(self.datastore.store, query[None], ids[None])[0]
+        distances = self.datastore.distances(query, ids)
         if len(ids) > self.k:
             nearest = np.sort(np.argpartition(distances, self.k - 1)[: self.k])
             distances, ids = distances[nearest], ids[nearest]

@@ -1,7 +1,7 @@
 """Sources of speculated kNN-LM neighbours: entries available without a search of the datastore.
 
-A source names entries. The caller computes their distances to a query from the stored keys, as for entries that a
-search found. Guesses may be rolled back, so a source that follows the output can return to an earlier state.
+A source names entries. The caller computes their distances to a query, of the kind that a search gives. Guesses may be
+rolled back, so a source that follows the output can return to an earlier state.
 """
 
 from __future__ import annotations

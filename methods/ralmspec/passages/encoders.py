@@ -93,6 +93,18 @@ class Pretrained(Encoder):
         except (OSError, ValueError, AttributeError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
             raise RequestError(f"{name} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
+        try:
+            self._read_modules(name)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise RequestError(
+                f"the modules of the encoder {name} cannot be read ({reason}); fetch it again"
+            ) from error
+        weights = weights_of(self)
+        self.bytes = weights.each_pass if weights else 0
+
+    def _read_modules(self, name: str) -> None:
+        """What the files of sentence-transformers say."""
         self.longest = int((self._read("sentence_bert_config.json") or {}).get("max_seq_length") or LONGEST)
         self.pooling, self.normalised = "mean", False
         for part in self._read("modules.json") or []:
@@ -105,9 +117,12 @@ class Pretrained(Encoder):
                 raise RequestError(f"the encoder {name} has a module {kind}, which is not read here; give another one")
         self.pooling = self.pooling.removesuffix("_tokens").removesuffix("_token")
         if self.pooling not in ("mean", "cls"):
-            raise RequestError(f"the encoder {name} pools by {self.pooling}; give one that pools by mean or cls")
-        weights = weights_of(self)
-        self.bytes = weights.each_pass if weights else 0
+            given = f"pools by {self.pooling}" if self.pooling else "names no way to pool"
+            raise RequestError(f"the encoder {name} {given}; give one that pools by mean or cls")
+        if any(((self._read("config_sentence_transformers.json") or {}).get("prompts") or {}).values()):
+            raise RequestError(
+                f"the encoder {name} puts prompts before texts, which is not done here; give another one"
+            )
 
     def _read(self, file: str) -> Any:
         """A JSON file of the model; None if it has none."""
@@ -191,6 +206,10 @@ def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> Non
 
     Raises `RequestError` for a vector that float16 cannot hold.
     """
+
+    if (folder / VECTORS).exists():  # interrupted while the chunks were removed
+        _remove_chunks(folder)
+        return
     progress = Progress()
     starts = range(0, len(texts), CHUNK)
     files = [folder / f"part-{start}.npy" for start in starts]
@@ -206,12 +225,17 @@ def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> Non
     if not np.isfinite(length):
         raise RequestError("a passage's vector exceeds float16 or holds NaN; choose another encoder")
     shape = len(texts), np.load(files[0], mmap_mode="r").shape[1] + 1
-    whole = np.lib.format.open_memmap(folder / VECTORS, "w+", np.float16, shape)
+    whole = np.lib.format.open_memmap(folder / "whole.npy", "w+", np.float16, shape)
     for start, file, square in zip(starts, files, squares, strict=True):
         rows = whole[start : start + CHUNK]
         rows[:, :-1], rows[:, -1] = np.load(file), np.sqrt(np.float64(length) ** 2 - square)
     whole.flush()
-    for file in files:
+    (folder / "whole.npy").replace(folder / VECTORS)
+    _remove_chunks(folder)
+
+
+def _remove_chunks(folder: Path) -> None:
+    for file in folder.glob("part-*.npy"):
         file.unlink()
 
 

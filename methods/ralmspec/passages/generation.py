@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FOUND = 20  # passages found for the prompt that are reported
 UNREAD = -2  # passage number while the key-value cache is empty
 
 
@@ -63,7 +62,6 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self.cache = cache if cache is not None else PassageCache(retriever)
         self.passage = UNREAD  # the passage in the reader
         self.read = 0  # tokens of the context in the reader
-        self.found: list[float] | None = None  # passages of the first search
         self.start = int(self.context[0] == model.start_id)  # the start token stays in front of the passage
         self._before = retriever.bytes_read
 
@@ -87,16 +85,7 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         self._generate(_first(truth))
 
     def search(self, queries: Sequence[Any], single_thread: bool, prefetch: bool = True) -> list[NDArray[np.int64]]:
-        k = self.prefetch if prefetch else 1
-        if self.found is not None:
-            return self.retriever.search(queries, k, single_thread)
-        found = self.retriever.search(queries, max(k, FOUND), single_thread)
-        self.found = [float(number) for number in found[0][:FOUND]]
-        return [ids[:k] for ids in found]
-
-    def series(self) -> dict[str, list[float]]:
-        """`found`: the passages found for the prompt, best first."""
-        return {"found": self.found or []}
+        return self.retriever.search(queries, self.prefetch if prefetch else 1, single_thread)
 
     def agrees(self, step: PassageStep, truth: NDArray[np.int64]) -> bool:
         return step.guess == _first(truth)

@@ -14,6 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.text import content_hash
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
+from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
 from methods.ralmspec.passages.cache import PassageCache
@@ -56,8 +57,8 @@ class RalmSeq(IterativeOptions, Sequential):
 
     @property
     def random_fit(self) -> bool:
-        """True for `hnsw`: several threads build the graph, in an order that varies."""
-        return self.retriever == "hnsw"
+        """True for `hnsw` and `ivf`: several threads build graphs, and k-means starts at random."""
+        return needs_build(self.dense)
 
     def fit(
         self,
@@ -92,15 +93,19 @@ class RalmSeq(IterativeOptions, Sequential):
         ))  # fmt: skip
 
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
-        retriever, passages = self._ready()
         context = list(prompt) or [model.start_id]
-        asked = [*context, *output[: len(output) // self.interval * self.interval]][-self.query_tokens :]
-        query = retriever.encode(model.tokenizer.decode(asked, skip_special_tokens=True))
-        found = retriever.search([query], 1)[0]
+        found = self.found(model, [*context, *output[: len(output) // self.interval * self.interval]], 1)
         most = self._passage_tokens(model, prompt, self.limit)
-        passage = passages.tokens(int(found[0]), most) if len(found) else []
+        passage = self._ready()[1].tokens(found[0], most) if found else []
         start = int(context[0] == model.start_id)
         return Reader(model).read([*context[:start], *passage, *context[start:], *output])
+
+    def found(self, model: GenerationModel, context: Sequence[int], k: int) -> list[int]:
+        """The best passages for a context, at most k, best first."""
+        retriever, _ = self._ready()
+        text = model.tokenizer.decode(context[-self.query_tokens :], skip_special_tokens=True)
+        found: list[int] = retriever.search([retriever.encode(text)], k)[0].tolist()
+        return found
 
     def counters(self) -> dict[str, float]:
         """Passages of the knowledge base."""

@@ -56,10 +56,10 @@ class RetrieverOptions:
     """The retriever and its parameters, inherited by methods and analyses that search passages.
 
     encoder: `lsa`, or a trained one, given as models are (`all-minilm-l6-v2`). query_encoder: a different one for
-    queries, as with DPR. dimension, sample: of lsa. links, ef: of hnsw; ef also bounds what ivf ranks again. nlist,
-    nprobe: of ivf, lists (0: about 4 sqrt(N)) and lists searched. k1, b, stopwords: of BM25. memory_gb: most memory for
-    the vectors of exact search. seed: of lsa's sample and SVD, and of the index. Raises `RequestError` when only one of
-    two encoders is lsa.
+    queries, as with DPR. dimension, sample: of lsa. links, ef: of hnsw; both approximate searches rank
+    the best ef again, at least 8 and at most 64. nlist, nprobe: of ivf, lists (0: about 4 sqrt(N)) and lists searched.
+    k1, b, stopwords: of BM25. memory_gb: most memory for the vectors of exact search. seed: of lsa's sample and SVD,
+    and of the index. Raises `RequestError` when only one of two encoders is lsa.
     """
 
     retriever: Kind = "exact"

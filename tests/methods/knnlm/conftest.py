@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import torch
 
 from harness.common.cache import Cache, CellArtifacts
 from methods.knnlm.datastore import Datastore
+from methods.knnlm.search import DatastoreOptions, DatastoreSearch
+from methods.nearest.flat import FlatIndex
 from tasks.models.pretrained.language import CausalLM
 
 VOCABULARY = 40
@@ -46,6 +49,11 @@ def text(seed: int, *lengths: int) -> list[np.ndarray]:
 @pytest.fixture
 def artifacts(tmp_path: Path) -> CellArtifacts:
     return CellArtifacts(Cache(tmp_path / "cache"))
+
+
+def search_of(store: Datastore, **options: Any) -> DatastoreSearch:
+    """An exact search of a datastore."""
+    return DatastoreSearch(store, FlatIndex(store), DatastoreOptions(**options))
 
 
 def store_of(

@@ -156,6 +156,8 @@ def test_the_base_of_the_weights_is_the_best_on_validation_text(model, cache):
         losses[base] = -answer.log_probs.mean()
     assert len({round(loss, 6) for loss in losses.values()}) == len(BASES)
     assert method.automaton.base == method.counters()["base"] == min(losses, key=losses.get)
+    with pytest.raises(RequestError, match="no validation text to tune base on"):
+        RetoMaton(**FIXED | given).fit(model, REFERENCE, [], CellArtifacts(cache))
 
 
 def test_a_higher_tau_searches_more(model, cache):
@@ -281,7 +283,9 @@ def test_approximate_distances_are_the_index_s_own_for_entries_pointed_to_as_wel
     found = dict(zip(taken.ids[taken.found :].tolist(), taken.distances[taken.found :].tolist(), strict=True))
     both = [at for at, entry in enumerate(ids.tolist()) if entry in found]
     np.testing.assert_allclose([found[int(ids[at])] for at in both], distances[both], rtol=1e-3)
-    assert both and exact.automaton.index is None
+    mapped = method.opened.index.bytes - exact.opened.index.bytes
+    assert mapped == 8 * automaton.store.entries * index["index"].startswith("ivf")
+    assert both and exact.automaton.search.own is None
     if index["index"] == "ivf-sq8":  # the others hold keys, or as many centres as there are entries
         stored = exact_distances(automaton.store, query[None], ids[both][None])[0]
         assert not np.allclose(distances[both], stored, rtol=1e-4)

@@ -11,7 +11,7 @@ from methods.nearest.distances import exact_distances
 from methods.retomaton import states
 from methods.retomaton.states import StateOptions, States
 from methods.retomaton.walk import counted, draw, followers, having, mixed
-from tests.methods.knnlm.conftest import store_of
+from tests.methods.knnlm.conftest import search_of, store_of
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40))
@@ -123,18 +123,14 @@ def test_members_that_have_a_value():
 
 
 def test_keys_copied_into_memory_give_the_distances_of_mapped_ones(tmp_path):
-    from methods.retomaton.walk import Automaton, Walk
-
     rng = np.random.default_rng(0)
     store = store_of(tmp_path / "store", rng.normal(size=(20, 8)))
-    automaton = Automaton(store, States.of(np.arange(20)))
     query, ids = rng.normal(size=8).astype(np.float32), np.array([3, 3, 19, 0])
-    mapped = Walk(automaton, 0)._distances(query, ids)
-    automaton.load(0.0)
-    assert np.shares_memory(automaton.bits, store.keys)
-    automaton.load(1.0)
-    assert not np.shares_memory(automaton.bits, store.keys)
-    assert np.array_equal(Walk(automaton, 0)._distances(query, ids), mapped)
+    mapped, copied = search_of(store, memory_gb=0.0), search_of(store)
+    for search in (mapped, copied):
+        search.load()
+    assert np.shares_memory(mapped.bits, store.keys) and not np.shares_memory(copied.bits, store.keys)
+    assert np.array_equal(mapped.distances(query, ids), copied.distances(query, ids))
 
 
 @given(
@@ -171,8 +167,5 @@ def test_distances_are_those_of_search(tmp_path):
     rng = np.random.default_rng(0)
     store = store_of(tmp_path / "store", rng.normal(size=(20, 8)))
     query = rng.normal(size=8).astype(np.float32)
-    from methods.retomaton.walk import Automaton, Walk
-
-    walk = Walk(Automaton(store, States.of(np.arange(20))), 0)
     ids = np.array([3, 3, 19, 0])
-    assert np.array_equal(walk._distances(query, ids), exact_distances(store, query[None], ids[None])[0])
+    assert np.array_equal(search_of(store).distances(query, ids), exact_distances(store, query[None], ids[None])[0])

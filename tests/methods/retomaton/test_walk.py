@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from methods.knnlm.mixture import log_knn
 from methods.retomaton.states import States
 from methods.retomaton.walk import Automaton, Walk
-from tests.methods.knnlm.conftest import store_of
+from tests.methods.knnlm.conftest import search_of, store_of
 
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEMPERATURE = 2.0
@@ -59,7 +59,7 @@ def test_runs_are_the_authors_lists_with_repeats(tmp_path_factory, seed, cluster
     if clusters < entries:
         most = 100_000  # a cap draws members at random
     queries, tokens = rng.normal(size=(12, 3)).astype(np.float32), rng.integers(0, words, 12)
-    automaton = Automaton(store, States.of(state_of), most, "capped", counts="runs")
+    automaton = Automaton(search_of(store), States.of(state_of), most, "capped", counts="runs")
     walk = Walk(automaton, 0)
     for query, token, (p_auto, searched, listed) in zip(
         queries, tokens, authors(store, state_of.tolist(), queries, tokens, k, tau, most), strict=True
@@ -87,7 +87,7 @@ def test_a_capped_draw_leaves_room_for_repeats(tmp_path):
     pointed, counts = np.array([3, 7, 1]), np.array([4, 3, 2])
     states = np.array([0], np.int32)
     for most, expected in ((8, [4, 3, 1]), (7, [4, 3]), (2, [2]), (11, [4, 3, 2, 1, 1])):
-        walk = Walk(Automaton(store, States.of(np.zeros(20, int)), most), 0, pointed, counts, states)
+        walk = Walk(Automaton(search_of(store), States.of(np.zeros(20, int)), most), 0, pointed, counts, states)
         candidates = walk.candidates(rng.normal(size=3).astype(np.float32), None)
         assert candidates.counts.tolist() == expected
         assert candidates.ids[: min(len(expected), 3)].tolist() == [3, 7, 1][: len(expected)]
@@ -98,7 +98,7 @@ def test_one_that_has_matched_more_tokens_in_a_row_weighs_more(tmp_path):
     values = [0, 1, 2, 3, 4, 9, 3, 5]
     keys = np.arange(8)[:, None] * np.ones(3)
     store = store_of(tmp_path / "store", keys, np.array(values), [0, 5, 8])
-    walk = Walk(Automaton(store, States.of(np.arange(8)), counts="weighted", base=2.0), 0)
+    walk = Walk(Automaton(search_of(store), States.of(np.arange(8)), counts="weighted", base=2.0), 0)
     every = np.zeros(8, np.float32), np.arange(8)
     for token in (0, 1, 2, 3):
         walk.advance(token, walk.candidates(np.zeros(3, np.float32), every))

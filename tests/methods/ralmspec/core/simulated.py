@@ -10,8 +10,8 @@ import numpy as np
 
 from harness.common.phases import NoPhases
 from methods.ralmspec.core import speculation
+from methods.ralmspec.core.scheduler import Fixed
 from methods.ralmspec.core.speculation import Process, Step, follow, speculate
-from methods.ralmspec.core.strides import Fixed
 
 
 class Clock:

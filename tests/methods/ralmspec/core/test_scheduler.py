@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.ralmspec.core.scheduler import GRID, LOSS, OLD, OS3, PAUSE
-from methods.ralmspec.core.strides import Decision, Fixed, expected_matches, pipelined
+from methods.ralmspec.core.scheduler import GRID, LOSS, OLD, OS3, PAUSE, Decision, Fixed, expected_matches, pipelined
 
 seconds = st.floats(1e-3, 10)
 

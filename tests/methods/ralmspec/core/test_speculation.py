@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.ralmspec.core.scheduler import OS3
-from methods.ralmspec.core.strides import Fixed, expected_matches, pipelined
+from methods.ralmspec.core.scheduler import OS3, Fixed, expected_matches, pipelined
 
 from .simulated import LINEAR, LONG, simulate
 

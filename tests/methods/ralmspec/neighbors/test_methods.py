@@ -303,3 +303,15 @@ def test_bad_requests_are_refused(artifacts_root):
     with pytest.raises(RequestError, match="exceed the window of 96"):
         method.generate(model, [1] * 80, 20, NoPhases())
     assert method.generate(model, [1] * 80, 0, NoPhases()).ids == []
+
+
+def test_guesses_have_the_distances_of_a_search(artifacts_root):
+    given = {"index": "ivf-sq8", "nprobe": 64, "distance": "approximate", "k": 8}
+    method = fitted(KnnSpeculative, MODELS[0], artifacts_root, **given)
+    with method.request(MODELS[0], PROMPTS[0], 10, NoPhases()) as process:
+        step = process.begin()
+        (truth,) = process.search([step.query], single_thread=False)
+        process.learn([truth])
+        process.guess(step)
+    assert step.found.ids.tolist() == truth.ids[:8].tolist()
+    np.testing.assert_allclose(step.found.distances, truth.distances[:8], rtol=1e-3)

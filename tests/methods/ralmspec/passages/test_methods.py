@@ -14,6 +14,7 @@ from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
+from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 
@@ -206,7 +207,7 @@ def test_a_step_without_speculation_searches_as_the_baseline_does(artifacts_root
 
         monkeypatch.setattr(method.opened, "search", noted)
         method.generate(model, PROMPTS[0], 40, NoPhases())
-    assert asked[0] == [20, *[1] * 9] and asked[3][0] == 20 and set(asked[3][1:]) == {5}
+    assert asked[0] == [5, *[1] * 9] and set(asked[3]) == {5}
 
 
 def test_a_cache_shared_across_requests_changes_searches_and_no_token(artifacts_root, model):
@@ -289,6 +290,21 @@ def test_bad_requests_are_refused(artifacts_root, model):
         method.generate(model, [1] * 80, 20, NoPhases())
 
 
+def test_the_papers_scheduler_is_os3_with_its_own_bound_of_gamma():
+    paper, own = RalmSpec(scheduler="paper"), RalmSpec(scheduler="os3", gamma_max=0.7)
+    bounds = [method.strides.gamma_max for method in (paper, own, RalmSpec(scheduler="os3"))]
+    assert bounds == [0.6, 0.7, 0.98]
+    with pytest.raises(RequestError, match=r"scheduler=paper has a gamma_max of its own, 0\.6"):
+        RalmSpec(scheduler="paper", gamma_max=0.98)
+
+
+def test_a_model_whose_rotations_depend_on_the_length_is_refused():
+    model = make_model()
+    model.module.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 8}
+    with pytest.raises(RequestError, match="longrope"):
+        Reader(model)
+
+
 @pytest.mark.parametrize("room", [0, 1, 7])
 def test_a_prompt_that_leaves_little_room_gets_a_shorter_passage(artifacts_root, model, room):
     prompt = [5, 9, 14] * 25
@@ -307,10 +323,11 @@ def test_the_start_token_stays_in_front_of_the_passage(artifacts_root, model):
     seq = fitted(RalmSeq, model, make_passages(1, 40), artifacts_root)
     prompt = [model.start_id, 5, 9, 14]
     answer = seq.generate(model, prompt, 1, NoPhases())
-    passage = seq.passages.tokens(int(answer.trace.series["found"][0]))
+    found = seq.found(model, prompt, 20)
+    passage = seq.passages.tokens(found[0])
     with torch.no_grad():
         logits = model.module(input_ids=torch.tensor([[prompt[0], *passage, *prompt[1:]]])).logits[0, -1]
-    assert answer.ids == [int(logits.argmax())] and len(answer.trace.series["found"]) == 20
+    assert answer.ids == [int(logits.argmax())] and len(set(found)) == 20
 
 
 def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):

@@ -269,6 +269,16 @@ def test_what_an_encoder_needs_and_is_not_read_here_is_refused(tmp_path):
         sentence_encoder(tmp_path, "max_tokens")
     with pytest.raises(RequestError, match="a module Dense"):
         sentence_encoder(tmp_path, modules=("Transformer", "Pooling", "Dense"))
+    with pytest.raises(RequestError, match="names no way to pool"):
+        sentence_encoder(tmp_path, "none")
+    sentence_encoder(tmp_path)
+    (tmp_path / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: ", "document": ""}}')
+    with pytest.raises(RequestError, match="puts prompts before texts"):
+        Pretrained(str(tmp_path))
+    for modules in ('[{"path": "', '[{"path": ""}]', "[1]"):
+        (tmp_path / "modules.json").write_text(modules)
+        with pytest.raises(RequestError, match=r"the modules of the encoder .* cannot be read"):
+            Pretrained(str(tmp_path))
 
 
 def test_an_interrupted_encoding_goes_on_where_it_ended(tmp_path, monkeypatch):
@@ -291,3 +301,6 @@ def test_an_interrupted_encoding_goes_on_where_it_ended(tmp_path, monkeypatch):
     vectors = np.load(tmp_path / "vectors.npy")
     np.testing.assert_allclose(vectors[:, :-1], read(PASSAGES), atol=2e-3)
     assert not list(tmp_path.glob("part-*"))
+    (tmp_path / "part-50.npy").touch()  # interrupted while the chunks were removed
+    encode_passages(tmp_path, encoder, PASSAGES)
+    assert left[0] == 0 and not list(tmp_path.glob("part-*"))
