@@ -28,6 +28,7 @@ from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.aggressive.nar import NarDrafter
 from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
+from methods.aggressive.trial import try_drafter
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
 from methods.decoding.engine.engines import engine_of
@@ -79,7 +80,7 @@ class NarDecoder(BlockOptions, Decoder):
 
     def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
         model, _ = narrow(model)  # a widened verifier's drafter is widened too, and trained once for all widths
-        fit_drafter(model, training, self.training(), artifacts)
+        fit_drafter(model, training, self.training(), artifacts, try_drafter)
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         model, times = narrow(subject)

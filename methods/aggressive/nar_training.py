@@ -13,6 +13,7 @@ block of an unseen length would be a new task.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,18 +69,19 @@ class DrafterOptions:
         return DrafterOptions(**{name: getattr(self, name) for name in DrafterOptions.__dataclass_fields__})
 
 
-def fit_drafter(model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts) -> None:
+def fit_drafter(
+    model: GenerationModel, training: TrainingPairs, options: DrafterOptions, artifacts: Artifacts,
+    trial: Callable[[GenerationModel, DrafterOptions], None],
+) -> None:  # fmt: skip
     """Train the drafter of a verifier on pairs of ids, unless the cache has it. Interrupted training is resumed.
 
-    Pairs with an empty target are left out. Raises `RequestError` if no pair is short enough, or if such a drafter
-    does not run (`methods.aggressive.trial`).
+    Pairs with an empty target are left out. trial: refuses a model whose drafter does not run. Raises `RequestError`
+    also if no pair is short enough.
     """
     key = {"model": model.hash, "pairs": _hash(training), **asdict(options)}
 
     def build(folder: Path) -> None:
-        from methods.aggressive.trial import try_drafter  # which imports this module
-
-        try_drafter(model, options)
+        trial(model, options)
         _train(model, training, options, folder)
 
     artifacts.build(ARTIFACT, key, build)

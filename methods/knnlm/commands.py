@@ -105,7 +105,7 @@ def verify(folder: Folder) -> None:
 def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence[str], progress: Any) -> Any:
     """The prepared setting of a token-scoring task."""
     from harness.contracts.tasks import Context
-    from harness.plan.parameters import group, parse_overrides
+    from harness.plan.parameters import declared, group, parse_overrides, typed
 
     registry = Registry()
     entry = registry.entry("task", task)
@@ -116,7 +116,9 @@ def _setting(task: str, scale: Scale, device: str, seed: int, settings: Sequence
         if not path.startswith("task."):
             raise RequestError(f"--set {path}: a datastore depends on the task alone; give task.NAME=VALUE")
     defaults = registry.resolve("task", task).scale_defaults.get(scale, {})
-    made = construct(registry.resolve("task", task), {**defaults, **group(overrides, "task")})
+    target, given = registry.resolve("task", task), group(overrides, "task")
+    known = {name: text for name, text in given.items() if name in declared(target)}
+    made = construct(target, {**defaults, **given, **typed(target, known)})
     return made.prepare(Context.here(scale, device, seed), progress)
 
 

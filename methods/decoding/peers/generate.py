@@ -150,8 +150,10 @@ class TransformersPromptLookup(Peer):
     ) -> list[list[int]]:
         try:
             return super()._generate(model, sources, limit, accepted)
-        except IndexError as error:  # its drafts ignore the limit and the model's window
-            raise RequestError(
+        except RequestError as error:
+            if not isinstance(error.__cause__, IndexError):
+                raise
+            raise RequestError(  # its drafts ignore the limit and the model's window
                 f"prompt lookup of transformers drafted past the window of {model.name} ({model.window} tokens): "
                 f"give a smaller limit or fewer `tokens` (now {self.tokens})"
             ) from error
