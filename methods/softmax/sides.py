@@ -1,9 +1,9 @@
 """The two sides from which candidate words are found: clusters of the layer's rows, and clusters of contexts.
 
-Both are learned once, as artifacts, and searched alike: the product of a context with all cluster centres, held as
-int8, and the words of the clusters with the largest products.
+Both are learned once, as artifacts, and searched in the same way: the product of a context with all cluster centres,
+held as int8, and the words of the clusters with the largest products.
 
-- Clusters of rows need no training text. They find words that look alike to the layer, seen in training or not.
+- Clusters of rows need no training text. They find words with similar rows, seen in training or not.
 - Clusters of contexts know what follows contexts of their kind, but no word that never was in a training top-5.
 """
 

@@ -88,7 +88,8 @@ class UnionScreen(CandidateSearch):
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
         from numba import get_num_threads
 
-        from methods.softmax import unions
+        from methods.decoding.engine.kernels import multiply
+        from methods.softmax.unions import join
 
         layer = checked_layer(subject)
         words, dimension = layer.weight.shape
@@ -101,7 +102,7 @@ class UnionScreen(CandidateSearch):
                 self._sides.append((side, min(count, len(side.centres))))
         self._common = frequent[: self.common]
         self._marks, self._turn = np.zeros(words, np.int64), 0
-        self._products, self._join, self._threads = unions.products, unions.join, get_num_threads()
+        self._multiply, self._join, self._threads = multiply, join, get_num_threads()
         self._values = artifacts.values
         self.topk(np.zeros(dimension, np.float32), 1)
 
@@ -111,7 +112,9 @@ class UnionScreen(CandidateSearch):
         count = len(self._common)
         ids[:count], marks[self._common] = self._common, turn
         for side, probes in self._sides:
-            scores = self._products(side.centres, side.scales, side.offsets, context, self._threads)
+            scores = np.empty(len(side.centres), np.float32)
+            parts = (side.centres, side.scales, side.offsets, context[None], False, scores[None])
+            self._multiply(*parts, self._threads)
             probed = np.argpartition(scores, len(scores) - probes)[len(scores) - probes :]
             count = self._join(side.starts, side.members, probed, ids, count, marks, turn)
         return int(count)

@@ -16,7 +16,7 @@ STRIDES = (1, 2, 3, 4, 6, 8, 16, 32)
 
 def drawn(rng: np.random.Generator) -> tuple[dict[str, Any], float, bool]:
     """A machine, gamma, and whether there is a worker. Searches of 0.02 to 30 steps, batches of any slope, a worker up
-    to 2.5 times as slow, guesses that may be dear and slow the next search down."""
+    to 2.5 times as slow, guesses that may be costly and slow the next search down."""
     b, slope = np.exp(rng.uniform(np.log(0.02), np.log(30))), rng.uniform(0, 1)
     machine = {
         "a": 1.0, "b0": b * (1 - slope), "slope": b * slope, "slower": rng.uniform(1, 2.5),
