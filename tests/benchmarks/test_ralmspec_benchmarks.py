@@ -23,10 +23,9 @@ from harness.common.text import content_hash
 from harness.contracts.tasks import RetrievalSetting
 from harness.measure.timed import passes
 from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
-from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
-from methods.ralmspec.passages.retriever import RetrieverOptions
+from methods.ralmspec.passages.retriever import PassageCache, RetrieverOptions
 from tests.harness.made import ratio_in, timed_once
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"

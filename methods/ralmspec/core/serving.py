@@ -99,7 +99,7 @@ class Speculative(Sequential):
         self.strides = self._strides()
         if self.asynchronous:
             with Worker() as worker:
-                worker.start(search).result()
+                worker.result(worker.start(search))
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. A worker thread ends with it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from harness.contracts import Phases
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.core.scheduler import Decision, Fixed
-from methods.ralmspec.core.worker import Pending, Worker
+from methods.ralmspec.core.worker import Worker
 
 S = TypeVar("S", bound="Step")
 T = TypeVar("T")  # the search result of one query
@@ -112,7 +113,7 @@ class _Speculation(Generic[S, T]):
         self.record = Record()
         self.ahead: list[S] = []  # steps taken whose verification has not started
         self.checking: list[S] = []  # steps that the worker verifies
-        self.pending: Pending[list[T]] | None = None
+        self.pending: Future[tuple[list[T], float]] | None = None
         self.since = perf_counter()  # end of the last round
         self.undisturbed = False  # only sequential retrieval since the last search
         self.switched = False  # a step has paid for the change of thread count since the last search in this thread
@@ -131,7 +132,7 @@ class _Speculation(Generic[S, T]):
             due = bool(self.ahead) and (process.finished or len(self.ahead) >= decision.s)
             if self.pending is not None:
                 if due or process.finished or self.pending.done():
-                    self._finish(self.pending)
+                    self._finish()
                     decision = self._decided()
                 else:
                     self._speculate(decision)
@@ -177,21 +178,21 @@ class _Speculation(Generic[S, T]):
         self.switched = self.switched or step.overlapped
 
     def _start(self) -> None:
-        if self.worker is None:
-            raise RuntimeError("a verification needs a worker to be asynchronous")
+        assert self.worker is not None  # see `_in_worker`
         queries = [step.query for step in self.ahead]
         self.pending = self.worker.start(lambda: self.process.search(queries, single_thread=True))
         self.checking, self.ahead = self.ahead, []
 
-    def _finish(self, pending: Pending[list[T]]) -> None:
+    def _finish(self) -> None:
         """Wait for the worker and settle its round. A mismatch discards the steps taken during the verification."""
+        assert self.worker is not None and self.pending is not None
         started = perf_counter()
         with self.phases("retrieve"):
-            truths = pending.result()
+            truths, seconds = self.worker.result(self.pending)
         self.record.waited_s += perf_counter() - started
-        self.phases.overlapped("verify", pending.seconds)
+        self.phases.overlapped("verify", seconds)
         self.pending = None
-        if not self._settle(self.checking, truths, pending.seconds, asynchronous=True):
+        if not self._settle(self.checking, truths, seconds, asynchronous=True):
             self.ahead = []
 
     def _verify(self) -> None:

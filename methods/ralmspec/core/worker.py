@@ -6,34 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
 from methods.nearest.threads import use_one_thread
 
 R = TypeVar("R")
-
-
-class Pending(Generic[R]):
-    """A call in the worker thread."""
-
-    def __init__(self, future: Future[tuple[R, float]], ended: Callable[[], None]) -> None:
-        self._future = future
-        self._ended = ended
-        self.seconds = 0.0  # of the call, set by `result`
-
-    def done(self) -> bool:
-        """Whether `result` will not wait."""
-        return self._future.done()
-
-    def result(self) -> R:
-        """The call's result; an exception in the worker is raised here."""
-        try:
-            answer, self.seconds = self._future.result()
-            return answer
-        finally:
-            self._ended()
 
 
 class Worker:
@@ -53,7 +32,7 @@ class Worker:
             self._pool.shutdown(wait=True)
             torch.set_num_threads(self._threads)
 
-    def start(self, call: Callable[[], R]) -> Pending[R]:
+    def start(self, call: Callable[[], R]) -> Future[tuple[R, float]]:
         """Run `call` in the worker thread."""
 
         def timed() -> tuple[R, float]:
@@ -65,4 +44,11 @@ class Worker:
             self._pool = ThreadPoolExecutor(1, "verification", initializer=use_one_thread)
             self._pool.submit(int).result()  # the initializer also sets torch's default for new threads
         torch.set_num_threads(max(1, self._threads - 1))
-        return Pending(self._pool.submit(timed), lambda: torch.set_num_threads(self._threads))
+        return self._pool.submit(timed)
+
+    def result(self, call: Future[tuple[R, float]]) -> tuple[R, float]:
+        """The result of a call that was started, and its seconds. An exception in the worker is raised here."""
+        try:
+            return call.result()
+        finally:
+            torch.set_num_threads(self._threads)

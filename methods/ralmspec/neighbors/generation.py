@@ -101,13 +101,13 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         datastore: DatastoreSearch,
         k: int,
         mixture: Mixture,
-        source: SpeculationSource | None,
+        source: SpeculationSource,
         prompt: Sequence[int],
         limit: int,
         phases: Phases,
         keys: list[torch.Tensor],
     ) -> None:
-        """k: neighbours that are mixed. A search may find more; the source learns all. source: None in the baseline."""
+        """k: neighbours that are mixed. A search may find more; the source learns all."""
         super().__init__(model, prompt, limit, phases)
         self.datastore = datastore
         self.worker_search = datastore.single_threaded()
@@ -125,8 +125,8 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
             wide = logits if logits.element_size() > 2 else logits.float()
             log_lm = wide.log_softmax(-1).cpu().numpy()
             query = self.keys[-1].reshape(-1, self.keys[-1].shape[-1])[-1].float().cpu().numpy()
-            state = self.source.state() if self.source is not None else None
-            return TokenStep(query, self.reader.mark(), len(self.context), state, log_lm, int(log_lm.argmax()))
+            state = self.reader.mark(), len(self.context), self.source.state()
+            return TokenStep(query, *state, log_lm, int(log_lm.argmax()))
 
     def guess(self, step: TokenStep) -> None:
         with self.phases("speculate"):
@@ -147,9 +147,8 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         return step.token == self._token(step, truth)
 
     def learn(self, truths: Sequence[Neighbors]) -> None:
-        if self.source is not None:
-            for truth in truths:
-                self.source.searched(truth.ids)
+        for truth in truths:
+            self.source.searched(truth.ids)
 
     def counters(self) -> dict[str, float]:
         """`unaided`: output tokens that the LM alone would also have generated after the same context."""
@@ -161,8 +160,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
     def rewind(self, step: TokenStep) -> None:
         super().rewind(step)
         del self.alone[step.length - self.prompt_length :]
-        if self.source is not None:
-            self.source.restore(step.source)
+        self.source.restore(step.source)
 
     def _token(self, step: TokenStep, truth: Neighbors) -> int:
         return self.mixture.best(step.log_lm, step.alone, truth.first(self.k))
@@ -170,13 +168,10 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
     def _append(self, step: TokenStep, token: int, found: Neighbors) -> None:
         self.context.append(token)
         self.alone.append(step.alone)
-        if self.source is not None:
-            self.source.followed(found.ids, token)
+        self.source.followed(found.ids, token)
 
     def _speculated(self, query: NDArray[np.float32]) -> Neighbors:
         """The k of the source's entries nearest to the query."""
-        if self.source is None:
-            raise RuntimeError("a process without a source cannot guess")
         ids = self.source.entries()
         self.guessed += len(ids)
         distances = self.datastore.distances(query, ids)

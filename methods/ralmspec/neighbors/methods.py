@@ -65,9 +65,9 @@ class KnnSequential(DatastoreMethod, Sequential):
         for entry in np.linspace(0, store.entries - 1, SEARCHES, dtype=np.int64):
             datastore.search(np.asarray(store.keys[entry][None], np.float32), NoPhases())
 
-    def source(self) -> SpeculationSource | None:
-        """The source of one request's guesses; None in the baseline."""
-        return None
+    def source(self) -> SpeculationSource:
+        """The source of one request's guesses."""
+        return SpeculationSource()
 
     @contextmanager
     def request(

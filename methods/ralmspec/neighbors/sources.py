@@ -6,7 +6,6 @@ rolled back, so a source that follows the output can return to an earlier state.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +17,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class SpeculationSource(ABC):
-    """Entries of a datastore that may be neighbours of the next query."""
+class SpeculationSource:
+    """Entries of a datastore that may be neighbours of the next query. This one has none, as in the baseline."""
 
-    @abstractmethod
     def entries(self) -> NDArray[np.int64]:
         """Ids [m], ascending and unique; m = 0 if there are none."""
+        return np.empty(0, np.int64)
 
-    @abstractmethod
     def searched(self, ids: NDArray[np.int64]) -> None:
         """A search of the datastore found these neighbours [k], nearest first, -1 for none."""
 
-    def followed(self, ids: NDArray[np.int64], token: int) -> None:  # noqa: B027 - a cache does not follow the output
+    def followed(self, ids: NDArray[np.int64], token: int) -> None:
         """`token` was appended to the output. ids: the neighbours of its step, those of a search [k'] or the guessed
         ones [k]; -1 for none."""
 
@@ -37,7 +35,7 @@ class SpeculationSource(ABC):
         """What `restore` needs to undo later calls of `followed`."""
         return None
 
-    def restore(self, state: Any) -> None:  # noqa: B027
+    def restore(self, state: Any) -> None:
         """Return to a state. What was learnt from searches stays."""
 
 
@@ -79,8 +77,8 @@ class LocalityCache(SpeculationSource):
 
 class Pointers(SpeculationSource):
     """The automaton without clusters (Alon et al., 2022, section 3.3). The used neighbours and the entries pointed to
-    before are filtered by the output's token: those with this value point to the next entries in the text. If none has
-    it, there are no entries and the language model guesses alone."""
+    before are filtered by the output's token, once it is known: those with this value point to the next entries in the
+    text. If none has it, there are no entries and the language model guesses alone."""
 
     def __init__(self, store: Datastore) -> None:
         self.store = store
@@ -88,9 +86,6 @@ class Pointers(SpeculationSource):
 
     def entries(self) -> NDArray[np.int64]:
         return self._pointed
-
-    def searched(self, ids: NDArray[np.int64]) -> None:
-        """Nothing: search results count once the output's token is known, in `followed`."""
 
     def followed(self, ids: NDArray[np.int64], token: int) -> None:
         known = np.union1d(self._pointed, ids[ids >= 0])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
+from scipy.sparse import csc_array  # type: ignore[import-untyped]
 
 from harness.common.errors import RequestError
 from methods.nearest.threads import Workers
@@ -74,9 +75,11 @@ class Bm25Retriever(PassageRetriever):
             np.load(folder / f"{name}.npy") for name in ("starts", "postings", "weights")
         )
         self.workers = Workers()
-        self.offsets, self.words, self.word_weights = _by_passage(
-            self.starts, self.postings, self.weights, self.passages
-        )
+        by_term = csc_array((self.weights, self.postings, self.starts), (self.passages, len(self.starts) - 1))
+        by_passage = by_term.tocsr()  # each passage's terms ascending
+        self.offsets, self.words, self.word_weights = (
+            by_passage.indptr, by_passage.indices.astype(np.int32), by_passage.data,
+        )  # fmt: skip
         self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query being scored; zeros between calls
         self._split = re.compile(TERM).findall
         word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))
@@ -193,23 +196,6 @@ def _kernel(width: int) -> Any:
 # for eight, 15.3 for six padded to eight (21.7).
 _ANY = _kernel(0)
 _KERNELS = {1: _ANY, 2: _kernel(2), 4: _kernel(4), 8: _ANY}
-
-
-@njit(nogil=True, cache=True)
-def _by_passage(starts, postings, weights, passages):  # type: ignore[no-untyped-def]
-    """The index by passage: offsets int64 [N + 1], and each passage's terms int32, ascending, with their weights."""
-    offsets = np.zeros(passages + 1, np.int64)
-    for p in range(postings.size):
-        offsets[postings[p] + 1] += 1
-    offsets = np.cumsum(offsets)
-    words, word_weights = np.empty(postings.size, np.int32), np.empty(postings.size, np.float32)
-    place = offsets[:-1].copy()
-    for term in range(starts.size - 1):
-        for p in range(starts[term], starts[term + 1]):
-            at = place[postings[p]]
-            words[at], word_weights[at] = term, weights[p]
-            place[postings[p]] += 1
-    return offsets, words, word_weights
 
 
 @njit(nogil=True, cache=True)

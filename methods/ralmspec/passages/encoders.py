@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,24 +35,11 @@ VECTORS = "vectors.npy"
 LONGEST = 256  # tokens that a trained encoder reads, if it does not say
 
 
-class Encoder(ABC):
-    """Turns text into float32 vectors that are compared by inner product. bytes: of the weights that a query reads,
-    without tables of words."""
-
-    bytes = 0
-
-    @abstractmethod
-    def query(self, text: str) -> NDArray[np.float32]:
-        """Vector [d] of a query; zeros if it has no known word."""
-
-    @abstractmethod
-    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors [n, d]."""
-
-
-class LatentSemantic(Encoder):
+class LatentSemantic:
     """An opened `lsa` encoder. The weights are multiplied here: a query of 32 words takes 30 microseconds, against a
     millisecond through scikit-learn's transformers."""
+
+    bytes = 0
 
     def __init__(self, folder: Path) -> None:
         terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
@@ -63,6 +49,7 @@ class LatentSemantic(Encoder):
         self._split = re.compile(TERM).findall
 
     def query(self, text: str) -> NDArray[np.float32]:
+        """Vector [d] of a query; zeros if it has no known word."""
         counts = Counter(self.terms[word] for word in self._split(text.lower()) if word in self.terms)
         if not counts:
             return np.zeros(self.components.shape[1], np.float32)
@@ -71,13 +58,15 @@ class LatentSemantic(Encoder):
         return _unit(weights.astype(np.float32) @ self.components[rows])
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors [n, d]."""
         return np.stack([self.query(text) for text in texts])
 
 
-class Pretrained(Encoder):
+class Pretrained:
     """A transformers encoder on the CPU, given as models are (`harness.common.checkpoints`). DPR gives its pooled
     output. A folder of sentence-transformers says in `modules.json` how to pool and whether to normalise, and how many
-    tokens are read; without it vectors are means of the last hidden states, of 256 tokens."""
+    tokens are read; without it vectors are means of the last hidden states, of 256 tokens. bytes: of the weights that a
+    query reads, without tables of words."""
 
     def __init__(self, name: str) -> None:
         """Raises `RequestError` when there is no such model, or for modules that are not read here."""
@@ -158,6 +147,9 @@ class Pretrained(Encoder):
             pooled = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
         vectors: NDArray[np.float32] = pooled.numpy()
         return _unit(vectors) if self.normalised else vectors
+
+
+Encoder = LatentSemantic | Pretrained  # text to float32 vectors that are compared by inner product
 
 
 def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, sample: int, seed: int) -> None:

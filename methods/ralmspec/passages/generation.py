@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts import GenerationModel, Phases
 from methods.ralmspec.core.generation import Generation, GenerationStep
-from methods.ralmspec.passages.cache import PassageCache
-from methods.ralmspec.passages.retriever import PassageRetriever
+from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever
 from methods.ralmspec.passages.tokens import Passages
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from harness.plan.registry import method
 from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative
-from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
-from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
+from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
 

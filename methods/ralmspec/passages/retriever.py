@@ -1,4 +1,4 @@
-"""The interface of passage retrievers, and their parameters. A request's cache ranks by the same scores (section 3).
+"""The interface of passage retrievers, the cache that ranks by their scores (section 3), and their parameters.
 
 | retriever | paper | ranks by |
 | --- | --- | --- |
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from harness.common.errors import RequestError
 from methods.nearest.index import Backend, Beam, IndexOptions, Links, Seed
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Kind = Literal["exact", "hnsw", "ivf", "bm25"]
@@ -49,6 +49,36 @@ class PassageRetriever(ABC):
     @abstractmethod
     def score(self, query: Any, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The scores [m] by which `search` ranks passages ids [m]; -inf for a passage that it never finds."""
+
+
+class PassageCache:
+    """Passages that earlier searches found, ranked by the retriever's scores (section 3, Figure 2)."""
+
+    def __init__(self, retriever: PassageRetriever) -> None:
+        self.retriever = retriever
+        self._ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self._new: list[NDArray[np.int64]] = []  # merged when `ids` is read: without speculation never
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, ascending, so that the first of equal scores has the lowest id."""
+        if self._new:
+            self._ids = np.unique(np.concatenate([self._ids, *self._new]))
+            self._new = []
+        return self._ids
+
+    def insert(self, found: Sequence[NDArray[np.int64]]) -> None:
+        """Add search results."""
+        self._new += found
+
+    def best(self, query: Any) -> int:
+        """The best cached passage; -1 if none matches."""
+        ids = self.ids
+        if not len(ids):
+            return -1
+        scores = self.retriever.score(query, ids)
+        best = int(scores.argmax())
+        return int(ids[best]) if scores[best] > -np.inf else -1
 
 
 @dataclass(kw_only=True)

@@ -13,10 +13,9 @@ from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.text import content_hash
 from methods.ralmspec.passages.bm25 import Bm25Retriever
-from methods.ralmspec.passages.cache import PassageCache
 from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
-from methods.ralmspec.passages.retriever import RetrieverOptions
+from methods.ralmspec.passages.retriever import PassageCache, RetrieverOptions
 
 from ..conftest import WORDS, make_passages
 
