@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.text import Source, Split, split_hash
@@ -25,8 +26,6 @@ from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.places import find
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.data.streams import Streams
     from tasks.models.pretrained.language import CausalLM
 

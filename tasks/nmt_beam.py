@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common import statistics
@@ -40,9 +41,6 @@ from tasks.models.pretrained.checkpoints import check_weights
 from tasks.models.records import as_facts
 from tasks.models.trained import identity
 from tasks.models.translator.sizes import SIZES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(slots=True, kw_only=True)

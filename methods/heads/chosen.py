@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from methods.decoding.engine.dense import Dense
 from methods.decoding.engine.kernels import multiply_chosen
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.decoding.engine.dense import Dense
 
 
 class ChosenWords:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import GenerationModel, Streams
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.decoding.engine.session import Engine
+from methods.decoding.engine.session import Engine
 
 WINDOW = 256  # most tokens of a piece of text that is read
 BEGINNING, WRITTEN = 32, 96  # most tokens that are read before the model writes, and that it writes

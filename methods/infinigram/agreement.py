@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common import statistics
@@ -25,9 +26,6 @@ from harness.plan.registry import analysis
 from methods.infinigram.answers import Scores
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FEWEST = 30  # fewest chosen tokens for which a share is given
 AGREES = 0.5  # the estimate agrees with a token above this probability (section 4.1)

@@ -18,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
 from harness.common.errors import MachineError, RequestError, reason
@@ -40,9 +41,6 @@ from methods.infinigram.layout import (
     write_metadata,
 )
 from methods.infinigram.suffixes import suffix_array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PEAK = {2: 12, 4: 18}  # bytes of a stored token -> most bytes of memory per token for building a shard
 TABLE = {2: 0, 4: 8}  # the same per entry of the vocabulary; with 16-bit tokens less than a megabyte in all

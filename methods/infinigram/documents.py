@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.infinigram.answers import Document
 from methods.infinigram.ids import flattened
@@ -13,10 +14,7 @@ from methods.infinigram.kernels import holding
 from methods.infinigram.kernels.searching import find_in
 from methods.infinigram.layout import Opened, Shard
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Clause = Sequence[NDArray[np.int64]]
+Clause = Sequence[NDArray[np.int64]]
 
 _DECODED = 32  # tokens that are compared in the time in which one suffix is decoded and sorted
 

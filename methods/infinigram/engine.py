@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
 from harness.common.errors import RequestError, reason
@@ -34,14 +35,9 @@ from methods.infinigram.answers import (
     Scores,
     Span,
 )
-from methods.infinigram.ids import as_cnf, flattened, integers, joined, whole
+from methods.infinigram.ids import Cnf, Ngram, as_cnf, flattened, integers, joined, whole
 from methods.infinigram.kernels import columns, followers, grouped, holding, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.infinigram.ids import Cnf, Ngram
 
 _WINDOW = 20  # tokens of text on each side of a match
 _DRAWN = 1 << 12  # most documents asked for that are found by drawing matches; its memory grows with them

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from methods.infinigram.mixing import LARGEST, mixture
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TREES, LEAF = 30, 200  # trees, and fewest tokens of a leaf
 _GRID = np.linspace(0.0, LARGEST, 28)  # candidate lambdas

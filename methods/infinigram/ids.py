@@ -5,17 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ngram = Sequence[int] | NDArray[np.integer]
-    Cnf = Sequence[Sequence[Ngram]]  # an AND of ORs of n-grams
+Ngram = Sequence[int] | NDArray[np.integer]
+Cnf = Sequence[Sequence[Ngram]]  # an AND of ORs of n-grams
 
 EMPTY = np.empty(0, np.int64)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -21,9 +22,6 @@ from harness.plan.registry import analysis
 from methods.infinigram.answers import CnfCount, Distribution, NgramProbability
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.peers import PEERS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Query = Literal[
     "count",

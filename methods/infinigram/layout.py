@@ -25,16 +25,14 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from methods.infinigram.kernels.columns import STEP
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = 3
 WIDEST_NARROW = 65_535  # vocabularies below it fit u16 with a separator

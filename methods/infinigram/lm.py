@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -19,9 +20,6 @@ from methods.infinigram.engine import Engine
 from methods.infinigram.forest import Forest
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
 from methods.infinigram.mixing import LARGEST, best_lambda, mixture
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FOREST = "infinigram-forest"
 SUFFIXES = 10  # suffix lengths in the features of a forest

@@ -15,15 +15,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
 from harness.common.errors import CellFailedError, NotInstalledError, RequestError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEPARATOR = 0xFFFF  # before each document, as in both
 PARALLEL = 500_000  # fewest tokens for which `infini-gram` builds correctly on several cores

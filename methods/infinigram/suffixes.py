@@ -9,13 +9,11 @@ the two induced sorts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _COMPILED: dict[str, Any] = {"nogil": True, "cache": True}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -16,12 +17,7 @@ from methods.knnlm.mixture import log_knn
 from methods.knnlm.ngrams import ARTIFACT as NGRAMS
 from methods.knnlm.ngrams import NgramStatistics, ngram_statistics
 from methods.knnlm.positions import Positions
-from methods.knnlm.scorer import KnnLm, Text, confidence
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.knnlm.scorer import Choice
+from methods.knnlm.scorer import Choice, KnnLm, Text, confidence
 
 
 @method(

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import SharedResults
 from harness.common.errors import RequestError
@@ -18,9 +19,6 @@ from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.positions import Positions, read_shared, spans
 from methods.knnlm.search import ROWS, DatastoreOptions, DatastoreSearch, build_search, open_search
 from methods.knnlm.tuning import tune
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(kw_only=True)

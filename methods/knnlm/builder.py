@@ -20,18 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.parts import HERE, Parts
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, EncodedBlock, KeyKind, LanguageModel, Streams
 from methods.knnlm.datastore import FILES, FORMAT, Datastore, datastore_key
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CHECKPOINT = "checkpoint.json"
 ROUNDED_UP = 1 + 1e-5  # the largest norm is a bound

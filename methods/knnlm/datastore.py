@@ -19,17 +19,15 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import KeyKind, LanguageModel, Streams
 from methods.nearest.vectors import Vectors, longest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = 1  # of the files
 FILES = ("keys.npy", "values.npy", "offsets.npy")

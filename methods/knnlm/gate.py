@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.tuning import LARGEST_LAMBDA
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WIDTH, LAYERS, DROPOUT = 128, 3, 0.2
 STEPS, BATCH = 3000, 1024

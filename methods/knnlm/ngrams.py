@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import Artifacts, Streams
 from methods.knnlm.datastore import corpus_hash
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ORDERS = (1, 2, 3, 4)
 ARTIFACT = "ngram-statistics"

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.files import digest
 from harness.common.phases import NoPhases
 from harness.contracts import KeyKind, LanguageModel, Phases, Shared, Streams
 from methods.knnlm.datastore import corpus_hash
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 STATISTICS = ("max_log_prob", "entropy")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.bandwidth import counted
@@ -21,12 +22,8 @@ from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, full_batches, read, read_shared, searched, spans
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
-
-    Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
+Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # places [n], distances and ids [n, k]
+Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
 
 
 ROWS = 512  # positions mixed at once if their neighbours are shared

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.phases import NoPhases
@@ -21,9 +22,6 @@ from methods.nearest.distances import exact_distances, ranked
 from methods.nearest.faiss_index import FaissIndex, build_index
 from methods.nearest.index import EXACT, IndexOptions, NeighborIndex
 from methods.nearest.opening import index_key, needs_build, open_index
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Distance = Literal["exact", "approximate"]
 ROWS = 512  # positions searched at once when all are searched in advance

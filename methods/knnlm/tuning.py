@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.knnlm.mixture import log_knn
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LARGEST_LAMBDA = 0.999  # at 1 a token that no neighbour agrees with would have probability 0
 ROWS = 1024  # positions whose weights are held at once

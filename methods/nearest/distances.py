@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.nearest import kernels
 from methods.nearest.index import finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors
 
 F = TypeVar("F", bound=np.floating)
 

@@ -8,18 +8,15 @@ lists).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from methods.nearest.index import IndexOptions, NeighborIndex, finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors
 
 FILE = "index.faiss"
 CHUNK = 1 << 15  # entries converted and added at once

@@ -20,20 +20,16 @@ from __future__ import annotations
 
 import copy
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from methods.nearest import kernels
 from methods.nearest.index import NeighborIndex, finite
 from methods.nearest.scores import native_dtype, open_scores
 from methods.nearest.threads import Workers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors
 
 TILE = 256  # queries searched at once
 PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are scanned

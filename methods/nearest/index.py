@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Backend = Literal["flat", "faiss-flat", "ivf-pq", "ivf-sq8", "hnsw"]
 EXACT: tuple[Backend, ...] = ("flat", "faiss-flat")

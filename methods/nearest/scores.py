@@ -11,18 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.common.progress import Progress
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors
 
 FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-9  # unit roundoffs
 READ = 1 << 16  # entries converted at once

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from methods.nearest.index import NeighborIndex, finite
 from methods.nearest.scores import FLOAT32
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.nearest.vectors import Vectors
+from methods.nearest.vectors import Vectors
 
 TILE_BYTES = 1 << 29  # of one tile's scores, and of its keys as float32
 QUERIES = 1024  # queries per tile

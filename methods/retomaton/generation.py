@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
 from harness.common.errors import RequestError
@@ -23,9 +24,6 @@ from methods.knnlm.mixture import knn_distribution
 from methods.nearest.index import finite
 from methods.retomaton.scorer import RetoMaton, draws
 from methods.retomaton.walk import Candidates, Walk
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class RetoMatonProcessor(LogitsProcessor):

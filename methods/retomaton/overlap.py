@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common import statistics
@@ -15,9 +16,6 @@ from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure, TokenScoringSetting
 from harness.plan.registry import analysis
 from methods.knnlm.ngrams import ngram_hashes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @analysis("ngram-overlap", summary="share of a text's n-grams that occur in the reference text")

@@ -6,9 +6,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import CellFailedError, RequestError
@@ -20,9 +21,6 @@ from harness.plan.registry import analysis
 from methods.knnlm.builder import datastore_artifact
 from methods.knnlm.datastore import Datastore
 from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CONTEXT = 3  # tokens before an entry that name its state
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.bandwidth import counted
@@ -34,10 +35,7 @@ from methods.nearest.index import finite
 from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states
 from methods.retomaton.walk import Automaton, Candidates, Counts, Transitions, Walk
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
+Neighbours = tuple[NDArray[np.float32], NDArray[np.integer]]  # distances and ids [k] of one query, or [t, k]
 
 BASES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)  # tried when `base` is tuned
 RUNS = (1, 2, 4, 8, 16, 32, 64, 128)  # least lengths of the bins of runs; the last bin has no upper limit

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -31,9 +32,6 @@ from methods.knnlm.datastore import Datastore
 from methods.nearest.faiss_index import build_index, opened_faiss
 from methods.nearest.index import IndexOptions
 from methods.nearest.opening import needs_build, open_index
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Clustering = Literal["kmeans", "greedy", "none"]
 ARTIFACT = "automaton-states"

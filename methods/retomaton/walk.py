@@ -23,17 +23,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.knnlm.datastore import Datastore
-    from methods.knnlm.search import DatastoreSearch
-    from methods.retomaton.states import States
+from methods.knnlm.datastore import Datastore
+from methods.knnlm.search import DatastoreSearch
+from methods.retomaton.states import States
 
 Transitions = Literal["full", "capped"]
 Counts = Literal["runs", "once", "weighted"]

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -26,9 +27,6 @@ from methods.softmax import arrays
 from methods.softmax.candidates import COUNTERS, SAMPLE, by_frequency, read
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TOGETHER = 256  # contexts of one product while fitting
 RIDGE = 1e-4  # of the least-squares fit, relative to the contexts' mean square

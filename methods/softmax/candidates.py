@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import OutputLayer, SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from methods.softmax.completion import Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
 COUNTERS = (  # multiply-adds are the harness's metric, since it divides by them

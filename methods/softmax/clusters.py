@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.progress import Progress
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BLOCK = 8192  # contexts of one product
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, OutputLayer
 from methods.softmax import arrays
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(kw_only=True)

@@ -7,17 +7,13 @@ the call. Only reading fewer bytes could make it faster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.plan.registry import method
 from methods.softmax.candidates import COUNTERS
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TOGETHER = 256  # contexts of one matrix-matrix product in `topk_many`
 

@@ -9,9 +9,10 @@ far the stronger rival: on a PTB-Small layer with a beam of 64, precision@1 is 1
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
@@ -20,9 +21,6 @@ from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, read
 from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_training
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

@@ -7,9 +7,10 @@ on w_ij h_j, and takes the first `budget` distinct words; these are scored exact
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -18,9 +19,6 @@ from harness.plan.registry import method
 from methods.softmax import arrays
 from methods.softmax.candidates import CandidateSearch, by_frequency, saved_counters
 from methods.softmax.inputs import checked_layer, checked_training
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

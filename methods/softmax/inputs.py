@@ -10,15 +10,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BLOCK = 8192  # contexts checked at once; bounds the memory beyond the contexts themselves
 

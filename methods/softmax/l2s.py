@@ -7,18 +7,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.plan.registry import method
 from methods.softmax.clusters import spherical_kmeans
 from methods.softmax.learning import Objective, Schedule, learn
 from methods.softmax.screening import ClusterScreen
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer
 from methods.softmax import arrays
 from methods.softmax.inputs import not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TOGETHER = 256  # contexts of one matrix-matrix product; only their logits are held
 

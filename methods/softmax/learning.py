@@ -8,17 +8,15 @@ factor on h does not change z(h). v_t . h is scaled by `sharpness`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.progress import Progress
 from methods.softmax.clusters import assign, unit
 from methods.softmax.knapsack import candidate_sets, recall
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MEMORY = 0.9  # of the moving average used as Lbar between two knapsacks (Eq. 8 in mini-batches)
 

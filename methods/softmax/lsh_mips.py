@@ -7,9 +7,10 @@ table hashes with `bits` random planes. Words in the query's bucket of any table
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
@@ -18,9 +19,6 @@ from methods.softmax import arrays, reduction
 from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
 from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.kernels import compiled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_BITS = 20  # a table holds 2^bits bucket starts
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -22,9 +23,6 @@ from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, sa
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.kernels import compiled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

@@ -6,14 +6,10 @@ with the query [h; 1; 0] are the logits. So the nearest point, by distance or an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import OutputLayer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def points(layer: OutputLayer) -> NDArray[np.float32]:

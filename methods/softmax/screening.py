@@ -27,10 +27,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy import empty, ndarray
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -41,9 +42,6 @@ from methods.softmax.completion import Completable, Completion
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 from methods.softmax.knapsack import candidate_sets, mean_size
 from methods.softmax.labels import training_labels
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LABELS = 5  # y_i is the exact top-5 throughout the paper
 FLOAT, INTEGER = np.dtype(np.float32), np.dtype(np.int64)

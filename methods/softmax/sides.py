@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, OutputLayer
 from methods.softmax import arrays
 from methods.softmax.clusters import BLOCK, assign, spherical_kmeans
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PER_CLUSTER = 16  # rows of the k-means sample for each cluster of rows
 STEPS = 8  # of k-means

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.plan.registry import method
 from methods.softmax.clusters import spherical_kmeans
 from methods.softmax.screening import ClusterScreen
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

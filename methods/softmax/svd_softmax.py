@@ -9,9 +9,10 @@ BLAS multiplies it twice as fast in this layout.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -21,9 +22,6 @@ from methods.softmax import arrays
 from methods.softmax.candidates import COUNTERS, read, saved_counters
 from methods.softmax.completion import principal_directions
 from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @method(

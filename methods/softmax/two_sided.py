@@ -7,9 +7,11 @@ had. Recipe `heads-layer` measures both sides, their union and rivals on a layer
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.contracts import Artifacts, OutputLayer
@@ -20,11 +22,6 @@ from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.labels import training_labels
 from methods.softmax.screening import LABELS
 from methods.softmax.sides import Side, context_side, row_side
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 
 @dataclass(kw_only=True)

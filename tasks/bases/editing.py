@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.cache import Cache
@@ -27,9 +28,6 @@ from tasks.data.learners import TO_LEARN_FROM, learner_pairs
 from tasks.metrics.edits import edit_counts, edit_ratios
 from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import size_to_train
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Tokens = list[str]
 CLEAN_TEXT = "wikipedia-2015/sample.jsonl.gz"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.errors import RequestError
@@ -23,9 +24,6 @@ from tasks.bases.parameters import NotNegative, Positive
 from tasks.metrics.accuracy import MEASURES, accuracy
 from tasks.models.contexts import read_contexts
 from tasks.models.records import as_facts, validation_curve
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TOGETHER = 256  # contexts of one product
 

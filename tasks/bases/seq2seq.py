@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
@@ -28,8 +29,6 @@ from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import TRAIN, size_to_train
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.models.pretrained.generation import TextGenerator
 
 _READABLE = range(8, 31)  # words of a worked example's source

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
@@ -23,9 +24,6 @@ from harness.common.sequences import ReadSequence
 from harness.common.text import Source, Split, split_hash
 from harness.common.text.articles import count_words
 from tasks.data.tokens import token_ids
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")  # a word with the blanks before it; the last word also with those after it
 

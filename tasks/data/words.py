@@ -9,15 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.text import Source, Split, split_hash
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 END, UNKNOWN = "<eos>", "<unk>"
 _RAW = re.compile(r"\w+|[^\w\s]")

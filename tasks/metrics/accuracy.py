@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.contracts import TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Measure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MEASURES = (Metric("accuracy_at_*", "accuracy@*", better="higher"),)
 

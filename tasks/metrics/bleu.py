@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 
 from harness.common import statistics
 from harness.common.errors import RequestError, reason
 from harness.contracts.tasks import Measure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ORDERS = 4
 _TOKENIZERS = {

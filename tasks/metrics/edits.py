@@ -8,15 +8,12 @@ Figure 5: "the normalized (by the input length) edit distance between the input 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from harness.common.sequences import edits
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def edit_distance(source: Sequence[Hashable], output: Sequence[Hashable]) -> int:

@@ -13,15 +13,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.errors import RequestError
 from harness.contracts.tasks import Measure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ORDER = 4
 DRAWS = 500

@@ -14,18 +14,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.common.errors import HarnessError, RequestError
 from harness.common.progress import Progress
 from harness.contracts.tasks import Measure
 from tasks.metrics.m2_lattice import Edit, Gold, Lattice
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NOTHING = "-NONE-"
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common import statistics
 from harness.contracts.tasks import Measure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int, size: int) -> dict[str, Measure]:

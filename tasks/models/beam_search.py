@@ -15,14 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import TopK
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Softmax = Callable[["NDArray[np.float32]", int], TopK]  # (context [d], k) -> top-k, as `SoftmaxScreening.topk`
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tasks.data.sentences import END
 from tasks.models.lstm.model import WordLSTM, side_by_side
@@ -20,8 +21,6 @@ from tasks.models.translator.decoding import LstmDecoder
 from tasks.models.translator.model import Pairs, Translator
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.models.pretrained.language import CausalLM
 
 Step = Callable[[], "NDArray[np.float32]"]

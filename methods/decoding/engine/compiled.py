@@ -8,9 +8,10 @@ its output layer) takes 10 ms, where the modules of transformers take 57 and cop
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.decoding.engine.kernels import (
     BEFORE,
@@ -24,12 +25,7 @@ from methods.decoding.engine.kernels import (
     TANH_GELU,
     Weights,
 )  # fmt: skip
-from methods.decoding.engine.layers import Norm
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from methods.decoding.engine.layers import DecoderLayer
+from methods.decoding.engine.layers import DecoderLayer, Norm
 
 ACTIVATIONS = {
     "ReLU": RELU, "GELUActivation": GELU, "GELUTanh": TANH_GELU, "NewGELUActivation": TANH_GELU,

@@ -21,14 +21,12 @@ Fast-math without `nnan`: sums vectorise, NaNs still propagate.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray, get_num_threads, njit, prange, types
 from numba.extending import intrinsic
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 FAST: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 RELU, GELU, SILU, TANH_GELU = range(4)  # activations that the compiled step knows

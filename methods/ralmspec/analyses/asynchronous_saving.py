@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.phases import NoPhases
@@ -20,9 +21,6 @@ from harness.plan.registry import analysis
 from methods.nearest.threads import use_one_thread
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.passages.methods import IterativeOptions, RalmSpec
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Call = tuple[Sequence[int], Record]  # output ids and the request's record
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
@@ -18,9 +19,6 @@ from harness.contracts.tasks import RetrievalSetting
 from harness.plan.registry import analysis
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @analysis("retriever-latency", summary="milliseconds of a batched passage search, for each query of it")

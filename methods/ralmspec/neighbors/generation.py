@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.phases import NoPhases
 from harness.contracts import GenerationModel, Phases
@@ -22,7 +23,6 @@ from methods.ralmspec.neighbors.sources import SpeculationSource
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,12 @@ rolled back, so a source that follows the output can return to an earlier state.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.knnlm.datastore import Datastore
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class SpeculationSource:

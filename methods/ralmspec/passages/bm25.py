@@ -12,19 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 from scipy.sparse import csc_array  # type: ignore[import-untyped]
 
 from harness.common.errors import RequestError
 from methods.nearest.threads import Workers
 from methods.ralmspec.passages.encoders import TERM
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LEAST = 8192  # least passages per thread
 SUMS = 1 << 16  # sums kept at once: they stay in a core's cache until the best are selected

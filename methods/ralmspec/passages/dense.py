@@ -8,18 +8,16 @@ column makes all passage vectors equally long (`encode_passages`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.nearest.distances import ranked, unrounded_distances
 from methods.nearest.index import NeighborIndex
 from methods.nearest.vectors import Vectors
 from methods.ralmspec.passages.encoders import Encoder
 from methods.ralmspec.passages.retriever import PassageRetriever
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FEW, MANY = 8, 64  # least and most results of an approximate search that are ranked again
 

@@ -13,9 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache
@@ -23,9 +24,6 @@ from harness.common.checkpoints import place
 from harness.common.errors import RequestError
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TERM = r"(?u)\b\w\w+\b"
 TERMS = 50_000  # vocabulary of lsa

@@ -13,16 +13,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
 from methods.nearest.index import Backend, Beam, IndexOptions, Links, Seed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Kind = Literal["exact", "hnsw", "ivf", "bm25"]
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.progress import Progress
 from harness.contracts import Artifacts, GenerationModel
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CHUNK = 1024  # passages tokenised at once
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
@@ -21,9 +22,6 @@ from harness.common.training.optimizers import adamw
 from harness.common.training.precision import fast_precision
 from tasks.models.lm.training import training_windows
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
@@ -28,8 +29,6 @@ from tasks.data.tokens import token_ids
 from tasks.models.bpe import byte_level_bpe
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.models.lm.sizes import Size
 
 END = "<|endoftext|>"  # begins every stream and separates documents in training

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import nn
 
 from harness.common.cache import Cache
@@ -26,8 +27,6 @@ from tasks.models.folder import load, save
 from tasks.models.lstm.recurrence import unrolled
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.models.lstm.sizes import Size
 
 State = tuple[torch.Tensor, torch.Tensor]

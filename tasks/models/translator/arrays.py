@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.cache import Cache
 from harness.common.progress import Progress
@@ -23,9 +24,6 @@ from tasks.models.pretrained.checkpoints import weights_hash
 from tasks.models.records import training_record
 from tasks.models.translator.decoding import full_softmax, translate
 from tasks.models.translator.model import Pairs, decoder_states, load_translator, mean_loss
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def encoded(pairs: Sequence[Pair], left: Vocabulary, right: Vocabulary) -> list[tuple[list[int], list[int]]]:

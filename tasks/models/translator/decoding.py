@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from harness.common.progress import Progress
 from harness.common.threads import one_thread
@@ -15,9 +15,6 @@ from harness.contracts import TopK
 from tasks.data.sentences import END
 from tasks.models.beam_search import Clock, Hypothesis, Search, Softmax, beam_search
 from tasks.models.translator.model import Ids, State, Translator, by_length, source_tensor
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SIDE_BY_SIDE = 32  # sentences searched at a time
 

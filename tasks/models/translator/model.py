@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import nn
 
 from harness.common.cache import Cache
@@ -32,8 +33,6 @@ from tasks.data.sentences import END, UNKNOWN
 from tasks.models.folder import load, save
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.models.translator.sizes import Size
 
 Ids = Sequence[int]
