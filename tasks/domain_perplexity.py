@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from harness.common.cache import Cache
-from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.text import Source
 from harness.contracts.tasks import Context, Scale
 from harness.plan.registry import task
+from tasks.bases.parallel import sides
 from tasks.bases.parameters import Positive
 from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sides import OneSide
@@ -51,10 +51,8 @@ class DomainPerplexity(WikitextPerplexity):
     tuning_rate: float = 5e-4
 
     def text(self, context: Context, cache: Cache) -> Source:
-        left, dash, right = self.domain_languages.partition("-")
-        if not (left and dash and right):
-            raise RequestError(f"domain_languages must be SOURCE-TARGET such as de-en, given {self.domain_languages!r}")
-        return OneSide(open_parallel(self.domain_source, self.domain, left, right, context.data, self.domain_test))
+        both = sides("domain_languages", self.domain_languages)
+        return OneSide(open_parallel(self.domain_source, self.domain, *both, context.data, self.domain_test))
 
     def model_place(self, context: Context, cache: Cache, progress: Progress) -> tuple[str, str]:
         place, name = super().model_place(context, cache, progress)

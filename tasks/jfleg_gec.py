@@ -36,9 +36,6 @@ class JflegGec(EditingTask):
         texts = jfleg(self.split, context.data)
         return Items([text[0] for text in texts], [text[1:] for text in texts], f"JFLEG {self.split}")
 
-    def gold_texts(self, items: Items) -> list[list[str]]:
-        return [[" ".join(tokens) for tokens in references] for references in items.gold]
-
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`gleu`, from 0 to 100."""
         return {"gleu": gleu(items.sources, outputs, items.gold, randint=self.randint)}

@@ -59,9 +59,6 @@ class TextSimplification(EditingTask):
             corpora = training_texts(context.data)
         return trained_simplifier(size, first, corpora, cache, device=context.device, seed=self.seed, progress=progress)
 
-    def gold_texts(self, items: Items) -> list[list[str]]:
-        return [[" ".join(tokens) for tokens in references] for references in items.gold]
-
     def score(self, items: Items, outputs: Sequence[Tokens]) -> dict[str, Measure]:
         """`sari` with its parts, and `bleu` of tokens in lower case against all references, from 0 to 100."""
         return {**sari(items.sources, outputs, items.gold), "bleu": bleu_of_tokens(outputs, items.gold)}

@@ -125,6 +125,9 @@ class EditingTask(Seq2SeqTask):
         real = self.corrections if folder and size.last_steps else []
         return {"trained_on": ", then ".join([f"{clean} with synthetic errors", *filter(None, [" and ".join(real)])])}
 
+    def gold_texts(self, items: Items) -> list[list[str]]:
+        return [[" ".join(tokens) for tokens in references] for references in items.gold]
+
     def candidates(self, items: Items, encoded: Sequence[Sequence[int]], cache: Cache, progress: Any) -> NDArray[Any]:
         """Numbers of the sentences whose edits, in the model's greedy outputs, are in the range `edits`.
 

@@ -20,9 +20,7 @@ class ParallelOptions:
     test: str = "test_2016_flickr"
 
     def __post_init__(self) -> None:
-        left, dash, right = self.languages.partition("-")
-        if not (left and dash and right):
-            raise RequestError(f"languages must be SOURCE-TARGET such as de-en, given {self.languages!r}")
+        sides("languages", self.languages)
 
     @property
     def target(self) -> str:
@@ -31,5 +29,14 @@ class ParallelOptions:
 
     def parallel(self, context: Context) -> ParallelSource:
         """The text. Raises `RequestError` when it is not found."""
-        left, _, right = self.languages.partition("-")
-        return open_parallel(self.source, self.dataset, left, right, context.data, self.test)
+        return open_parallel(
+            self.source, self.dataset, *sides("languages", self.languages), context.data, self.test
+        )  # fmt: skip
+
+
+def sides(name: str, languages: str) -> tuple[str, str]:
+    """Source and target of the parameter `name`. Raises `RequestError` unless it is SOURCE-TARGET."""
+    left, _, right = languages.partition("-")
+    if not (left and right):
+        raise RequestError(f"{name} must be SOURCE-TARGET such as de-en, given {languages!r}")
+    return left, right

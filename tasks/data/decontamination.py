@@ -18,19 +18,20 @@ from harness.common.text import SPLITS, Source, Split
 from tasks.data.wikitext_style import UNKNOWN
 
 N, SHARE = 13, 0.8
+HELD_OUT: tuple[Split, ...] = ("validation", "test")
 _WORD = re.compile(r"[^\W_]+")
 
 
 class Decontaminated(Source):
     """A source whose train split is without documents that overlap its test and validation splits or those of `others`.
-    Other splits are unchanged. lower: compare in lower case. share: least share of a document's 13-grams at which it is
-    left out.
+    Other splits are unchanged. Words are compared in lower case. share: least share of a document's 13-grams at which
+    it is left out.
 
     kept, dropped: numbers of documents of the train split, set when it is read.
     """
 
-    def __init__(self, source: Source, others: Sequence[Source] = (), lower: bool = True, share: float = SHARE) -> None:
-        self.source, self.others, self.lower, self.share = source, list(others) or [source], lower, share
+    def __init__(self, source: Source, others: Sequence[Source] = (), share: float = SHARE) -> None:
+        self.source, self.others, self.share = source, list(others) or [source], share
         self.name = f"{source.name}, decontaminated"
         self.kept = self.dropped = 0
 
@@ -38,21 +39,21 @@ class Decontaminated(Source):
         given = dict(self.source.fingerprint(split))
         if split != "train":
             return given
-        against = [dict(other.fingerprint(part)) for other in self.others for part in _held_out(other)]
+        against = [dict(other.fingerprint(part)) for other in self.others for part in _splits(other, HELD_OUT)]
         return {
             "decontaminated": given,
             "code": built_by(type(self.source)),
             "against": against,
             "n": N,
             "share": self.share,
-            "lower": self.lower,
+            "lower": True,
         }
 
     def documents(self, split: Split) -> Sequence[str]:
         found = self.source.documents(split)
         if split != "train":
             return found
-        texts = [text for other in self.others for part in _held_out(other) for text in other.documents(part)]
+        texts = [text for other in self.others for part in _splits(other, HELD_OUT) for text in other.documents(part)]
         held_out = {ngram for text in texts for ngram in self._ngrams(self._words(text))}
         known = {word for ngram in held_out for word in ngram} if any(UNKNOWN in text for text in texts) else None
         kept = [text for text in found if self._shared(text, held_out, known) < self.share]
@@ -60,7 +61,7 @@ class Decontaminated(Source):
         return kept
 
     def _words(self, text: str) -> list[str]:
-        return _WORD.findall(text.lower() if self.lower else text)
+        return _WORD.findall(text.lower())
 
     def _ngrams(self, words: Sequence[str]) -> Iterable[tuple[str, ...]]:
         size = min(N, len(words))
@@ -75,9 +76,8 @@ class Decontaminated(Source):
         return sum(ngram in held_out for ngram in ngrams) / len(ngrams) if ngrams else 0.0
 
 
-def _held_out(source: Source) -> list[Split]:
-    """The splits of a source for evaluation or tuning."""
-    splits: tuple[Split, ...] = ("validation", "test")
+def _splits(source: Source, splits: Sequence[Split] = SPLITS) -> list[Split]:
+    """Those of the splits that a source has."""
     found = []
     for split in splits:
         try:
@@ -115,20 +115,10 @@ class Whole(Source):
     def fingerprint(self, split: Split) -> Mapping[str, Any]:
         if split != "train":
             return self.source.fingerprint(split)
-        return {"whole": [dict(self.source.fingerprint(one)) for one in self._splits()],
+        return {"whole": [dict(self.source.fingerprint(one)) for one in _splits(self.source)],
                 "code": built_by(type(self.source))}  # fmt: skip
 
     def documents(self, split: Split) -> Sequence[str]:
         if split != "train":
             return self.source.documents(split)
-        return [text for one in self._splits() for text in self.source.documents(one)]
-
-    def _splits(self) -> list[Split]:
-        found: list[Split] = []
-        for split in SPLITS:
-            try:
-                self.source.fingerprint(split)
-            except RequestError:
-                continue
-            found.append(split)
-        return found
+        return [text for one in _splits(self.source) for text in self.source.documents(one)]

@@ -3,14 +3,10 @@
 Dahlmeier & Ng 2012, "Better Evaluation for Grammatical Error Correction". The numbers equal those of the official
 scorer of the CoNLL-2013/14 shared tasks (release 3.2). For each sentence the annotator with the best cumulative F is
 chosen. `noop` marks a correct sentence; `||` separates alternative corrections.
-
-    python -m tasks.metrics.m2 HYPOTHESES GOLD.m2
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common import statistics
-from harness.common.errors import HarnessError, RequestError
+from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts.tasks import Measure
 from tasks.metrics.m2_lattice import Edit, Gold, Lattice
@@ -85,7 +81,6 @@ def counts(
     gold: Sequence[Annotated],
     beta: float = 0.5,
     max_unchanged_words: int = 2,
-    ignore_whitespace_casing: bool = False,
     progress: Progress | None = None,
 ) -> NDArray[np.int64]:
     """int64 [n, 3]: correct, proposed and gold edits of each sentence, for the annotator chosen there.
@@ -105,8 +100,6 @@ def counts(
         taken: tuple[float, float, float] | None = None
         for edits in sentence.annotators.values():
             proposed = lattice.best_edits(edits)
-            if ignore_whitespace_casing:
-                proposed = [edit for edit in proposed if not _same_letters(edit, sentence.source)]
             row = np.array([_matches(proposed, edits), len(proposed), len(edits)])
             correct, claimed, wanted = (total + row).tolist()
             rank = (f_beta(correct, claimed, wanted, beta), correct, -(claimed + beta * beta * wanted))
@@ -173,37 +166,3 @@ def _matches(proposed: Sequence[Edit], gold: Sequence[Gold]) -> int:
             if edit[:2] == wanted[:2] and edit.words in wanted.corrections:
                 found, next_gold = found + 1, number + 1
     return found
-
-
-def _same_letters(edit: Edit, source: Sequence[str]) -> bool:
-    return "".join(source[edit.start : edit.end]).lower() == "".join(edit.words).lower()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: prints precision, recall and F as the official scorer does. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.metrics.m2", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("hypotheses", type=Path, metavar="HYPOTHESES", help="one tokenised sentence a line")
-    parser.add_argument("gold", type=Path, metavar="GOLD.m2", help="source sentences with gold edits")
-    parser.add_argument("--beta", type=float, default=0.5, help="weight of recall in F (default 0.5)")
-    parser.add_argument("--max-unchanged-words", type=int, default=2, help="in one edit (default 2)")
-    parser.add_argument("--ignore-whitespace-casing", action="store_true", help="ignore edits of spaces and case only")
-    options = parser.parse_args(arguments)
-    try:
-        try:
-            lines = options.hypotheses.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the hypotheses {options.hypotheses}: {error}") from error
-        table = counts(
-            [line.split() for line in lines], read(options.gold), options.beta, options.max_unchanged_words,
-            options.ignore_whitespace_casing, Progress(),
-        )  # fmt: skip
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    precision, recall, f = score(table, options.beta)
-    print(f"Precision   : {precision:.4f}\nRecall      : {recall:.4f}\nF_{options.beta:.1f}       : {f:.4f}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,6 +23,17 @@ Scheduling = Literal["fixed", "os3", "paper"]
 GAMMA_MAX = {"os3": 0.98, "paper": 0.6}
 
 
+def room(model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
+    """Tokens of the model's window beside prompt and output. Raises `RequestError` when these do not fit."""
+    left = model.window - limit - len(prompt)
+    if left < 0:
+        raise RequestError(
+            f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
+            "shorten the prompt or lower the limit"
+        )
+    return left
+
+
 class Sequential(RetrievalGeneration):
     """Serves requests with a search before every step."""
 

@@ -17,7 +17,7 @@ from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.search import DatastoreSearch
 from methods.nearest.opening import needs_build, read_through
-from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative
+from methods.ralmspec.core.serving import Scheduling, Sequential, Speculative, room
 from methods.ralmspec.neighbors.generation import KnnGeneration, Mixture
 from methods.ralmspec.neighbors.sources import LocalityCache, Pointers, SpeculationSource
 
@@ -74,11 +74,7 @@ class KnnSequential(DatastoreMethod, Sequential):
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> Iterator[KnnGeneration]:
         """Raises `RequestError` when prompt and output do not fit the window."""
-        if len(prompt) + limit > model.window:
-            raise RequestError(
-                f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
-                "shorten the prompt or lower the limit"
-            )
+        room(model, prompt, limit)
         datastore, weights = self._ready()
         mixture = Mixture(datastore.store.values, *weights)
         with _language_model(model).capture(self.key) as keys:

@@ -16,7 +16,7 @@ from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
-from methods.ralmspec.core.serving import Sequential, Speculative
+from methods.ralmspec.core.serving import Sequential, Speculative, room
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever, RetrieverOptions
@@ -111,15 +111,8 @@ class RalmSeq(IterativeOptions, Sequential):
         return {"passages": float(len(self.passages))} if self.passages is not None else {}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it. Raises `RequestError`
-        when they do not fit themselves."""
-        room = model.window - limit - max(len(prompt), 1)
-        if room < 0:
-            raise RequestError(
-                f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "
-                "shorten the prompt or lower the limit"
-            )
-        return min(room, self.passage_tokens)
+        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it."""
+        return min(room(model, prompt or [model.start_id], limit), self.passage_tokens)
 
     def _ready(self) -> tuple[PassageRetriever, Passages]:
         if self.opened is None or self.passages is None:

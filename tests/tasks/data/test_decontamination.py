@@ -68,7 +68,6 @@ def test_an_unknown_word_of_the_held_out_text_is_any_word_it_lacks():
 
 def test_short_documents_and_case():
     assert kept(["a b c", "a b", ""], ["A B C", "x y"]) == ["a b", ""]
-    assert kept(["a b c"], ["A B C"], lower=False) == ["a b c"]
 
 
 def test_other_splits_and_other_sources():

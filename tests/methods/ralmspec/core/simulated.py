@@ -101,6 +101,9 @@ class Thread:
         self.process.alone = False
         return Underway(self.process, call(), self.cold if self.started == 1 else 1.0)
 
+    def result(self, call: Any) -> Any:
+        return call.result(), call.seconds
+
 
 class Underway:
     def __init__(self, process: Simulated, answer: list[bool], cold: float) -> None:
