@@ -19,13 +19,14 @@ from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.generate import generate
 from harness.common.progress import Progress
-from harness.contracts import Artifacts, GenerationModel, LanguageModel
+from harness.contracts import Artifacts, GenerationModel
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import DecodingSetting, Measure, TokenScoringSetting
 from harness.plan.registry import analysis
 from methods.infinigram.answers import Scores
 from methods.infinigram.engine import Engine
 from methods.infinigram.indexed import index_reference, opened_reference
+from methods.infinigram.mixing import log_probs
 
 FEWEST = 30  # fewest chosen tokens for which a share is given
 AGREES = 0.5  # the estimate agrees with a token above this probability (section 4.1)
@@ -125,14 +126,13 @@ class InfinigramAgreement(TokenChoice):
         model = setting.model
         index_reference(artifacts, setting.reference, model.vocabulary_size, model.tokenizer_hash)
         engine = opened_reference(artifacts, model.tokenizer_hash)
-        scores = [behind(found, 1) for found in engine.score_many(list(setting.evaluation), self.longest)]
+        scores = [found.behind(1) for found in engine.score_many(list(setting.evaluation), self.longest)]
         chosen = [self.chosen(found) for found in scores]
         found: dict[str, Measure] = {}
         if self.lm is not None:
             low, high = self.lm
-            given = [
-                probabilities(model, stream) for stream in progress.track(setting.evaluation, "reading", unit="texts")
-            ]
+            read = progress.track(setting.evaluation, "reading", unit="texts")
+            given = [np.exp(log_probs(model, stream)) for stream in read]
             inside = [(low <= p) & ((p < high) | (high >= 1)) for p in given]
             chosen = [wanted & among for wanted, among in zip(chosen, inside, strict=True)]
             every = np.concatenate([p[wanted] for p, wanted in zip(given, chosen, strict=True)])
@@ -177,7 +177,7 @@ class GeneratedAgreement(TokenChoice):
         outputs = json.loads((artifacts.build("generated-text", key, write) / "texts.json").read_text())
         texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
         found = engine.score_many(texts, self.longest)
-        scores = [behind(one, len(prompt)) for one, prompt in zip(found, prompts, strict=True)]
+        scores = [one.behind(len(prompt)) for one, prompt in zip(found, prompts, strict=True)]
         return self.measured(scores, [self.chosen(one) for one in scores])
 
     def _written(self, model: GenerationModel, prompt: Sequence[int], limit: int, number: int) -> list[int]:
@@ -189,15 +189,3 @@ class GeneratedAgreement(TokenChoice):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0]))
             return generate(model, [prompt], limit, **settings)[0]
-
-
-def behind(scores: Scores, first: int) -> Scores:
-    """The scores of a text without its first `first` tokens."""
-    return Scores(*(getattr(scores, name)[first:] for name in Scores.__slots__))
-
-
-def probabilities(model: LanguageModel, stream: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probability under the neural LM of each predicted token of a stream [T]: float64 [T - 1]."""
-    parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
-    found: NDArray[np.float64] = np.exp(np.concatenate(parts)) if parts else np.empty(0)
-    return found

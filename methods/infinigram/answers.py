@@ -88,6 +88,10 @@ class Scores:
     counts: NDArray[np.int64]
     sparse: NDArray[np.bool_]
 
+    def behind(self, first: int) -> Scores:
+        """The scores without those of the first `first` tokens."""
+        return Scores(*(getattr(self, name)[first:] for name in self.__slots__))
+
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """float64 [T]."""

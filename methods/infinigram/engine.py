@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import mmap
 import operator
-import os
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.cores import usable_cores
 from harness.common.errors import RequestError, reason
 from methods.infinigram import documents
 from methods.infinigram.answers import (
@@ -38,6 +33,7 @@ from methods.infinigram.answers import (
 from methods.infinigram.ids import Cnf, Ngram, as_cnf, flattened, integers, joined, whole
 from methods.infinigram.kernels import columns, followers, grouped, holding, scanning, summed
 from methods.infinigram.layout import TABLES, Opened, open_shard, read_metadata
+from methods.infinigram.parallel import in_parallel
 
 _WINDOW = 20  # tokens of text on each side of a match
 _DRAWN = 1 << 12  # most documents asked for that are found by drawing matches; its memory grows with them
@@ -141,7 +137,7 @@ class Engine:
         def part(begin: int, end: int) -> None:
             grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
 
-        _share(part, len(totals), least=256)
+        in_parallel(part, len(totals), least=256)
         if len(totals) and totals.min() < 0:  # only a token outside the vocabulary gives a negative count
             first = int(totals.argmin())
             self.checked(flat[offsets[first] : offsets[first + 1]])
@@ -191,7 +187,7 @@ class Engine:
                 here = slice(offsets[text], offsets[text + 1])
                 scanning.scan(table, flat[here], most, False, lengths[here], contexts[here], hits[here], single[here])
 
-        _share(part, len(arrays), least=1)
+        in_parallel(part, len(arrays), least=1)
         _positive(int(min(contexts.min(initial=0), hits.min(initial=0))))
         return [
             Scores(lengths[low:high] + 1, contexts[low:high], hits[low:high], single[low:high])
@@ -201,19 +197,11 @@ class Engine:
     def suffix_counts(self, tokens: Ngram, most: int) -> NDArray[np.int64]:
         """Occurrences of the 1 to `most` tokens before each token of a text: int64 [T, most], 0 where the text has
         fewer tokens before it. In parallel on all cores."""
-        ids, table, most = self.checked(tokens), self._rows(), whole("most", most, 0)
+        ids, most = self.checked(tokens), whole("most", most, 0)
         found = np.zeros((len(ids), most), np.int64)
         for length in range(1, min(most, len(ids) - 1) + 1):
             windows = np.lib.stride_tricks.sliding_window_view(ids[:-1], length)
-            flat, offsets = np.ascontiguousarray(windows).ravel(), np.arange(len(windows) + 1) * length
-            totals = np.empty(len(windows), np.int64)
-
-            def part(begin: int, end: int, flat: Any = flat, offsets: Any = offsets, totals: Any = totals) -> None:
-                grouped.count_many(table, flat, offsets[begin : end + 1], totals[begin:end])
-
-            _share(part, len(totals), least=256)
-            _positive(int(totals.min(initial=0)))
-            found[length:, length - 1] = totals
+            found[length:, length - 1] = self.count_many(windows)
         return found
 
     def continuation(self, context: Ngram, most: int, least: int = 1, share: float = 0.0) -> list[int]:
@@ -372,30 +360,3 @@ def _positive(count: int) -> int:
     if count < 0:
         raise _too_much_subtracted()
     return count
-
-
-def _share(part: Any, count: int, least: int) -> None:
-    """Run part(begin, end) over `count` items in as many threads as numba may use, with at least `least` items each.
-    All parts have ended when it returns or raises, because they read addresses owned by the engine."""
-    most = min(usable_cores(), numba.get_num_threads())
-    threads = max(1, min(most, count // least))
-    if threads == 1:
-        part(0, count)
-        return
-    pieces = max(threads, min(4 * threads, count // least))  # texts differ in length
-    edges = [count * number // pieces for number in range(pieces + 1)]
-    running = [_threads(os.getpid(), most).submit(part, begin, end) for begin, end in pairwise(edges)]
-    try:
-        for one in running:
-            one.result()
-    finally:
-        for one in running:
-            one.cancel()
-        wait(running)
-
-
-@lru_cache(maxsize=1)
-def _threads(process: int, count: int) -> ThreadPoolExecutor:
-    """Permanent threads, shared by all engines: starting two takes 0.4 ms, as long as counting 500 n-grams. process:
-    its id, because a fork does not have its parent's threads."""
-    return ThreadPoolExecutor(count, "infinigram")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,6 +113,7 @@ class InfinigramLatency(TimedAnalysis):
         self._engine = opened_reference(artifacts, setting.model.tokenizer_hash)
         self._engine.preload()  # both peers map or read their whole indexes on opening
         self._peer: Any = PEERS[self.peer](artifacts.path(f"{self.peer}-index"), setting.model.vocabulary_size)
+        self._ours, self._theirs = self._asked(self._engine), self._asked(self._peer)
         self._streams = [stream.tolist() for stream in setting.evaluation]
         step = _TEXT if self.query in ("score_many", "attribute") else 1  # no two texts share tokens
         self._places = [
@@ -152,42 +153,31 @@ class InfinigramLatency(TimedAnalysis):
         return ids
 
     def method(self, given: Any) -> Any:
-        if self._batched:
-            return getattr(self._engine, self.query)(given)
-        context, token = given
-        if self.query == "count":
-            return self._engine.count([*context, token])
-        if self.query == "documents":
-            return self._engine.documents([*context, token], _SHOWN, seed=len(context))
-        if self.query == "count_cnf":
-            return self._engine.count_cnf([[context[: self.n]], [[*context[self.n :], token]]])
-        if self.query == "attribute":
-            return self._engine.attribute([*context, token], _SPAN)
-        if self.query.endswith("distribution"):
-            return getattr(self._engine, self.query)(context)
-        return getattr(self._engine, self.query)(context, token)
+        return getattr(self._engine, self.query)(given) if self._batched else self._ours(*given)
 
     def baseline(self, given: Any) -> Any:
-        return _OfPeer(self._ask(given))
-
-    def _ask(self, given: Any) -> Any:
-        """The peer's answer."""
         if self.query == "count_many":
-            return [self._peer.count(ngram) for ngram in given]
+            return _OfPeer([self._peer.count(ngram) for ngram in given])
         if self.query == "score_many":
-            return [self._peer.infinigram_prob(text[:at], text[at]) for text in given for at in range(len(text))]
-        context, token = given
+            return _OfPeer(
+                [self._peer.infinigram_prob(text[:at], text[at]) for text in given for at in range(len(text))]
+            )
+        return _OfPeer(self._theirs(*given))
+
+    def _asked(self, index: Any) -> Callable[[list[int], int], Any]:
+        """The query, which gets a context and the token after it."""
+        n = self.n
         if self.query == "count":
-            return self._peer.count([*context, token])
+            return lambda context, token: index.count([*context, token])
         if self.query == "documents":
-            return self._peer.documents([*context, token], _SHOWN)
+            return lambda context, token: index.documents([*context, token], _SHOWN)
         if self.query == "count_cnf":
-            return self._peer.count_cnf([[context[: self.n]], [[*context[self.n :], token]]])
+            return lambda context, token: index.count_cnf([[context[:n]], [[*context[n:], token]]])
         if self.query == "attribute":
-            return self._peer.attribute([*context, token], _SPAN)
+            return lambda context, token: index.attribute([*context, token], _SPAN)
         if self.query.endswith("distribution"):
-            return getattr(self._peer, self.query)(context)
-        return getattr(self._peer, self.query)(context, token)
+            return lambda context, token: getattr(index, self.query)(context)
+        return lambda context, token: getattr(index, self.query)(context, token)
 
     def answers(self, call: Any) -> list[Sequence[int]]:
         """Counts, from either side; of documents, whether there are any; of attribution, the spans. Counts of contexts

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.plan.registry import method
@@ -19,7 +18,7 @@ from methods.infinigram.answers import Scores
 from methods.infinigram.engine import Engine
 from methods.infinigram.forest import Forest
 from methods.infinigram.indexed import index_reference, opened_reference, streams_hash
-from methods.infinigram.mixing import LARGEST, best_lambda, mixture
+from methods.infinigram.mixing import LARGEST, best_lambda, log_probs, mixture
 
 FOREST = "infinigram-forest"
 SUFFIXES = 10  # suffix lengths in the features of a forest
@@ -95,16 +94,18 @@ class InfinigramLm(TokenScoring):
     def score(
         self, model: LanguageModel, streams: Streams, phases: Phases, shared: Shared | None = None
     ) -> list[TokenScores]:
-        log_lm = [_neural(model, stream, phases) for stream in streams]
+        with phases("lm"):
+            log_lm = [log_probs(model, stream) for stream in streams]
         with phases("search"):
             scores = self._engine.score_many(streams, self.longest)
         answers = []
         with phases("interpolate"):
             for stream, neural, found in zip(streams, log_lm, scores, strict=True):
-                here = _behind_first(found)
+                here = found.behind(1)  # a stream's first token is given, not predicted
                 weights = self._weights(stream, here)
                 mixed = np.log(mixture(np.exp(neural), here.probabilities, weights))
-                answers.append(TokenScores(mixed, {"tokens": len(mixed)}, _series(here)))
+                series = {"effective_n": here.n, "sparse": here.sparse}
+                answers.append(TokenScores(mixed, {"tokens": len(mixed)}, series))
         return answers
 
     def _weights(self, stream: NDArray[np.int64], scores: Scores) -> NDArray[np.float64]:
@@ -119,8 +120,8 @@ class InfinigramLm(TokenScoring):
                                              {"sparse": self.sparse, "other": self.other})}  # fmt: skip
 
         def fill(folder: Path) -> None:
-            log_lm = np.concatenate([np.empty(0), *(_neural(model, stream, NoPhases()) for stream in validation)])
-            parts = [_behind_first(found) for found in self._engine.score_many(validation, self.longest)]
+            log_lm = np.concatenate([np.empty(0), *(log_probs(model, stream) for stream in validation)])
+            parts = [found.behind(1) for found in self._engine.score_many(validation, self.longest)]
             if not len(log_lm):
                 raise RequestError("no validation text to tune lambda on; give sparse and other as numbers")
             scores = Scores(*(np.concatenate([getattr(p, name) for p in parts]) for name in Scores.__slots__))
@@ -148,19 +149,3 @@ def features(engine: Engine, stream: NDArray[np.int64], scores: Scores) -> NDArr
     suffixes = np.log1p(engine.suffix_counts(stream, SUFFIXES)[1:])
     columns = [scores.n.astype(np.float64), np.log1p(scores.context_counts), scores.sparse.astype(np.float64)]
     return np.concatenate([np.stack(columns, 1), suffixes], 1)
-
-
-def _neural(model: LanguageModel, stream: NDArray[np.int64], phases: Phases) -> NDArray[np.float64]:
-    """log p_LM of each predicted token [T - 1]."""
-    with phases("lm"):
-        parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
-    return np.concatenate(parts) if parts else np.empty(0)
-
-
-def _behind_first(scores: Scores) -> Scores:
-    """The scores without a stream's first token, which is given, not predicted."""
-    return Scores(*(getattr(scores, name)[1:] for name in Scores.__slots__))
-
-
-def _series(scores: Scores) -> dict[str, NDArray[Any]]:
-    return {"effective_n": scores.n, "sparse": scores.sparse}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contracts import LanguageModel
+
 LARGEST = 0.999  # of lambda: at 1 a token that never followed its context would have probability 0
+
+
+def log_probs(model: LanguageModel, stream: NDArray[np.int64]) -> NDArray[np.float64]:
+    """log p_LM of each predicted token of a stream [T]: float64 [T - 1]."""
+    parts = [block.log_prob.double().cpu().numpy() for block in model.encode(stream)]
+    return np.concatenate([np.empty(0), *parts])
 
 
 def mixture(

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,27 +26,6 @@ from harness.common.errors import CellFailedError, NotInstalledError, RequestErr
 SEPARATOR = 0xFFFF  # before each document, as in both
 PARALLEL = 500_000  # fewest tokens for which `infini-gram` builds correctly on several cores
 ALL = 1 << 62  # occurrences that `infini-gram` uses, so that its distributions are exact
-
-
-class Peer(Protocol):
-    """An opened index. Queries return the package's own answers; `counted` and `following` read them, untimed.
-    `InfiniGram` finds documents as well."""
-
-    def count(self, ngram: list[int]) -> Any: ...
-
-    def ngram_prob(self, context: list[int], token: int) -> Any: ...
-
-    def ngram_distribution(self, context: list[int]) -> Any: ...
-
-    def infinigram_prob(self, context: list[int], token: int) -> Any: ...
-
-    def infinigram_distribution(self, context: list[int]) -> Any: ...
-
-    def counted(self, answer: Any) -> int:
-        """Occurrences of the n-gram, or of the token after its context."""
-
-    def following(self, answer: Any) -> dict[int, int]:
-        """Token -> count, from the answer of a distribution."""
 
 
 def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path, separator: int = SEPARATOR) -> Path:
@@ -64,7 +43,11 @@ def write_tokens(documents: Sequence[NDArray[np.integer]], folder: Path, separat
 
 
 class InfiniGram:
-    """The package `infini-gram` at its best setting: in memory, without prefetching."""
+    """The package `infini-gram` at its best setting: in memory, without prefetching.
+
+    Queries return the package's own answers. `counted` reads the occurrences of an n-gram, or of the token after its
+    context; `following`, token -> count of a distribution; both are not timed.
+    """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         package = _package("infini_gram.engine", "infini-gram")
@@ -135,9 +118,10 @@ class InfiniGram:
 
 
 class Tokengrams:
-    """The package `tokengrams`, memory-mapped. It has no ∞-gram queries, so the longest suffix that occurs is found
-    here by doubling, then bisection, as in our engine. Its distributions list the whole vocabulary, so the vocabulary
-    is as small as possible: the separator is the id after the last token."""
+    """The package `tokengrams`, memory-mapped, with the queries of `InfiniGram` but for documents. It has no ∞-gram
+    queries, so the longest suffix that occurs is found here by doubling, then bisection, as in our engine. Its
+    distributions list the whole vocabulary, so the vocabulary is as small as possible: the separator is the id after
+    the last token."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         package = _package("tokengrams", "tokengrams")

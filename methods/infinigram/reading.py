@@ -70,10 +70,10 @@ def texts_of(files: Iterable[Path], field: str = "text") -> Iterator[Text]:
                 raise RequestError(f"{place}: {_lacks(record, field)}")
             kept = {name: record[name] for name in DESCRIBED if record.get(name) is not None}
             metadata = {name: one if isinstance(one, str | int | float) else str(one) for name, one in kept.items()}
-            yield from in_pieces(text, {"file": str(file), **where, **metadata}, place)
+            yield from _pieces(text, {"file": str(file), **where, **metadata}, place)
 
 
-def in_pieces(text: str, metadata: dict[str, Any], place: str) -> Iterator[Text]:
+def _pieces(text: str, metadata: dict[str, Any], place: str) -> Iterator[Text]:
     """A document in pieces of at most `PIECE` characters, none if it is empty. Raises `RequestError` that names `place`
     for half of a surrogate pair."""
     for at in range(0, len(text), PIECE):

@@ -17,9 +17,9 @@ from methods.infinigram.agreement import (
     InfinigramAgreement,
     TokenChoice,
     agreement,
-    probabilities,
 )
 from methods.infinigram.answers import Scores
+from methods.infinigram.mixing import log_probs
 from tests.methods.infinigram.test_engine import following, longest
 from tests.methods.knnlm.conftest import model, text
 
@@ -79,7 +79,7 @@ def test_agreement_is_the_share_of_tokens_with_more_than_half_of_the_probability
 
 
 def test_tokens_are_chosen_by_what_the_neural_model_gives_them(model, artifacts):
-    given = [probabilities(model, stream) for stream in EVALUATION]
+    given = [np.exp(log_probs(model, stream)) for stream in EVALUATION]
     edge = float(np.median(np.concatenate(given)))
     found = InfinigramAgreement(lm=[edge, 1.1])(setting(model), artifacts(), QUIET)
     chosen = [agrees for *_, agrees, number, at in tokens() if given[number][at - 1] >= edge]

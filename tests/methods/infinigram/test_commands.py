@@ -91,14 +91,6 @@ def test_a_query_that_does_not_occur_is_told_where_it_does(built, capsys):
     ]  # fmt: skip
 
 
-def test_every_split_is_found_before_one_is_read(built, tmp_path, monkeypatch, capsys):
-    (tmp_path / "train.jsonl").write_text(json.dumps({"text": DOCUMENTS[0]}))
-    monkeypatch.setattr("methods.infinigram.reading.tokenized", lambda texts, coder: pytest.fail(str(next(texts))))
-    arguments = ["--source", "hub", "--split", "train", "--split", "test", "--tokenizer", str(built / "tokenizer")]
-    assert harness("build", str(tmp_path), *arguments, "--output", str(tmp_path / "index")) == 2
-    assert "no test split" in capsys.readouterr().err
-
-
 def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
     shutil.copytree(built, tmp_path / "copy")
     file = tmp_path / "copy" / "tokenizer" / "tokenizer.json"
@@ -123,8 +115,6 @@ def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
         (["count", "INDEX", "--ids", "1", "--ids", "1||y"], "give token ids with commas between them"),
         (["build", "TEXT", "--tokenizer", "/nowhere/at/all", "--output", "y"], "no tokenizer /nowhere/at/all"),
         (["build", "x", "--tokenizer", "t", "--output", "y"], "no file or folder x, here or under HARNESS_DATA"),
-        (["build", "TEXT", "--split", "train", "--tokenizer", "t", "--output", "y"], "name the files that you want"),
-        (["build", "x", "--source", "disk", "--tokenizer", "t", "--output", "y"], "unknown source 'disk'"),
     ],
 )
 def test_bad_requests_are_one_line(built, capsys, arguments, message):
