@@ -22,11 +22,11 @@ class ChosenWords:
     def __init__(self, layer: Dense) -> None:
         assert layer.plain is not None
         self._plain: Any = layer.plain
-        self._half, self._threads = layer.half, torch.get_num_threads()
+        self._bfloat16, self._threads = layer.bfloat16, torch.get_num_threads()
 
     def best(self, state: NDArray[np.float32], ids: NDArray[np.int32]) -> tuple[int, float]:
         """state [d]; ids int32 [m] -> (word, logit); the logit is not finite if no word can be chosen."""
         result = np.empty(len(ids), np.float32)
-        multiply_chosen(*self._plain, state, self._half, ids, result, self._threads)
+        multiply_chosen(*self._plain, state, self._bfloat16, ids, result, self._threads)
         largest = result.max()
         return int(ids[result == largest].min(initial=2**31 - 1)), float(largest)

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.cores import usable_cores
-from harness.common.errors import CellFailedError, NotInstalledError, RequestError
+from harness.common.errors import CellFailedError, RequestError
+from methods.packages import package
 
 SEPARATOR = 0xFFFF  # before each document, as in both
 PARALLEL = 500_000  # fewest tokens for which `infini-gram` builds correctly on several cores
@@ -50,8 +51,7 @@ class InfiniGram:
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
-        package = _package("infini_gram.engine", "infini-gram")
-        self._engine = package.InfiniGramEngine(
+        self._engine = package("infini_gram.engine", "infini-gram").InfiniGramEngine(
             index_dir=[str(folder)], eos_token_id=vocabulary_size, vocab_size=vocabulary_size + 1, token_dtype="u16",
             load_to_ram=True, ds_prefetch_depth=0, sa_prefetch_depth=0, od_prefetch_depth=0, max_support=ALL,
         )  # fmt: skip
@@ -61,7 +61,7 @@ class InfiniGram:
     def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
         """Index the documents into the folder. Below `PARALLEL` tokens one core is used: on two, an index of 50,000
         tokens gave wrong answers. Raises `CellFailedError` when its program fails."""
-        _package("infini_gram.engine", "infini-gram")
+        package("infini_gram.engine", "infini-gram")
         write_tokens(documents, folder)
         cores = usable_cores() if sum(map(len, documents)) >= PARALLEL else 1
         (folder / "none").mkdir(exist_ok=True)
@@ -124,16 +124,16 @@ class Tokengrams:
     the last token."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
-        package = _package("tokengrams", "tokengrams")
-        self._index = package.MemmapIndex(str(folder / "tokenized.0"), str(folder / "suffixes"), vocabulary_size + 1)
+        opened = package("tokengrams", "tokengrams").MemmapIndex
+        self._index = opened(str(folder / "tokenized.0"), str(folder / "suffixes"), vocabulary_size + 1)
         self._vocabulary_size = vocabulary_size
 
     @staticmethod
     def build(documents: Sequence[NDArray[np.integer]], folder: Path, vocabulary_size: int) -> None:
         """Index the documents into the folder."""
-        package = _package("tokengrams", "tokengrams")
+        index = package("tokengrams", "tokengrams").MemmapIndex
         tokens = write_tokens(documents, folder, separator=vocabulary_size)
-        package.MemmapIndex.build(str(tokens), str(folder / "suffixes"), vocabulary_size + 1)
+        index.build(str(tokens), str(folder / "suffixes"), vocabulary_size + 1)
 
     def count(self, ngram: list[int]) -> Any:
         return self._index.count(ngram)
@@ -174,13 +174,3 @@ class Tokengrams:
 
 
 PEERS: dict[str, type[InfiniGram] | type[Tokengrams]] = {"infini-gram": InfiniGram, "tokengrams": Tokengrams}
-
-
-def _package(module: str, name: str) -> Any:
-    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise NotInstalledError(f"{name} is not installed; pip install 'shortcut-harness[peers]'") from error

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts import OutputLayer, SoftmaxScreening, TopK
+from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
+from methods.softmax import arrays
 from methods.softmax.completion import Completion
-from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
+from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
 
 SAMPLE = 512  # training contexts on which `fit` counts the candidates of an average call
 COUNTERS = (  # multiply-adds are the harness's metric, since it divides by them
@@ -119,6 +121,52 @@ class CandidateSearch(CandidateSets):
         return float(np.mean([self._find(context) for context in contexts]))
 
 
+class SavedSearch(CandidateSearch):
+    """A search in arrays that `fit` makes of the layer, and saves with the words by their frequency in training."""
+
+    name: ClassVar[str]  # of the method and its artifact
+
+    @abstractmethod
+    def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
+        """The arrays."""
+
+    @abstractmethod
+    def _scratch_of(self, words: int, dimension: int) -> None:
+        """What `_find` needs besides the arrays, `_saved`."""
+
+    def _key(self) -> dict[str, Any]:
+        """The parameters that the arrays depend on."""
+        return {}
+
+    def fit(
+        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
+    ) -> None:
+        layer = checked_layer(layer)
+        contexts, targets = checked_training(layer, contexts, targets, 1, self.name)
+
+        def build(folder: Path) -> None:
+            frequent = by_frequency(targets, len(layer.weight))
+            arrays.save(folder, {**self._made(layer), "frequent": frequent})
+
+        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets), **self._key()}
+        artifacts.build(self.name, key, build)
+        self.open(layer, artifacts)
+        artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])
+
+    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
+        self._saved = arrays.load(artifacts.path(self.name))
+        self._prepare(subject, self._saved.pop("frequent"))
+        self._values = artifacts.values
+        words, dimension = self._layer.weight.shape
+        self._scratch_of(words, dimension)
+        self.topk(np.zeros(dimension, np.float32), 1)
+
+    def _counted(self, multiply_adds: float) -> dict[str, float]:
+        """The counters. multiply_adds: of finding the candidates, which are then scored."""
+        found = float(self._values.get("mean_candidates", 0.0))
+        return saved_counters(multiply_adds + found * self._layer.weight.shape[1], found, self._saved)
+
+
 def by_frequency(targets: NDArray[np.int64], words: int) -> NDArray[np.int32]:
     """All word ids int32 [words], most frequent among the training targets first, ties by id."""
     return np.argsort(-np.bincount(targets, minlength=words), kind="stable").astype(np.int32)
@@ -129,11 +177,11 @@ def read(multiply_adds: float, words: float) -> float:
     return 4 * (multiply_adds + words)
 
 
-def saved_counters(multiply_adds: float, mean_candidates: float, arrays: dict[str, NDArray[Any]]) -> dict[str, float]:
+def saved_counters(multiply_adds: float, mean_candidates: float, saved: dict[str, NDArray[Any]]) -> dict[str, float]:
     """The counters that all rivals report. extra_bytes: size of the arrays beyond the output layer, without scratch."""
     return {
         "multiply_adds": multiply_adds,
         "mean_candidates": mean_candidates,
-        "extra_bytes": float(sum(array.nbytes for array in arrays.values())),
+        "extra_bytes": float(sum(array.nbytes for array in saved.values())),
         "bytes_read": read(multiply_adds, mean_candidates),
     }

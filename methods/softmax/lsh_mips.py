@@ -6,18 +6,16 @@ table hashes with `bits` random planes. Words in the query's bucket of any table
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from harness.contracts import Artifacts, OutputLayer
+from harness.contracts import OutputLayer
 from harness.plan.registry import method
-from methods.softmax import arrays, reduction
-from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
-from methods.softmax.inputs import checked_layer, checked_training
+from methods.softmax import reduction
+from methods.softmax.candidates import SavedSearch
 from methods.softmax.kernels import compiled
 
 MOST_BITS = 20  # a table holds 2^bits bucket starts
@@ -29,8 +27,10 @@ MOST_BITS = 20  # a table holds 2^bits bucket starts
     baseline="exact",
     summary="buckets of sign random projections (Neyshabur and Srebro, 2015)",
 )
-class LshMips(CandidateSearch):
+class LshMips(SavedSearch):
     """Knobs: `bits` a table (fewer: larger buckets) and `tables`. Errors as for `CandidateSearch`."""
+
+    name = "lsh-mips"
 
     bits: Annotated[int, Field(ge=1, le=MOST_BITS)] = 8
     tables: Annotated[int, Field(ge=1)] = 16
@@ -40,50 +40,31 @@ class LshMips(CandidateSearch):
     def random_fit(self) -> bool:
         return True
 
-    def fit(
-        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
-    ) -> None:
-        layer = checked_layer(layer)
-        contexts, targets = checked_training(layer, contexts, targets, 1, "lsh-mips")
+    def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
+        shape = self.tables * self.bits, layer.weight.shape[1] + 2
+        planes = np.random.default_rng(self.seed).standard_normal(shape, dtype=np.float32)
+        return {**hashed(reduction.points(layer), planes, self.bits), "planes": planes}
 
-        def build(folder: Path) -> None:
-            planes = np.random.default_rng(self.seed).standard_normal(
-                (self.tables * self.bits, layer.weight.shape[1] + 2), dtype=np.float32
-            )
-            frequent = by_frequency(targets, len(layer.weight))
-            tables = hashed(reduction.points(layer), planes, self.bits)
-            arrays.save(folder, {**tables, "planes": planes, "frequent": frequent})
+    def _key(self) -> dict[str, Any]:
+        return {"bits": self.bits, "tables": self.tables, "seed": self.seed}
 
-        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets), "bits": self.bits,
-               "tables": self.tables, "seed": self.seed}  # fmt: skip
-        artifacts.build("lsh-mips", key, build)
-        self.open(layer, artifacts)
-        artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])
-
-    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
-        self._tables = arrays.load(artifacts.path("lsh-mips"))
-        self._prepare(subject, self._tables.pop("frequent"))
-        words, dimension = self._layer.weight.shape
-        self._values = artifacts.values
+    def _scratch_of(self, words: int, dimension: int) -> None:
         # the query's last component is 0: only d + 1 columns of the planes are read
-        self._planes = np.ascontiguousarray(self._tables["planes"][:, :-1])
+        self._planes = np.ascontiguousarray(self._saved["planes"][:, :-1])
         self._query = np.ones(dimension + 1, np.float32)
         self._seen, self._turn = np.zeros(words, np.int64), 0
-        self.topk(np.zeros(dimension, np.float32), 1)
 
     def _find(self, context: NDArray[np.float32]) -> int:
         self._query[:-1] = context
         self._turn += 1
         count: int = collect(
-            self._planes @ self._query, self.bits, self._tables["starts"], self._tables["members"], self._seen,
+            self._planes @ self._query, self.bits, self._saved["starts"], self._saved["members"], self._seen,
             self._turn, self._ids,
         )  # fmt: skip
         return count
 
     def counters(self) -> dict[str, float]:
-        dimension = self._layer.weight.shape[1]
-        found = float(self._values.get("mean_candidates", 0.0))
-        return saved_counters(self._planes.size + found * dimension, found, self._tables)
+        return self._counted(self._planes.size)
 
 
 def hashed(points: NDArray[np.float32], planes: NDArray[np.float32], bits: int) -> dict[str, NDArray[np.int32]]:

@@ -8,7 +8,6 @@ All words of the visited leaves are scored exactly.
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, OutputLayer
+from harness.contracts import OutputLayer
 from harness.plan.registry import method
-from methods.softmax import arrays, reduction
-from methods.softmax.candidates import SAMPLE, CandidateSearch, by_frequency, saved_counters
+from methods.softmax import reduction
+from methods.softmax.candidates import SavedSearch
 from methods.softmax.completion import principal_directions
-from methods.softmax.inputs import checked_layer, checked_training
 from methods.softmax.kernels import compiled
 
 
@@ -31,54 +29,39 @@ from methods.softmax.kernels import compiled
     baseline="exact",
     summary="leaves of a principal-component tree (Bachrach et al., 2014)",
 )
-class PcaMips(CandidateSearch):
+class PcaMips(SavedSearch):
     """Knobs: `depth` of the tree, `neighbourhood` (visit leaves one turn away). Errors as for `CandidateSearch`;
     of `fit`: a depth that leaves no word a leaf or is above d."""
+
+    name = "pca-mips"
 
     depth: Annotated[int, Field(ge=1)] = 5
     neighbourhood: bool = True
 
-    def fit(
-        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
-    ) -> None:
-        layer = checked_layer(layer)
+    def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
         words, dimension = layer.weight.shape
         if 2**self.depth > words or self.depth > dimension:
             raise RequestError(f"depth {self.depth} is too deep for {words} words in {dimension} dimensions; lower it")
-        contexts, targets = checked_training(layer, contexts, targets, 1, "pca-mips")
+        return grow(reduction.points(layer), self.depth)
 
-        def build(folder: Path) -> None:
-            tree = grow(reduction.points(layer), self.depth)
-            arrays.save(folder, {**tree, "frequent": by_frequency(targets, words)})
+    def _key(self) -> dict[str, Any]:
+        return {"depth": self.depth}
 
-        key = {"layer": arrays.content(layer.weight, layer.bias), "targets": arrays.content(targets),
-               "depth": self.depth}  # fmt: skip
-        artifacts.build("pca-mips", key, build)
-        self.open(layer, artifacts)
-        artifacts.values["mean_candidates"] = self._mean_found(contexts[:SAMPLE])
-
-    def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
-        self._tree = arrays.load(artifacts.path("pca-mips"))
-        self._length = float(self._tree["length"][0])
-        self._prepare(subject, self._tree.pop("frequent"))
-        dimension = self._layer.weight.shape[1]
-        self._values = artifacts.values
+    def _scratch_of(self, words: int, dimension: int) -> None:
+        self._length = float(self._saved["length"][0])
         self._query = np.empty(dimension + 2, np.float32)
-        self.topk(np.zeros(dimension, np.float32), 1)
 
     def _find(self, context: NDArray[np.float32]) -> int:
         query = reduction.query(context, self._query)
         query *= self._length / np.sqrt(query @ query)
-        tree = self._tree
+        tree = self._saved
         count: int = visit(
             tree["directions"] @ query, tree["thresholds"], tree["order"], tree["bounds"], self.neighbourhood, self._ids
         )
         return count
 
     def counters(self) -> dict[str, float]:
-        dimension = self._layer.weight.shape[1]
-        found = float(self._values.get("mean_candidates", 0.0))
-        return saved_counters(self.depth * (dimension + 2) + found * dimension, found, self._tree)
+        return self._counted(self.depth * (self._layer.weight.shape[1] + 2))
 
 
 def grow(points: NDArray[np.float32], depth: int) -> dict[str, NDArray[Any]]:

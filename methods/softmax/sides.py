@@ -62,9 +62,13 @@ def row_side(layer: OutputLayer, words: int, even: bool, seed: int, artifacts: A
     """
     clusters = -(-len(layer.weight) // words)
 
-    def build(folder: Path) -> None:
+    def cluster(folder: Path) -> None:
         rng = np.random.default_rng(seed)
         directions = spherical_kmeans(layer.weight, clusters, STEPS, PER_CLUSTER * clusters, rng)
+        arrays.save(folder, {"directions": directions})
+
+    def build(folder: Path) -> None:
+        directions = arrays.load(found)["directions"]
         owner = balanced(layer.weight, directions, words) if even else assign(layer.weight, directions)
         order = np.argsort(owner, kind="stable")
         points = np.column_stack([layer.weight[order], layer.bias[order]])
@@ -72,9 +76,9 @@ def row_side(layer: OutputLayer, words: int, even: bool, seed: int, artifacts: A
         means = (np.add.reduceat(points, starts, axis=0) / sizes[:, None]).astype(np.float32)
         Side.of(means[:, :-1], means[:, -1], order, np.repeat(np.arange(len(kept)), sizes)).save(folder)
 
-    key = {"layer": arrays.content(layer.weight, layer.bias), "words": words, "even": even, "seed": seed,
-           "steps": STEPS}  # fmt: skip
-    return artifacts.build("row-clusters", key, build)
+    key = {"layer": arrays.content(layer.weight, layer.bias), "words": words, "seed": seed, "steps": STEPS}
+    found = artifacts.build("row-directions", key, cluster)
+    return artifacts.build("row-clusters", {**key, "even": even}, build)
 
 
 def balanced(rows: NDArray[np.float32], centres: NDArray[np.float32], most: int) -> NDArray[np.int64]:

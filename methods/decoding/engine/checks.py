@@ -17,27 +17,27 @@ from methods.decoding.engine.transformer import MANY
 
 # largest root mean square of the differences, as a share of the logits' spread, that counts as rounding
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}  # some modules round to float32 inside
-_HALF = 0.1  # bfloat16 and float16
+_SHORT_NUMBERS = 0.1  # bfloat16 and float16
 # tokens of the prompt, of a block whose step is compiled, of a block too long for that, and fed one by one
 _PROMPT, _SHORT, _LONG, _SINGLE = 6, 2, MANY, 2
 _LONGEST = 256  # largest window for which the prompt, or the source, is made longer than it
 _SOURCES = 9, 3  # tokens of two sources encoded together
 
 
-def check(engine: Engine, model: GenerationModel, window: int | None = None, half: bool = False) -> None:
+def check(engine: Engine, model: GenerationModel, window: int | None = None, bfloat16: bool = False) -> None:
     """Feed an engine two rows: a prompt, a short block, a long block whose end is cropped, and single tokens. Compare
     its logits with the module's own for the whole rows, without a cache.
 
     window: tokens that the narrowest layer attends to. Prompts and sources are longer than a window of at most 256
     tokens.
-    half: the engine multiplies in bfloat16 and the module does not.
+    bfloat16: the engine multiplies in bfloat16 and the module does not.
 
     If only rows of different lengths fail, the engine's `ragged` is set to False. Raises `RequestError` with the model
     type if rows of equal length fail, if the module fails without a cache, or if two sources of different lengths are
     encoded in another way than each alone.
     """
     kind = model.module.config.model_type
-    allowed = _HALF if half else _TOLERANCE.get(model.module.dtype, _HALF)
+    allowed = _SHORT_NUMBERS if bfloat16 else _TOLERANCE.get(model.module.dtype, _SHORT_NUMBERS)
     prompt, narrow = 1, window if window is not None and window <= _LONGEST else 0
     if model.kind == "causal":
         prompt = _PROMPT + narrow

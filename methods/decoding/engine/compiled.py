@@ -66,7 +66,7 @@ def gathered(layers: Sequence[DecoderLayer], heads: int, size: int, scale: float
         layers[0].qkv.plain[0][:0].copy(), at, norms, eps,
         np.array([layer.window or 0 for layer in layers]), np.array([layer.turned for layer in layers]),
         heads, size, scale or size**-0.5, int(activation or 0),
-        layers[0].feed_forward.gated, layers[0].qkv.half,
+        layers[0].feed_forward.gated, layers[0].qkv.bfloat16,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from methods.decoding.engine.kernels import multiply
 
-FEW, FEW_HALF = 5, 2  # rows that go through the compiled loop; of a matrix in bfloat16
+FEW, FEW_BFLOAT16 = 5, 2  # rows that go through the compiled loop; of a matrix in bfloat16
 FILL = 4  # rows of the packed form are padded to a multiple of this
 MOST = 64  # above it rows of float32 go through the BLAS library, and of bfloat16 are padded to a multiple of it
 
@@ -33,43 +33,44 @@ Plain = tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]
 class Dense:
     """x [n, in] -> x @ weight.T + bias, [n, out].
 
-    plain: weight, scale and bias for the compiled loop; None if it does not apply. eighth: the weight was made by
-    `rounded`, and is held as 8-bit numbers. half: products are in bfloat16, and x is float32; so for a weight in
+    plain: weight, scale and bias for the compiled loop; None if it does not apply. int8: the weight was made by
+    `rounded`, and is held as 8-bit numbers. bfloat16: products are in bfloat16, and x is float32; so for a weight in
     bfloat16 on a CPU.
     """
 
-    __slots__ = ("bias", "few", "half", "inputs", "outputs", "packed", "plain", "scale", "transposed")
+    __slots__ = ("bfloat16", "bias", "few", "inputs", "outputs", "packed", "plain", "scale", "transposed")
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None, eighth: bool = False, half: bool = False
+        self, weight: torch.Tensor, bias: torch.Tensor | None, int8: bool = False, bfloat16: bool = False
     ) -> None:
         weight, on_cpu = weight.detach(), weight.device.type == "cpu"
-        (self.outputs, self.inputs), self.half = weight.shape, half or (on_cpu and weight.dtype == torch.bfloat16)
-        self.few = FEW_HALF if self.half and not eighth else FEW
+        self.outputs, self.inputs = weight.shape
+        self.bfloat16 = bfloat16 or (on_cpu and weight.dtype == torch.bfloat16)
+        self.few = FEW_BFLOAT16 if self.bfloat16 and not int8 else FEW
         self.transposed, self.bias = weight.t(), bias  # a view
-        if self.half and bias is not None:
+        if self.bfloat16 and bias is not None:
             self.bias = bias.detach().float()
-        self.scale = scale_of(weight) if eighth else None
+        self.scale = scale_of(weight) if int8 else None
         self.plain: Plain | None = None
         if on_cpu and weight.dtype in (torch.float32, torch.bfloat16):
             numbers = weight if self.scale is None else weight.div(self.scale[:, None]).round()
-            self.packed = pack(numbers.bfloat16() if self.half else weight)
-            numbers = (numbers.to(torch.int8) if eighth else numbers).contiguous()
+            self.packed = pack(numbers.bfloat16() if self.bfloat16 else weight)
+            numbers = (numbers.to(torch.int8) if int8 else numbers).contiguous()
             scale = torch.ones(len(weight)) if self.scale is None else self.scale
             zeros = torch.zeros(len(weight)) if self.bias is None else self.bias.detach().contiguous()
             plain = numbers.view(torch.uint16) if numbers.dtype == torch.bfloat16 else numbers
             self.plain = plain.numpy(), scale.numpy(), zeros.numpy()
-            if self.half:
+            if self.bfloat16:
                 self.transposed = numbers.bfloat16().t() if self.packed is None else weight.new_empty(0)
         else:
             self.packed = None
 
     @classmethod
-    def of(cls, *layers: torch.nn.Linear, eighth: bool = False, half: bool = False) -> Dense:
+    def of(cls, *layers: torch.nn.Linear, int8: bool = False, bfloat16: bool = False) -> Dense:
         """One layer, or several with the same input fused into one whose outputs are concatenated. The layers' weights
         become views of it: the module and the engine made last hold the matrix once."""
         if len(layers) == 1:
-            return cls(layers[0].weight, layers[0].bias, eighth, half)
+            return cls(layers[0].weight, layers[0].bias, int8, bfloat16)
         biases: list[torch.Tensor] = [
             layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
         ]
@@ -77,15 +78,15 @@ class Dense:
             weight = torch.cat(tuple(layer.weight.detach() for layer in layers))
             for layer, part in zip(layers, weight.split([len(layer.weight) for layer in layers]), strict=True):
                 layer.weight.data = part
-        return cls(weight, torch.cat(biases), eighth, half)
+        return cls(weight, torch.cat(biases), int8, bfloat16)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = len(x)
         if self.plain is not None and rows <= self.few:
             few = x.new_empty(rows, self.outputs)
-            multiply(*self.plain, x.contiguous().numpy(), self.half, few.numpy(), torch.get_num_threads())
+            multiply(*self.plain, x.contiguous().numpy(), self.bfloat16, few.numpy(), torch.get_num_threads())
             return few
-        if self.half:
+        if self.bfloat16:
             x = self._packed(x.bfloat16(), None).float()
             x = x if self.scale is None else x * self.scale
             return x if self.bias is None else x + self.bias

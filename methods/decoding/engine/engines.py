@@ -43,9 +43,9 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
                     f"do not depend on the length of the text; {model.name} is a {type(module).__name__} in "
                     f"{str(module.dtype).removeprefix('torch.')} on {model.device}"
                 )
-            half, model = module.dtype == torch.bfloat16, with_rounded_decoder(model)
-            engine = TransformerEngine(model.module, model.start_id, model.device, eighth=True, half=half)
-            check(engine, model, engine.window, half)
+            bfloat16, model = module.dtype == torch.bfloat16, with_rounded_decoder(model)
+            engine = TransformerEngine(model.module, model.start_id, model.device, int8=True, bfloat16=bfloat16)
+            check(engine, model, engine.window, bfloat16)
             return engine
         # float16 overflows in these models' encoders: their modules clamp it, the lean engine does not
         alike = all(part.dtype == module.dtype for part in module.parameters())  # T5 in bfloat16 keeps some in float32
@@ -86,6 +86,16 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
             module.set_output_embeddings(own)
         other.module = module
     return other
+
+
+def without_positions(model: GenerationModel, constraints: Constraints, peer: str) -> None:
+    """Raise `RequestError` if constraints depend on positions, which this peer applies otherwise or not at all."""
+    if constraints.by_position:
+        raise RequestError(
+            f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, which "
+            f"{peer} applies otherwise or does not know: leave this peer out, or take the settings out of the model's "
+            "generation_config.json"
+        )
 
 
 def checked_limits(

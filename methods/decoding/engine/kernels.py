@@ -44,7 +44,7 @@ class Weights(NamedTuple):
     for each norm the addresses of weight and bias, and whether the mean is subtracted. eps: float32 [layers, 11].
     windows: int64 [layers], positions that a token sees, 0: all. turned: int64 [layers], which rotation of positions a
     layer has. heads: of queries. size: width of a head. scale: of scores. gated: the inner layer gives gate and value.
-    half: see `multiply`.
+    bfloat16: see `multiply`.
     """
 
     matrix: NDArray[Any]
@@ -58,7 +58,7 @@ class Weights(NamedTuple):
     scale: float
     activation: int
     gated: bool
-    half: bool
+    bfloat16: bool
 
 
 def ready() -> None:
@@ -102,7 +102,7 @@ def _bits(typing, number):  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def halved(number):  # type: ignore[no-untyped-def]
+def to_bfloat16(number):  # type: ignore[no-untyped-def]
     """A float32 rounded to bfloat16, ties to even."""
     bits = _bits(number)
     upper = np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
@@ -110,31 +110,31 @@ def halved(number):  # type: ignore[no-untyped-def]
 
 
 @njit(**FAST)
-def multiply(weight, scale, bias, x, half, result, threads):  # type: ignore[no-untyped-def]
+def multiply(weight, scale, bias, x, bfloat16, result, threads):  # type: ignore[no-untyped-def]
     """result [n, out] = x [n, in] @ weight.T * scale [out] + bias [out]; all C-contiguous. weight: [out, in], see
-    `widened`. half: x and the product are rounded to bfloat16, as oneDNN does. The columns of the result are split over
+    `widened`. bfloat16: x and the product are rounded to it, as oneDNN does. The columns of the result are split over
     threads."""
-    if half:
+    if bfloat16:
         narrow = np.empty_like(x)
         for row in range(len(x)):
             for place in range(x.shape[1]):
-                narrow[row, place] = halved(x[row, place])
+                narrow[row, place] = to_bfloat16(x[row, place])
         x = narrow
     if threads > 1:
-        _in_threads(weight, scale, bias, x, half, result, threads)
+        _in_threads(weight, scale, bias, x, bfloat16, result, threads)
     else:
-        _columns(weight, scale, bias, x, half, result, 0, len(weight))
+        _columns(weight, scale, bias, x, bfloat16, result, 0, len(weight))
 
 
 @njit(parallel=True, **FAST)
-def _in_threads(weight, scale, bias, x, half, result, threads):  # type: ignore[no-untyped-def]
+def _in_threads(weight, scale, bias, x, bfloat16, result, threads):  # type: ignore[no-untyped-def]
     outputs = len(weight)
     for part in prange(threads):
-        _columns(weight, scale, bias, x, half, result, part * outputs // threads, (part + 1) * outputs // threads)
+        _columns(weight, scale, bias, x, bfloat16, result, part * outputs // threads, (part + 1) * outputs // threads)
 
 
 @njit(**FAST)
-def _columns(weight, scale, bias, x, half, result, begin, end):  # type: ignore[no-untyped-def]
+def _columns(weight, scale, bias, x, bfloat16, result, begin, end):  # type: ignore[no-untyped-def]
     """`multiply` for columns [begin, end) of the result. Five rows, as in a beam search, are summed together."""
     inputs = weight.shape[1]
     for column in range(begin, end):
@@ -149,7 +149,7 @@ def _columns(weight, scale, bias, x, half, result, begin, end):  # type: ignore[
                 d += w * x[row + 3, place]
                 e += w * x[row + 4, place]
             for total in (a, b, c, d, e):
-                result[row, column] = (halved(total) if half else total) * factor + add
+                result[row, column] = (to_bfloat16(total) if bfloat16 else total) * factor + add
                 row += 1
         while row + 2 <= len(x):
             a = b = np.float32(0)
@@ -158,29 +158,29 @@ def _columns(weight, scale, bias, x, half, result, begin, end):  # type: ignore[
                 a += w * x[row, place]
                 b += w * x[row + 1, place]
             for total in (a, b):
-                result[row, column] = (halved(total) if half else total) * factor + add
+                result[row, column] = (to_bfloat16(total) if bfloat16 else total) * factor + add
                 row += 1
         if row < len(x):
             total = np.float32(0)
             for place in range(inputs):
                 total += widened(weight[column, place]) * x[row, place]
-            result[row, column] = (halved(total) if half else total) * factor + add
+            result[row, column] = (to_bfloat16(total) if bfloat16 else total) * factor + add
 
 
 @njit(parallel=True, **FAST)
-def multiply_chosen(weight, scale, bias, x, half, chosen, result, threads):  # type: ignore[no-untyped-def]
+def multiply_chosen(weight, scale, bias, x, bfloat16, chosen, result, threads):  # type: ignore[no-untyped-def]
     """`multiply` of one row x [in] for some columns, int32 [m], into result [m]."""
-    if half:
+    if bfloat16:
         narrow = np.empty_like(x)
         for place in range(len(x)):
-            narrow[place] = halved(x[place])
+            narrow[place] = to_bfloat16(x[place])
         x = narrow
     for part in prange(threads):
         for number in range(part * len(chosen) // threads, (part + 1) * len(chosen) // threads):
             column, total = chosen[number], np.float32(0)
             for place in range(len(x)):
                 total += widened(weight[column, place]) * x[place]
-            result[number] = (halved(total) if half else total) * scale[column] + bias[column]
+            result[number] = (to_bfloat16(total) if bfloat16 else total) * scale[column] + bias[column]
 
 
 @njit(**FAST)
@@ -362,7 +362,7 @@ def _dense(weights, at, x, threads):  # type: ignore[no-untyped-def]
     matrix = carray(_pointer(at[0], weights.matrix), (outputs, x.shape[1]))
     scale = carray(_pointer(at[1], weights.eps), (outputs,))
     bias = carray(_pointer(at[2], weights.eps), (outputs,))
-    multiply(matrix, scale, bias, x, weights.half, result, threads)
+    multiply(matrix, scale, bias, x, weights.bfloat16, result, threads)
     return result
 
 

@@ -92,10 +92,10 @@ class FeedForward:
 
     __slots__ = ("activation", "first", "gated", "residual", "second")
 
-    def __init__(self, layer: Any, pre: bool, eighth: bool = False, half: bool = False) -> None:
+    def __init__(self, layer: Any, pre: bool, int8: bool = False, bfloat16: bool = False) -> None:
         self.gated = isinstance(layer.fc1, tuple)
-        self.first = Dense.of(*(layer.fc1 if self.gated else (layer.fc1,)), eighth=eighth, half=half)
-        self.second = Dense.of(layer.fc2, eighth=eighth, half=half)
+        self.first = Dense.of(*(layer.fc1 if self.gated else (layer.fc1,)), int8=int8, bfloat16=bfloat16)
+        self.second = Dense.of(layer.fc2, int8=int8, bfloat16=bfloat16)
         self.activation = layer.activation_fn
         self.residual = Residual(layer.final_layer_norm, pre, getattr(layer, "final_after", None))
 
@@ -151,21 +151,21 @@ class DecoderLayer:
         "source_residual", "turned", "window",
     )  # fmt: skip
 
-    def __init__(self, layer: Any, pre: bool, eighth: bool = False, half: bool = False) -> None:
+    def __init__(self, layer: Any, pre: bool, int8: bool = False, bfloat16: bool = False) -> None:
         own, source = layer.self_attn, getattr(layer, "encoder_attn", None)
         several = own.projections if hasattr(own, "projections") else (own.q_proj, own.k_proj, own.v_proj)
-        self.qkv = Dense.of(*several, eighth=eighth, half=half)
-        self.out = Dense.of(own.out_proj, eighth=eighth, half=half)
+        self.qkv = Dense.of(*several, int8=int8, bfloat16=bfloat16)
+        self.out = Dense.of(own.out_proj, int8=int8, bfloat16=bfloat16)
         self.query_norm, self.key_norm = (norm_of(getattr(own, name, None)) for name in ("q_norm", "k_norm"))
         self.window, self.turned = getattr(own, "window", None), getattr(own, "turned", 0)
         self.residual = Residual(layer.self_attn_layer_norm, pre, getattr(layer, "self_attn_after", None))
         self.source_query = None
         if source is not None:
-            self.source_query = Dense.of(source.q_proj, eighth=eighth, half=half)
-            self.source_out = Dense.of(source.out_proj, eighth=eighth, half=half)
+            self.source_query = Dense.of(source.q_proj, int8=int8, bfloat16=bfloat16)
+            self.source_out = Dense.of(source.out_proj, int8=int8, bfloat16=bfloat16)
             self.source_kv = Dense.of(source.k_proj, source.v_proj)
             self.source_residual = Residual(layer.encoder_attn_layer_norm, pre)
-        self.feed_forward = FeedForward(layer, pre, eighth, half)
+        self.feed_forward = FeedForward(layer, pre, int8, bfloat16)
 
 
 class Embedding:

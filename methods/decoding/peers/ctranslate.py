@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from harness.common.errors import NotInstalledError, RequestError
+from harness.common.errors import RequestError
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
 from harness.contracts.answers import Trace
 from harness.plan.registry import method
-from methods.decoding.engine.engines import checked_limits
+from methods.decoding.engine.engines import checked_limits, without_positions
 from methods.decoding.peers.served import Served
 from methods.decoding.search.beam import BeamOptions
+from methods.packages import package
 
 SERVER = "methods.decoding.peers.ctranslate_server"
 # The model types whose loaders work with `Names`. Marian models use the loader of BART: Marian's assumes that the start
@@ -72,7 +73,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
     intra_threads: Annotated[int, Field(ge=1)] | None = None
 
     def fit(self, model: GenerationModel, reference: Streams, training: TrainingPairs, artifacts: Artifacts) -> None:
-        ctranslate2 = _library()
+        ctranslate2 = package("ctranslate2", "CTranslate2")
 
         def build(folder: Path) -> None:
             convert(model, folder, self.compute)
@@ -93,12 +94,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         limits, constraints = checked_limits(model, sources, limit)
-        if constraints.by_position:
-            raise RequestError(
-                f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "
-                "which CTranslate2 applies otherwise: leave this peer out, or take the settings out of the model's "
-                "generation_config.json"
-            )
+        without_positions(model, constraints, "CTranslate2")
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None:
             raise RequestError(
@@ -168,15 +164,6 @@ def _not_converted(model: GenerationModel) -> str:
     if (number := str(model.module.dtype).removeprefix("torch.")) not in NUMBERS:
         return f"has weights in {number}, which it does not read; give task.dtype=float32"
     return ""
-
-
-def _library() -> Any:
-    """The package. Raises `NotInstalledError` if it is not installed; other cells do not need it."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise NotInstalledError("CTranslate2 is not installed; pip install 'shortcut-harness[peers]'") from error
-    return ctranslate2
 
 
 def _first(*numbers: int | None) -> int:

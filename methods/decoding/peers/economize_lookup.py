@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.common.errors import NotInstalledError, RequestError, reason
+from harness.common.errors import RequestError, reason
 from harness.contracts import Decoded, GenerationModel, Phases, Trace
 from harness.plan.registry import method
 from methods.decoding.engine.engines import checked_limits
 from methods.decoding.peers.compared import Compared
+from methods.packages import package
 
 
 @method(
@@ -61,14 +62,10 @@ class EconomizeLookup(Compared):
     def _applied(self, model: GenerationModel) -> Any:
         """The model wrapped in economize's loop, made on first use."""
         if self._ready is None or self._ready[0] is not model:
-            try:
-                import economize
-                from economize.techniques.lookup import LookupConfig
-            except ImportError as error:
-                raise NotInstalledError("economize is not installed: pip install 'shortcut-harness[peers]'") from error
+            economize, lookup = (package(name, "economize") for name in ("economize", "economize.techniques.lookup"))
             try:
                 made = economize.apply(
-                    model.module, LookupConfig(max_ngram=self.ngram),
+                    model.module, lookup.LookupConfig(max_ngram=self.ngram),
                     decoding=economize.DecodeConfig(cycle_length=self.tokens + 1),
                 )  # fmt: skip
             except economize.UnsupportedModelError as error:

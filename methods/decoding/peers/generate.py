@@ -117,11 +117,7 @@ class TransformersBeam(BeamOptions, Peer):
     """`generate(num_beams=beam)`."""
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "num_beams": self.beam,
-            "length_penalty": self.length_penalty,
-            "early_stopping": self.early_stopping,
-        }
+        return {"num_beams": self.beam, "length_penalty": self.length_penalty, "early_stopping": self.early_stopping}
 
 
 @method(

@@ -19,7 +19,7 @@ from harness.common.generate import Constraints, until_end
 from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, SequenceDecoding, Streams, TrainingPairs
 from harness.contracts.answers import NEAR_TIE, NEAR_TIES, Trace, common_prefix
 from harness.plan.registry import method
-from methods.decoding.engine.engines import checked_limits
+from methods.decoding.engine.engines import checked_limits, without_positions
 from methods.decoding.peers.gguf_copies import static_lookup_cache, with_numbers
 from methods.decoding.peers.served import Served
 
@@ -122,11 +122,7 @@ class LlamaCpp(SequenceDecoding):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         limits, constraints = checked_limits(model, sources, limit)
-        if constraints.by_position:
-            raise RequestError(
-                f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, "
-                "which llama.cpp does not know: leave this peer out"
-            )
+        without_positions(model, constraints, "llama.cpp")
         for number, (source, most) in enumerate(zip(sources, limits, strict=True)):
             if (longest := len(source) + most) > self._params["n_ctx"]:
                 raise RequestError(

@@ -1,11 +1,9 @@
 """A peer in a process of its own, as a user would run it: both ends of the pipes between it and ours.
 
 In a process that has prepared a task (with torch, the model and the rest loaded), the threads of another engine sleep
-between parallel regions. Measured on two cores: CTranslate2, a 6+6 model of width 256 with beam 5, took 250 ms a
-sentence there and 56 ms in a process of its own (150,000 against 40 context switches for 20 sentences); llama.cpp,
-Gemma-3-270M, took 22 ms a token there and 14 in its own. With one thread CTranslate2 took 105 ms in both. The likely
-cause: GNU OpenMP waits at a barrier without sleeping only while the teams of a process have no more threads than the
-machine has cores, and torch's team counts.
+between parallel regions: on two cores CTranslate2 with beam 5 took 250 ms a sentence there and 56 in a process of its
+own, llama.cpp 22 ms a token and 14. The likely cause: GNU OpenMP waits at a barrier without sleeping only while the
+teams of a process have no more threads than the machine has cores, and torch's team counts.
 
 Requests and answers are JSON, one line each. The standard output of the peer's own code goes to the log.
 """

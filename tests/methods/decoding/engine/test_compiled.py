@@ -19,7 +19,7 @@ from harness.common.phases import NoPhases
 from harness.contracts.answers import near_tie
 from methods.aggressive.iad import Iad
 from methods.decoding.drafting.decoder import gap_of_best
-from methods.decoding.engine import transformer
+from methods.decoding.engine import transformer_session
 from methods.decoding.engine.causal import Rotations
 from methods.decoding.engine.compiled import gathered
 from methods.decoding.engine.dense import FEW, Dense, rounded
@@ -79,7 +79,7 @@ def steps(session, seed):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_compiled_step_is_the_layers(tiny, kind, seed, threads, dtype, monkeypatch):
-    monkeypatch.setattr(transformer, "PLACES", 3)  # so that the cache grows
+    monkeypatch.setattr(transformer_session, "PLACES", 3)  # so that the cache grows
     model, before = made(tiny, kind, seed), torch.get_num_threads()
     model.module.to(dtype)
     torch.set_num_threads(threads)
@@ -115,7 +115,7 @@ def test_a_rounded_layer_reads_eight_bits_as_the_numbers_they_stand_for(rows):
         assert (weight - layer.weight).abs().max() <= layer.weight.abs().max() / 254
         torch.testing.assert_close(rounded(weight), weight)
         x = torch.randn(rows, 12)
-        dense = Dense(weight, layer.bias, eighth=True)
+        dense = Dense(weight, layer.bias, int8=True)
         assert dense.plain[0].dtype == "int8"
         torch.testing.assert_close(dense(x), x @ weight.T + layer.bias, atol=1e-5, rtol=1e-5)
 
@@ -159,7 +159,7 @@ def test_int8_of_a_causal_model_decodes_the_rounded_model(tiny, kind, dtype):
     model.module.to(dtype)
     other, method = with_rounded_decoder(model), Greedy(engine="int8")
     engine = method.engine_of(model)
-    assert engine.compiled.matrix.dtype == "int8" and engine.compiled.half == (dtype == torch.bfloat16)
+    assert engine.compiled.matrix.dtype == "int8" and engine.compiled.bfloat16 == (dtype == torch.bfloat16)
     for source in SOURCES:
         [ours], [wanted] = (
             how.decode(of, [source], 12, NoPhases()) for how, of in ((method, model), (Greedy(), other))
