@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tasks.metrics.repetition import repetition
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator
+    from tasks.models.pretrained.language import CausalLM
 
 
 @task(
@@ -78,24 +79,19 @@ class CausalGeneration(LanguageModelOptions, Task):
 
         cache = Cache(context.cache)
         text = open_source(self.source, self.dataset, context.data, cache)
-        place, name = self.place(text, context, cache, progress)
-        self.generator = TextGenerator.load(
-            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
-        )
+        self.generator = self.text_generator(text, context, cache, progress)
         if self.assistant is not None:
             self.generator.assistant = TextGenerator.load(
                 self.assistant, device=context.device, dtype=self.dtype, cache=cache
             )
-        reader = self.generator.language_model
-        if reader is None:
-            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+        reader = cast("CausalLM", self.generator.language_model)
         if self.prompt_tokens + self.limit > self.generator.window:
             raise RequestError(
                 f"prompt_tokens={self.prompt_tokens} and limit={self.limit} exceed the model's window of "
                 f"{self.generator.window}; lower one"
             )
         if self.prompts == "text":
-            pieces = streams(text, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)  # type: ignore[arg-type]
+            pieces = streams(text, "test", reader, Selection(piece=2 * self.prompt_tokens), cache, progress)
             every = [piece[: self.prompt_tokens].tolist() for piece in pieces if len(piece) >= self.prompt_tokens]
         else:
             every = self._spec_bench(context, self.generator)
@@ -106,7 +102,7 @@ class CausalGeneration(LanguageModelOptions, Task):
         evaluated = chosen[: self.evaluation]
         return DecodingSetting(
             model=self.generator,
-            reference=lambda: streams(text, "train", reader, Selection(), cache, progress),  # type: ignore[arg-type]
+            reference=lambda: streams(text, "train", reader, Selection(), cache, progress),
             evaluation=evaluated,
             timed=chosen,
             sample=min(max(self.timed, self.batch), len(chosen)),

@@ -37,12 +37,10 @@ class KnnLmServing(ServingTask):
         "mini": {"evaluation": 12, "timed": 3, "limit": 64, "prompt_tokens": 32, "validation_tokens": 2048},
         "small": {"source": "folder", "dataset": "wikitext-2", "model": "train:small"},
         "paper": {
-            "source": "hub",
-            "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
-            "model": "neulab/gpt2-large-finetuned-wikitext103",
-            "timed": 20,
+            "source": "hub", "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
+            "model": "neulab/gpt2-large-finetuned-wikitext103", "timed": 20,
         },
-    }
+    }  # fmt: skip
 
     dataset: str = ""
     more: str = ""
@@ -63,7 +61,7 @@ class KnnLmServing(ServingTask):
         """The setting; slow once (training, tokenizing)."""
         cache = Cache(context.cache)
         source = open_source(self.source, self.dataset, context.data, cache)
-        model = self.load(source, context, cache, progress)
+        model = self.text_generator(source, context, cache, progress)
         self.check_window(self.prompt_tokens, model.window)
         reader = cast("CausalLM", model.language_model)  # streams begin as in the token-scoring tasks
         seed = context.seed

@@ -84,12 +84,10 @@ class NmtBeam(ParallelOptions, NextWordTask):
         "mini": {"source": "generated", "model": "mini", "timed": 500},
         "small": {"model": "nmt-500"},
         "paper": {
-            "source": "hub",
-            "dataset": "bbaaaa/iwslt14-de-en:de-en@refs/convert/parquet",
-            "test": "test",
+            "source": "hub", "dataset": "bbaaaa/iwslt14-de-en:de-en@refs/convert/parquet", "test": "test",
             "model": "nmt-500",
         },
-    }
+    }  # fmt: skip
 
     model: str = "nmt-500"
     vocabulary: Annotated[int, Field(ge=3)] = 50_000

@@ -53,20 +53,15 @@ class QaLatency(ServingTask):
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, object]]] = {
         "mini": {"evaluation": 12, "timed": 3, "limit": 48, "question_tokens": 16},
         "small": {
-            "questions": "natural-questions",
-            "source": "folder",
+            "questions": "natural-questions", "source": "folder", "model": "train:serving",
             "knowledge": "wikipedia-2015/sample.jsonl.gz+wikipedia-2015/qa-topics.jsonl.gz",
             "training": "wikipedia-2015/sample.jsonl.gz",
-            "model": "train:serving",
         },
         "paper": {
-            "questions": "natural-questions",
-            "source": "hub",
-            "knowledge": "wikimedia/wikipedia:20231101.en",
-            "model": "openai-community/gpt2-medium",
-            "timed": 20,
+            "questions": "natural-questions", "source": "hub", "knowledge": "wikimedia/wikipedia:20231101.en",
+            "model": "openai-community/gpt2-medium", "timed": 20,
         },
-    }
+    }  # fmt: skip
 
     questions: str = DOCUMENTATION
     knowledge: str = ""
@@ -95,7 +90,7 @@ class QaLatency(ServingTask):
         cache = Cache(context.cache)
         sources = [open_source(self.source, name, context.data, cache) for name in self.knowledge.split("+")]
         training = open_source(self.source, self.training, context.data, cache) if self.training else sources[0]
-        model = self.load(training, context, cache, progress)
+        model = self.text_generator(training, context, cache, progress)
         held_out = DOCUMENTATION in self._sets or self.source != "folder"
         knowledge = passages(
             [(source, ("train",) if held_out else SPLITS) for source in sources], cache,
@@ -113,11 +108,7 @@ class QaLatency(ServingTask):
             prompts,
             knowledge=knowledge,
             validation=[],
-            hashes={
-                "data": digest([knowledge.hash, evaluated]),
-                "timed": digest(prompts),
-                "knowledge": knowledge.hash,
-            },
+            hashes={"data": digest([knowledge.hash, evaluated]), "timed": digest(prompts), "knowledge": knowledge.hash},
             facts={
                 "questions": self.questions,
                 "knowledge": self.knowledge or DOCUMENTATION,

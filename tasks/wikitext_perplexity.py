@@ -68,23 +68,15 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
         "mini": {"source": "embedded", "model": "train:mini"},
         "small": {
-            "source": "folder",
-            "dataset": "wikitext-2",
-            "model": "train:small",
-            "piece_windows": 2,
-            "timed_tokens": 512,
-            "timed_piece": 128,
+            "source": "folder", "dataset": "wikitext-2", "model": "train:small", "piece_windows": 2,
+            "timed_tokens": 512, "timed_piece": 128,
         },
         "paper": {
-            "source": "hub",
-            "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
-            "model": "neulab/gpt2-large-finetuned-wikitext103",
-            "evaluation_tokens": None,
-            "validation_tokens": None,
-            "timed_tokens": 4096,
-            "timed_piece": 1024,
+            "source": "hub", "dataset": "Salesforce/wikitext:wikitext-103-raw-v1",
+            "model": "neulab/gpt2-large-finetuned-wikitext103", "evaluation_tokens": None, "validation_tokens": None,
+            "timed_tokens": 4096, "timed_piece": 1024,
         },
-    }
+    }  # fmt: skip
 
     evaluation_tokens: Positive | None = 20480
     validation_tokens: Positive | None = 4096
@@ -123,15 +115,11 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
         sample = max(1, self.timed_tokens // self.timed_piece)
         together = self.timed_piece * enough(sample)
         timed = streams(asked, "test", model, _part(together, self.timed_piece, seed), cache, progress)
+        parts = {"validation": validation, "evaluation": evaluation, "timed": timed}
         return TokenScoringSetting(
             hashes={
-                "data": reference.hash,
-                "validation": validation.hash,
-                "evaluation": evaluation.hash,
-                "timed": timed.hash,
-                "model": model.hash,
-                "weights": model.weights_hash,
-                "tokenizer": model.tokenizer_hash,
+                "data": reference.hash, **{name: part.hash for name, part in parts.items()}, "model": model.hash,
+                "weights": model.weights_hash, "tokenizer": model.tokenizer_hash,
             },
             facts={
                 "data": asked.name,
@@ -142,9 +130,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
                 "stride": model.stride,
                 "vocabulary": model.vocabulary_size,
                 "reference": reference.facts(),
-                "validation": validation.facts(),
-                "evaluation": evaluation.facts(),
-                "timed": timed.facts(),
+                **{name: part.facts() for name, part in parts.items()},
                 "selection": f"pieces of {piece} tokens, seed {seed}" if self.evaluation_tokens else "whole documents",
                 "words": _WORDS if words else "not counted: the text has no blanks between them",
             },
@@ -158,7 +144,7 @@ class WikitextPerplexity(SlidingWindowOptions, Task):
             bytes=evaluation.bytes,
             text=lambda ids: str(model.tokenizer.decode(list(ids))),
             filtered={name: partial(_counted, text) for name, text in {"": own, **filtered}.items()},
-        )
+        )  # fmt: skip
 
     def text(self, context: Context, cache: Cache) -> Source:
         """Reference, validation and evaluation text."""

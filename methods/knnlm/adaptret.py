@@ -11,9 +11,7 @@ from pydantic import Field
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, LanguageModel, Phases, Streams
 from harness.plan.registry import method
-from methods.knnlm.base import with_neighbours
-from methods.knnlm.gate import Gate, learned
-from methods.knnlm.mixture import log_knn
+from methods.knnlm.gate import Gate
 from methods.knnlm.ngrams import ARTIFACT as NGRAMS
 from methods.knnlm.ngrams import NgramStatistics, ngram_statistics
 from methods.knnlm.positions import Positions
@@ -84,17 +82,12 @@ class AdaptRet(KnnLm):
         return {**super().gate_key(), "penalty": self.penalty}
 
     def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
-        datastore, (_, temperature) = self.ready()
         before = [self._ngrams.features(stream) for stream in validation]
-        features, log_lm, agreeing = [], [], []
-        for number, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
-            features.append(_features(block, before[number]))
-            log_lm.append(block.log_prob)
-            agreeing.append(log_knn(near, datastore.hits(ids, block.targets), temperature))
-        return learned(
-            np.concatenate(features), np.concatenate(log_lm), np.concatenate(agreeing), penalty=self.penalty,
-            seed=self.seed,
-        )  # fmt: skip
+
+        def looks(number: int, block: Positions, *_: Any) -> NDArray[np.float32]:
+            return _features(block, before[number])
+
+        return self._learned(model, validation, artifacts, looks, self.penalty)
 
 
 def _features(block: Positions, before: NDArray[np.float32]) -> NDArray[np.float32]:

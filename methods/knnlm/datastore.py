@@ -48,12 +48,7 @@ def corpus_hash(streams: Streams) -> str:
 
 def datastore_key(model: LanguageModel, reference: Streams, key: KeyKind) -> dict[str, Any]:
     """Everything that determines a datastore's content, JSON-able: the key of its artifact."""
-    return {
-        "model": model.hash,
-        "tokenizer": model.tokenizer_hash,
-        "corpus": corpus_hash(reference),
-        "key": key,
-    }
+    return {"model": model.hash, "tokenizer": model.tokenizer_hash, "corpus": corpus_hash(reference), "key": key}
 
 
 @dataclass(frozen=True, slots=True)

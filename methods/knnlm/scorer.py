@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +13,13 @@ from pydantic import Field
 
 from harness.common.bandwidth import counted
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores
+from harness.contracts import Artifacts, LanguageModel, Phases, Shared, Streams, TokenScores, TokenScoring
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod, with_neighbours
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import Gate, learned, neighbour_features
-from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, full_batches, read, read_shared, searched, spans
 
@@ -26,6 +27,7 @@ Found = tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.integer]]  # pla
 Choice = Callable[[int, Positions], NDArray[np.bool_]]  # of a stream's number and some of its positions [t]
 
 
+GATE = "lambda-gate"  # an artifact
 ROWS = 512  # positions mixed at once if their neighbours are shared
 
 # Expected saving: the baseline's search time x the FoSS (fraction of saved searches) of the timed answers
@@ -33,6 +35,52 @@ PROMISED = {
     f"speed_baseline.{phase}{left}": sign
     for phase in ("search", "distance") for left, sign in (("", 1.0), ("*method.searches/method.tokens", -1.0))
 }  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class GatedScorer(DatastoreMethod, TokenScoring):
+    """Base of kNN-LM and RetoMaton. `fit` calls `fit_gate` after `open_datastore`, `open` calls `open_gate`; `gate` is
+    then what gives each token's lambda, or None where all tokens have one."""
+
+    lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "dynamic"] = "tuned"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gate: Gate | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether each token's lambda is learned; the LM's confidence is asked for then."""
+        return self.lambda_ == "dynamic"
+
+    @property
+    def one_lambda(self) -> bool:
+        return not self.learns
+
+    @property
+    def random_fit(self) -> bool:
+        return self.learns or super().random_fit
+
+    @abstractmethod
+    def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
+        """The gate, learned on validation streams [T] (int64 ids)."""
+
+    def gate_key(self) -> dict[str, Any]:
+        """All that determines what is learned, apart from datastore, search, temperature and validation text."""
+        return {"seed": self.seed}
+
+    def fit_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> None:
+        """Learn the gate, if there is one, unless the cache has it."""
+        if self.learns:
+            store, temperature = self.ready()[0].store, artifacts.values["temperature"]
+            text = {"datastore": store.metadata["built_from"], "validation": corpus_hash(validation)}
+            key = {**text, "temperature": temperature, **self.gate_key(), **self.search_key()}
+            artifacts.build(GATE, key, lambda folder: self.learn_gate(model, validation, artifacts).save(folder))
+
+    def open_gate(self, artifacts: Artifacts) -> None:
+        """Read what `fit_gate` learned."""
+        if self.learns:
+            self.gate = Gate.open(artifacts.path(GATE))
 
 
 @method(
@@ -118,13 +166,26 @@ class KnnLm(GatedScorer):
     def learn_gate(self, model: LanguageModel, validation: Streams, artifacts: Artifacts) -> Gate:
         """The gate of `lambda: dynamic`, learned on the validation streams."""
         datastore, (_, temperature) = self.ready()
-        looks, log_lm, agreeing = [], [], []
-        for _, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
+
+        def looks(number: int, block: Positions, near: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.float32]:
             features = neighbour_features(near, datastore.store.values[ids], temperature)
-            looks.append(np.concatenate([confidence(block), features], 1))
+            return np.concatenate([confidence(block), features], 1)
+
+        return self._learned(model, validation, artifacts, looks)
+
+    def _learned(
+        self, model: LanguageModel, validation: Streams, artifacts: Artifacts,
+        looks: Callable[..., NDArray[np.float32]], penalty: float = 0.0,
+    ) -> Gate:  # fmt: skip
+        """A gate of features looks(number of the stream, positions, distances, ids) [t, f]."""
+        datastore, (_, temperature) = self.ready()
+        features, log_lm, agreeing = [], [], []
+        for number, block, near, ids in with_neighbours(model, validation, datastore, artifacts, statistics=True):
+            features.append(looks(number, block, near, ids))
             log_lm.append(block.log_prob)
             agreeing.append(log_knn(near, datastore.hits(ids, block.targets), temperature))
-        return learned(np.concatenate(looks), np.concatenate(log_lm), np.concatenate(agreeing), seed=self.seed)
+        parts: list[NDArray[np.floating]] = [np.concatenate(blocks) for blocks in (features, log_lm, agreeing)]
+        return learned(*parts, penalty=penalty, seed=self.seed)
 
     def _searched(self, model: LanguageModel, text: Text, phases: Phases) -> Iterator[Found]:
         """Read the streams and search the chosen positions, batch by batch."""

@@ -26,10 +26,9 @@ from harness.plan.registry import method
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.datastore import corpus_hash
 from methods.knnlm.gate import NEIGHBOUR_FEATURES, Gate, learned, neighbour_features
-from methods.knnlm.gated import GatedScorer
 from methods.knnlm.mixture import interpolate, log_knn
 from methods.knnlm.positions import Positions, read, read_shared, spans
-from methods.knnlm.scorer import PROMISED, confidence
+from methods.knnlm.scorer import PROMISED, GatedScorer, confidence
 from methods.knnlm.tuning import tune_lambda
 from methods.nearest.index import finite
 from methods.retomaton.states import ARTIFACT, StateOptions, States, build_states

@@ -18,6 +18,7 @@ from tasks.models.lm.sizes import SIZES
 from tasks.models.trained import TRAIN, size_to_train
 
 if TYPE_CHECKING:
+    from tasks.models.pretrained.generation import TextGenerator
     from tasks.models.pretrained.language import CausalLM
 
 _SHARED = 0.1  # least share of a document's 13-grams in the held-out text at which no model is trained on it
@@ -52,6 +53,19 @@ class LanguageModelOptions:
         name = self.model.removeprefix(TRAIN)
         folder = trained_model(name, size, training, cache, device=context.device, progress=progress)
         return str(folder), f"{self.model} on {training.name}"
+
+    def text_generator(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
+        """The model as one that generates. training: the text that a size is trained on. Raises `RequestError` as
+        `TextGenerator.load` does, and for an encoder-decoder."""
+        from tasks.models.pretrained.generation import TextGenerator
+
+        place, name = self.place(training, context, cache, progress)
+        model = TextGenerator.load(
+            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
+        )
+        if model.kind != "causal":
+            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
+        return model
 
     def _joined(self, training: Source, context: Context, cache: Cache) -> Source:
         """The text that a size is trained on."""

@@ -60,19 +60,6 @@ class ServingTask(LanguageModelOptions, Task):
         """Number of prompts drawn, to evaluate and to time."""
         return max(self.evaluation, enough(self.timed))
 
-    def load(self, training: Source, context: Context, cache: Cache, progress: Progress) -> TextGenerator:
-        """The model. training: the text that a size is trained on. Raises `RequestError` as `TextGenerator.load` does,
-        and for an encoder-decoder."""
-        from tasks.models.pretrained.generation import TextGenerator
-
-        place, name = self.place(training, context, cache, progress)
-        model = TextGenerator.load(
-            place, device=context.device, dtype=self.dtype, window=self.window, cache=cache, name=name
-        )
-        if model.kind != "causal":
-            raise RequestError(f"the model {name} is an encoder-decoder; give a causal language model, such as gpt2")
-        return model
-
     def continued(
         self, held_out: Source, model: TextGenerator, tokens: int, context: Context, cache: Cache, progress: Progress
     ) -> tuple[list[list[int]], str]:

@@ -15,10 +15,7 @@ from tasks.data.files import aligned_lines, find_file
 from tasks.metrics import m2
 from tasks.metrics.m2_lattice import Gold
 
-CONLL = {
-    "conll13": "conll13/official-preprocessed.revised.m2",
-    "conll14": "conll14/official-2014.combined.m2",
-}
+CONLL = {"conll13": "conll13/official-preprocessed.revised.m2", "conll14": "conll14/official-2014.combined.m2"}
 TO_LEARN_FROM = ("conll13", "jfleg-dev")
 
 Tokens = list[str]

@@ -111,11 +111,7 @@ def streams(
 
     Raises `RequestError` when the selection is empty. The streams are in the order of the split.
     """
-    key = {
-        "text": split_hash(source, split, cache),
-        "tokenizer": model.tokenizer_hash,
-        "selection": asdict(selection),
-    }
+    key = {"text": split_hash(source, split, cache), "tokenizer": model.tokenizer_hash, "selection": asdict(selection)}
 
     def build(folder: Path) -> None:
         documents = source.documents(split)

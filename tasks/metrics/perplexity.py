@@ -22,10 +22,7 @@ def perplexity(log_probs: Sequence[NDArray[np.float64]], words: int, size: int) 
     number of words and bytes per token fixed.
     """
     values = np.concatenate([np.asarray(stream, np.float64) for stream in log_probs])
-    statistic: dict[str, Callable[[Any], Any]] = {
-        "perplexity": lambda mean: np.exp(-mean),
-        "nll": lambda mean: -mean,
-    }
+    statistic: dict[str, Callable[[Any], Any]] = {"perplexity": lambda mean: np.exp(-mean), "nll": lambda mean: -mean}
     if words:
         statistic["word_perplexity"] = lambda mean: np.exp(-mean * len(values) / words)
     if size:

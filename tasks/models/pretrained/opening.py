@@ -15,12 +15,7 @@ from harness.common.memory import check_room
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weight_files
 from tasks.models.pretrained.places import Found, find
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def open_module(

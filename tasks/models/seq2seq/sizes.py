@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,78 +51,67 @@ class Size:
         return f"{layers}x{self.width}"
 
 
+# what sizes of a scale share
+_MINI: dict[str, Any] = {
+    "vocabulary": 1024, "heads": 4, "batch_ids": 1024, "steps": 600, "warmup": 60, "learning_rate": 2e-3,
+}  # fmt: skip
+_SMALL: dict[str, Any] = {"vocabulary": 8192, "heads": 8, "learning_rate": 1e-3}
+_EDITOR: dict[str, Any] = {**_SMALL, "batch_ids": 2048, "edit_weight": 4.0, "versions": 3}
+_BIG: dict[str, Any] = {
+    "vocabulary": 32_768, "width": 1024, "feed_forward": 4096, "heads": 16, "batch_ids": 16_384, "steps": 200_000,
+    "warmup": 4000, "learning_rate": 5e-4, "dropout": 0.1, "smoothing": 0.1, "edit_weight": 4.0, "versions": 10,
+    "last_steps": 1000,
+}  # fmt: skip
+
 SIZES: Mapping[str, Size] = {
-    "mini": Size(
-        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, batch_ids=1024,
-        steps=600, warmup=60, learning_rate=2e-3,
-    ),
+    "mini": Size(**_MINI, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512),
     "small": Size(
-        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, heads=8, batch_ids=2048,
-        steps=3600, warmup=300, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=300,
+        **_EDITOR, encoder_layers=6, decoder_layers=6, width=256, feed_forward=1024, steps=3600, warmup=300,
+        last_steps=300,
     ),
     # Encoders run once per sentence and in parallel, decoders once per token: a deep encoder with a shallow decoder is
     # fast.
-    "mini-deep": Size(
-        vocabulary=1024, encoder_layers=4, decoder_layers=1, width=128, feed_forward=512, heads=4, batch_ids=1024,
-        steps=600, warmup=60, learning_rate=2e-3,
-    ),
+    "mini-deep": Size(**_MINI, encoder_layers=4, decoder_layers=1, width=128, feed_forward=512),
     "small-deep": Size(
-        vocabulary=8192, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, heads=8, batch_ids=2048,
-        steps=1800, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=200,
+        **_EDITOR, encoder_layers=12, decoder_layers=2, width=256, feed_forward=1024, steps=1800, warmup=200,
+        last_steps=200,
     ),
     # causal models, whose sources are prompts
     "mini-causal": Size(
-        vocabulary=1024, encoder_layers=0, decoder_layers=4, width=128, feed_forward=384, heads=4, batch_ids=2048,
-        steps=1000, warmup=60, learning_rate=2e-3,
+        **_MINI | {"batch_ids": 2048, "steps": 1000}, encoder_layers=0, decoder_layers=4, width=128, feed_forward=384
     ),
     "small-causal": Size(
-        vocabulary=8192, encoder_layers=0, decoder_layers=6, width=256, feed_forward=768, heads=8, batch_ids=2048,
-        steps=2000, warmup=200, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=200,
+        **_EDITOR, encoder_layers=0, decoder_layers=6, width=256, feed_forward=768, steps=2000, warmup=200,
+        last_steps=200,
     ),
     # they draft for the models of the same name
-    "mini-draft": Size(
-        vocabulary=1024, encoder_layers=1, decoder_layers=1, width=64, feed_forward=256, heads=4, batch_ids=1024,
-        steps=600, warmup=60, learning_rate=2e-3,
-    ),
+    "mini-draft": Size(**_MINI, encoder_layers=1, decoder_layers=1, width=64, feed_forward=256),
     "small-draft": Size(
-        vocabulary=8192, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, heads=8, batch_ids=2048,
-        steps=1000, warmup=100, learning_rate=1e-3, edit_weight=4.0, versions=3, last_steps=100,
+        **_EDITOR, encoder_layers=2, decoder_layers=1, width=256, feed_forward=1024, steps=1000, warmup=100,
+        last_steps=100,
     ),
     # they translate, and summarise
-    "mini-translator": Size(
-        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, batch_ids=1024,
-        steps=600, warmup=60, learning_rate=2e-3, copies=False,
-    ),
+    "mini-translator": Size(**_MINI, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, copies=False),
     "small-translator": Size(
-        vocabulary=8192, encoder_layers=3, decoder_layers=3, width=256, feed_forward=1024, heads=8, batch_ids=4096,
-        steps=1500, warmup=150, learning_rate=1e-3, dropout=0.3, smoothing=0.1, copies=False, optimizer="muon",
-        student_steps=500,
+        **_SMALL, encoder_layers=3, decoder_layers=3, width=256, feed_forward=1024, batch_ids=4096, steps=1500,
+        warmup=150, dropout=0.3, smoothing=0.1, copies=False, optimizer="muon", student_steps=500,
     ),
     "mini-big-translator": Size(
-        vocabulary=1024, encoder_layers=3, decoder_layers=3, width=192, feed_forward=768, heads=4, batch_ids=1024,
-        steps=600, warmup=60, learning_rate=1.5e-3, copies=False,
+        **_MINI | {"learning_rate": 1.5e-3}, encoder_layers=3, decoder_layers=3, width=192, feed_forward=768,
+        copies=False,
     ),
     "small-big-translator": Size(
-        vocabulary=8192, encoder_layers=6, decoder_layers=6, width=384, feed_forward=1536, heads=8, batch_ids=4096,
-        steps=4000, warmup=800, learning_rate=7e-4, dropout=0.3, smoothing=0.1, copies=False,
+        **_SMALL | {"learning_rate": 7e-4}, encoder_layers=6, decoder_layers=6, width=384, feed_forward=1536,
+        batch_ids=4096, steps=4000, warmup=800, dropout=0.3, smoothing=0.1, copies=False,
     ),
     "mini-summariser": Size(
-        vocabulary=1024, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, heads=4, positions=512,
-        longest=256, batch_ids=2048, steps=600, warmup=60, learning_rate=2e-3,
+        **_MINI | {"batch_ids": 2048}, encoder_layers=2, decoder_layers=2, width=128, feed_forward=512, longest=256
     ),
     "small-summariser": Size(
-        vocabulary=8192, encoder_layers=4, decoder_layers=4, width=256, feed_forward=1024, heads=8, positions=512,
-        longest=512, batch_ids=8192, steps=1500, warmup=200, learning_rate=1e-3, dropout=0.1,
+        **_SMALL, encoder_layers=4, decoder_layers=4, width=256, feed_forward=1024, longest=512, batch_ids=8192,
+        steps=1500, warmup=200, dropout=0.1,
     ),
     # for a GPU
-    "transformer-big": Size(  # Vaswani et al. 2017; the paper's corrector
-        vocabulary=32_768, encoder_layers=6, decoder_layers=6, width=1024, feed_forward=4096, heads=16,
-        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
-        edit_weight=4.0, versions=10, last_steps=1000,
-    ),
-    "transformer-big-deep": Size(  # the shape of the paper's 12+2 BART-Init
-        vocabulary=32_768, encoder_layers=12, decoder_layers=2, width=1024, feed_forward=4096, heads=16,
-        batch_ids=16_384, steps=200_000, warmup=4000, learning_rate=5e-4, dropout=0.1, smoothing=0.1,
-        edit_weight=4.0, versions=10, last_steps=1000,
-    ),
+    "transformer-big": Size(**_BIG, encoder_layers=6, decoder_layers=6),  # Vaswani et al. 2017; the paper's corrector
+    "transformer-big-deep": Size(**_BIG, encoder_layers=12, decoder_layers=2),  # the shape of the paper's BART-Init
 }  # fmt: skip
