@@ -197,7 +197,7 @@ def test_no_prompt_at_all_is_one_line(kind, root, context, tmp_path):
 
 def test_the_model_hash_follows_tokenizer_end_tokens_window_and_dtype(root, tmp_path, context):
     def loaded(**options):
-        return qa(root, model=str(folder), **options).load(source, context, Cache(tmp_path / "cache"), QUIET)
+        return qa(root, model=str(folder), **options).text_generator(source, context, Cache(tmp_path / "cache"), QUIET)
 
     source = Folder("text", (root,))
     folder = tmp_path / "model"
