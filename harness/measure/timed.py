@@ -90,8 +90,8 @@ def timed(request: Request) -> dict[str, Any]:
         sample = sample_of(found[name], found.get(of.get(BASELINE, "")), *_numbered(setting, drawn[1:]), alone)
         sample.fit, sample.idle_ns = one["fit"], clocks[name].idle_ns
         sample.work = driver.work(answers[BASELINE]) if BASELINE in of else None
+        sample.open_s = {role: open_s[side] for role, side in of.items()}
         rows.append(sample.as_dict() | common | {
-            "open_s": {role: open_s[side] for role, side in of.items()},
             "answers_sha256": {role: _hash(essence) for role, essence in ours.items()},
             "sums": driver.sums(
                 {role: methods[side] for role, side in of.items()}, setting,
