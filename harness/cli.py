@@ -229,10 +229,9 @@ def regressions(
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     """Send the rows of `<results>/runs` that MLflow does not have, as after a run whose server was away."""
-    from harness.tracking.mlflow import send_missing
-    from harness.tracking.trackers import open_store
+    from harness.tracking.mlflow import open_tracker, send_missing
 
-    tracker = open_store(tracking, results / "runs")
+    tracker = open_tracker(tracking, results / "runs").answering()
     print(f"{send_missing(results / 'runs', tracker)} rows sent to {tracker.uri}")
 
 

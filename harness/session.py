@@ -26,8 +26,7 @@ from harness.plan.registry import Registry
 if TYPE_CHECKING:
     from harness.rows import Row
     from harness.show.claims import Verdicts
-    from harness.tracking.mlflow import MlflowTracker
-    from harness.tracking.trackers import NullTracker
+    from harness.tracking.mlflow import Tracker
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
@@ -83,9 +82,9 @@ def report(results: Path, registry: Registry) -> None:
 def dashboard(results: Path, tracking: str | None, port: int) -> None:
     """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
     from harness.tracking import dashboard as pages
-    from harness.tracking.trackers import open_store
+    from harness.tracking.mlflow import open_tracker
 
-    tracker = open_store(tracking, results / "runs")
+    tracker = open_tracker(tracking, results / "runs").answering()
     running = tracker.uri.startswith("http")
     base = tracker.uri.rstrip("/") if running else f"http://{pages.HOST}:{port}"
     print("\n".join(pages.links(tracker.client, base)), flush=True)
@@ -123,7 +122,7 @@ def _carry_out(
         _show_plan(planned, options, registry)
         return 0
     from harness.show import terminal
-    from harness.tracking.trackers import open_tracker
+    from harness.tracking.mlflow import open_tracker
 
     _check_device(options.device)
     if options.executor not in EXECUTORS:
@@ -160,7 +159,7 @@ def _one(
     cells: list[Cell],
     options: Options,
     registry: Registry,
-    tracker: MlflowTracker | NullTracker,
+    tracker: Tracker,
     console: Console,
     display: Display,
 ) -> tuple[list[Any], Verdicts, int]:
