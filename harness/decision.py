@@ -1,17 +1,6 @@
-"""What the samples of all processes of a cell support.
-
-- The speedup is the baseline's time over the method's, summed over all processes on the same items. Its interval
-  (`statistics.ratio_of_totals`) covers machine, items and, where processes open other fits, fits.
-- The interval's lower bound must lie above 1 and above the noise floor, the median A/A ratio or its inverse, whichever
-  is above 1.
-- An interval inside [1 - x, 1 + x] says "equal within x".
-- 6 processes x 4 pairs, or 10 x 3, and 100 different items (where one takes a millisecond or more) are the least for a
-  claim.
-- These end in "no claim", however fast the method was: an objection (fidelity, a changed environment); a method that is
-  more than 10% faster on items that it has seen, or than on items that nobody could prepare for; a baseline that is
-  more than 10% slower next to the method than alone; a baseline whose time for the same work differs by more than 1.25
-  between the passes; threads of the method that work while others are timed.
-"""
+"""What the samples of all processes of a cell support, by the rule of docs/measuring.md: "One estimator" says how
+speedup and interval follow from them (`statistics.ratio_of_totals`), "What a claim needs" what ends in "no claim",
+however fast the method was. The rule's bounds are the constants below."""
 
 from __future__ import annotations
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,44 +75,25 @@ class LocalExecutor:
                 start_new_session=True,
             )  # fmt: skip
         os.close(writing)
+        reader = threading.Thread(target=_pass_on, args=(reading, report), daemon=True)
+        reader.start()
         try:
-            on_time = _follow(process, reading, started + timeout, report)
-        except BaseException:
-            stop(process)
-            raise
+            process.wait(timeout)
+            on_time = True
+        except subprocess.TimeoutExpired:
+            on_time = False
         finally:
-            os.close(reading)
-        stop(process)  # past its time; or, after its end, whatever it started and left
+            stop(process)  # past its time; or, after its end, whatever it started and left
+        reader.join(1)  # a process that left the group may hold the pipe open
         return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
 
 
-def _follow(process: subprocess.Popen[bytes], reading: int, deadline: float, report: Report) -> bool:
-    """Pass the step's progress on until it ends; False when the deadline came first."""
-    os.set_blocking(reading, False)
-    pending = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(reading, selectors.EVENT_READ)
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if not selector.select(min(left, 0.5)):
-                if process.poll() is not None:  # a grandchild may hold the pipe open
-                    return True
-                continue
-            chunk = os.read(reading, 65536)
-            if not chunk:
-                try:
-                    process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    return False
-                return True
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                try:
-                    report(json.loads(line))
-                except ValueError:  # something else wrote to the descriptor
-                    continue
+def _pass_on(reading: int, report: Report) -> None:
+    """Pass a step's progress on until its end of the pipe is closed."""
+    with open(reading, "rb") as pipe:
+        for line in pipe:
+            with suppress(ValueError):  # something else wrote to the descriptor
+                report(json.loads(line))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

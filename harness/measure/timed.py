@@ -1,10 +1,8 @@
-"""What a process does on the clock: draws items of its own, times passes of a baseline and of the methods of a block on
-them, and compares answers.
+"""What a process does on the clock: draws items of its own, none of which another process of the block has, times
+passes of a baseline and of the methods of a block on them, and compares answers.
 
-Every process of a block draws other items, none of them twice, so that an interval over processes covers the items as
-well as the machine. A pass is what one side answers. The first pass of a process warms up and is not counted. On its
-items the baseline, which is opened first, is timed alone, and once more when the methods are open: one that slows it
-shows.
+The first pass of a process warms up and is not counted. On its items the baseline, which is opened first, is timed
+alone, and once more when the methods are open: one that slows it shows.
 """
 
 from __future__ import annotations

@@ -279,6 +279,11 @@ def _parse(model: type[M], text: str, where: str) -> M:
     if not isinstance(raw, dict):
         keys = "name, task and cells" if model is Recipe else " or ".join(model.model_fields)
         raise RequestError(f"{where}: a mapping with {keys} is expected")
+    return checked(model, raw, where)
+
+
+def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
+    """A model from a mapping. Raises `RequestError` with the place of the mistake, and the nearest valid key."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -335,15 +340,8 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml.
-
-    Raises `RequestError`:
-
-    - for an unknown name, with the nearest;
-    - for a file that cannot be read;
-    - for a recipe whose name differs from its file's;
-    - for a key in two of its files.
-    """
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml. Raises `RequestError`
+    for an unknown name, a file that cannot be read, a name that is not the file's, and a key in two of its files."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
         raise unknown("recipe", name, files(registry))

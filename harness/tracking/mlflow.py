@@ -1,8 +1,8 @@
 """Rows -> MLflow: one experiment per recipe, a parent run per invocation, a nested run per cell.
 
-Tracking stands outside the measuring: rows are on disk before they come here. A run does not end because a tracking
-server is away, from the start or from the middle on: a warning says so, and `send_missing` sends the rows later. A
-database that cannot be opened is refused before anything runs. MLflow is imported when a store opens.
+Rows are on disk before they come here. A run does not end because a tracking server is away, from the start or from the
+middle on: a warning says so, and `send_missing` sends the rows later. A database that cannot be opened is refused
+before anything runs. MLflow is imported when a store opens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.common.cache import exclusive
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError, writing
 from harness.contracts.tasks import Scale
 from harness.measure.store import RowStore
 from harness.plan.recipe import Recipe
@@ -147,10 +147,8 @@ def open_tracker(uri: str | None, root: Path) -> Tracker:
         raise RequestError("MLflow is not installed: use --tracking none, or install it with `pip install mlflow`")
     if uri is not None:
         return Tracker(uri)
-    try:
+    with writing(root, "choose another --results"):
         root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineError(f"cannot create {root}: {error.strerror or error}; use --results DIR") from error
     database = root.resolve() / "mlflow.db"
     if not database.exists():
         print(f"tracking: creating {database} (some seconds, once)", file=sys.stderr, flush=True)
@@ -290,7 +288,7 @@ def _start(row: Row) -> int:
     return int(datetime.fromisoformat(row.started).timestamp() * 1000) if row.started else 0
 
 
-def _locked(uri: str) -> AbstractContextManager[None]:
+def _locked(uri: str) -> AbstractContextManager[Any]:
     """Holds the lock file of a database file. MLflow fails when several processes create its tables or an experiment at
     once."""
     found = re.match(r"sqlite(?:\+\w+)?:///(?!:memory:)([^?]+)", uri)
