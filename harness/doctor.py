@@ -15,12 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.filesize import decimal
+
 from harness.common.checkpoints import CHECKPOINTS, INSTALL, whereabouts
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.machine import describe
 from harness.measure import environment
-from harness.show.formats import number
 
 State = Literal["ok", "warn", "problem"]
 FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12")  # each has the module
@@ -107,7 +108,7 @@ def _cores(env: Mapping[str, Any]) -> Check:
 
 def _memory(env: Mapping[str, Any]) -> Check:
     total, free = env["memory"]["total"], env["memory"]["available"]
-    text = f"{_bytes(free)} of {_bytes(total)} available"
+    text = f"{decimal(free)} of {decimal(total)} available"
     return Check("memory", "ok" if free > 4 * 2**30 else "warn", text + ("" if free > 4 * 2**30 else ": little"))
 
 
@@ -163,7 +164,7 @@ def _data(roots: Sequence[Path]) -> list[Check]:
 def _cache(folder: Path) -> Check:
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
-    text = f"{folder}: {_bytes(_size(folder))} used, {_bytes(free)} free on its disk"
+    text = f"{folder}: {decimal(_size(folder))} used, {decimal(free)} free on its disk"
     if not os.access(place, os.W_OK):
         return Check("cache", "problem", f"{text}; not writable: set HARNESS_CACHE")
     if free < LEAST_FREE:
@@ -187,7 +188,7 @@ def _tracking(runs: Path) -> Check:
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         text = f"MLFLOW_TRACKING_URI={shown_uri(uri)}"
     elif (runs / "mlflow.db").exists():
-        text = f"{runs / 'mlflow.db'}, {_bytes((runs / 'mlflow.db').stat().st_size)}"
+        text = f"{runs / 'mlflow.db'}, {decimal((runs / 'mlflow.db').stat().st_size)}"
     else:
         text = f"{runs / 'mlflow.db'} (made by the first run)"
     return Check("tracking", "ok", text)
@@ -208,11 +209,3 @@ def _some(names: Sequence[str], most: int) -> str:
 def _size(folder: Path) -> int:
     """Bytes in all files of a folder."""
     return sum((Path(place) / name).lstat().st_size for place, _, names in os.walk(folder) for name in names)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{number(size, 3)} {unit}"
-        size /= 1024
-    return f"{number(size, 3)} GiB"

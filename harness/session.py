@@ -86,7 +86,7 @@ def _carry_out(
 ) -> int:
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
-        _show_plan(planned, options.as_json)
+        _show_plan(planned, options)
         return 0
     from harness.show import terminal
     from harness.tracking.mlflow import open_tracker
@@ -180,7 +180,7 @@ def _runner(options: Options, folder: Path, registry: Registry, display: Display
     return chosen(folder, options.device, registry, display, sink, fresh=options.fresh)
 
 
-def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], as_json: bool) -> None:
+def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
     """The cells of every recipe, one line each; nothing is imported that runs them."""
     plan = [
         {
@@ -192,11 +192,13 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], as_json: bool) -> N
         }
         for _, cells in planned for cell in cells
     ]  # fmt: skip
-    if as_json:
+    if options.as_json:
         print(json.dumps(plan, indent=1))
         return
     for recipe, cells in planned:
         print(f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name} (nothing was run)")
+        if options.overrides:
+            print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
         for cell in cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"

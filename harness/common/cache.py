@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.common import sources
 from harness.common.errors import RequestError, writing
@@ -103,7 +103,12 @@ def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, A
 
 
 class CellArtifacts:
-    """One cell's artifacts: see `harness.contracts.Artifacts`."""
+    """The results of `fit` for other processes: named files and folders, and small JSON values. Files are cached by the
+    hash of all that determines them, so a method and its baseline share equal artifacts.
+
+    parts: runs the parts of a build, here or on a cluster. values: tuned parameters and similar, JSON-able, passed from
+    `fit` to `open`.
+    """
 
     def __init__(
         self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
@@ -118,6 +123,7 @@ class CellArtifacts:
         self.cost = 0.0  # seconds of building, those of cached artifacts included
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        """Path of the artifact with this key. If there is none, `build` fills its folder first."""
         started = time.perf_counter()
         path = self.cache.build(name, {"key": dict(key), **self.salt}, build)
         self.spent += time.perf_counter() - started
@@ -126,6 +132,7 @@ class CellArtifacts:
         return path
 
     def path(self, name: str) -> Path:
+        """Path of the artifact that `fit` built under this name. Raises `RequestError` when there is none."""
         if name not in self.paths:
             raise RequestError(
                 f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}"
@@ -137,23 +144,18 @@ class CellArtifacts:
         return {"paths": self.paths, "values": self.values}
 
 
-class Builds(Protocol):
-    """A `Cache`, or the artifacts of a cell."""
-
-    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path: ...
-
-
 class SharedResults:
-    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`. Those that
+    """Results that cells share, only in the quality pass (neighbours of every evaluation position, ...). Those that
     fitting shares, such as the neighbours of validation text, are among its artifacts."""
 
-    def __init__(self, cache: Builds, salt: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cache: Cache | CellArtifacts, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
         self.salt = dict(salt or {})
 
     def arrays(
         self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
+        """The arrays stored under this key, one `.npy` each, computed once and memory-mapped afterwards."""
         import numpy as np
 
         def build(folder: Path) -> None:

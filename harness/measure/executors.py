@@ -46,7 +46,6 @@ class Outcome:
     error: str
     log: str
     log_file: Path
-    seconds: float
     exit_code: int
 
 
@@ -67,7 +66,6 @@ class LocalExecutor:
             environment["GOMP_SPINCOUNT"] = SHORT_SPIN
         if threads is not None:
             environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-        started = time.monotonic()
         with open(files["log"], "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", WORKER, mode, str(files["request.json"]), str(files["response.json"])],
@@ -85,7 +83,7 @@ class LocalExecutor:
         finally:
             stop(process)  # past its time; or, after its end, whatever it started and left
         reader.join(1)  # a process that left the group may hold the pipe open
-        return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
+        return _outcome(process.returncode, on_time, timeout, files)
 
 
 def _pass_on(reading: int, report: Report) -> None:
@@ -112,7 +110,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], seconds: float) -> Outcome:
+def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path]) -> Outcome:
     log = files["log"].read_text(encoding="utf-8", errors="replace")[-TAIL:]
     try:
         response = json.loads(files["response.json"].read_text(encoding="utf-8"))
@@ -120,7 +118,7 @@ def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], s
         response = {}
 
     def ended(status: Status, error: str, code: int = 1) -> Outcome:
-        return Outcome(status, {} if error else response, error, log, files["log"], seconds, code)
+        return Outcome(status, {} if error else response, error, log, files["log"], code)
 
     if not on_time:
         return ended("timeout", f"no answer within {timeout:.0f} s (timing.timeout)")

@@ -193,9 +193,9 @@ class Runner:
 
     def _ended(self, one: _Started, seconds: float) -> _Started:
         outcome = one.outcome
-        error = None if outcome.status == "ok" else {"message": outcome.error, "log": _scrub(outcome.log)}
+        told = {"message": outcome.error, "log": outcome.log.replace(str(Path.home()), "~")}
         one.row = replace(
-            one.row, status=outcome.status, error=error, seconds=seconds,
+            one.row, status=outcome.status, error=None if outcome.status == "ok" else told, seconds=seconds,
             environment={"before": one.before, "after": environment.capture(self.device)},
         )  # fmt: skip
         self.display.line(
@@ -248,7 +248,8 @@ class Runner:
         responses: list[list[dict[str, Any]]] = []
         memory = self._memory(block) if timing.processes > 1 else []
         for process in range(done, done + timing.processes):
-            self.display.step(f"{_of_block(block)}, process {process - done + 1} of {timing.processes}")
+            others = f" and {len(block) - 1} more" if len(block) > 1 else ""
+            self.display.step(f"{cell.name}{others}, process {process - done + 1} of {timing.processes}")
             request = {
                 **self.identity.request(cell), "speed_baseline": baseline, "process": process,
                 "name": f"{name}-{process}",
@@ -348,11 +349,6 @@ def _baseline(block: Sequence[_Started]) -> dict[str, Any] | None:
     return asdict(known[0]) if known else asdict(block[0].cell.method) if len(block) > 1 else None
 
 
-def _of_block(block: Sequence[_Started]) -> str:
-    first = block[0].cell.name
-    return first if len(block) == 1 else f"{first} and {len(block) - 1} more"
-
-
 def headline(row: Row) -> str:
     """The row in a few words, for the line that stays on the terminal."""
     if row.status != "ok":
@@ -370,11 +366,6 @@ def _slug(cell: Cell) -> str:
 def _readable(name: str) -> str:
     """A cell's name as a part of a file's."""
     return "".join(c if c.isalnum() else "-" for c in name.lower())[:48]
-
-
-def _scrub(log: str) -> str:
-    """A log without this user's home folder in its paths."""
-    return log.replace(str(Path.home()), "~")
 
 
 @contextmanager

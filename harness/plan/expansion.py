@@ -123,11 +123,9 @@ class _Expansion:
                 raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
 
         row, column = (filled(template, self.recipe.names) for template in (spec.row, spec.column))
-        theirs, other = {**self.recipe.names, **self.recipe.published_names}, spec.published
-        return (row, column), (
-            row if other.row is None else filled(other.row, theirs),
-            column if other.column is None else filled(other.column, theirs),
-        )
+        theirs = {**self.recipe.names, **self.recipe.published_names}
+        printed = {part: filled(template, theirs) for part, template in spec.published.items()}
+        return (row, column), (printed.get("row", row), printed.get("column", column))
 
     def _task(self, spec: CellSpec, swept: Mapping[str, Any]) -> Named:
         name = self.recipe.task.name

@@ -128,12 +128,6 @@ class Tracker:
             place, tags = (self._artifacts / name).as_uri() if self._artifacts else None, {"mlflow.note.content": title}
             return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
 
-    def ended(self, recipe: str) -> set[tuple[str, int]]:
-        """Name and start, in milliseconds, of the recipe's runs that have ended."""
-        found = self.client.get_experiment_by_name(recipe)
-        runs = self.client.search_runs([found.experiment_id], max_results=RUNS) if found else []
-        return {(run.info.run_name, run.info.start_time) for run in runs if run.info.status != "RUNNING"}
-
 
 def open_tracker(uri: str | None, root: Path) -> Tracker:
     """The tracker for a URI; `none` records nothing and needs no MLflow.
@@ -270,7 +264,9 @@ def send_missing(runs: Path, tracker: Tracker) -> int:
             print(f"warning: not sent: {error}", file=sys.stderr)
             continue
         with tracker.survive():
-            ended = tracker.ended(recipe)
+            found = tracker.client.get_experiment_by_name(recipe)
+            runs_there = tracker.client.search_runs([found.experiment_id], max_results=RUNS) if found else []
+            ended = {(run.info.run_name, run.info.start_time) for run in runs_there if run.info.status != "RUNNING"}
             if missing := [row for row in rows if (row.cell, _start(row)) not in ended]:
                 invocation = Invocation(tracker)
                 invocation.begin(recipe, recipe, scale, missing[0].device or "")

@@ -124,6 +124,8 @@ def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys)
 def test_a_dry_run_lists_cells_and_writes_nothing(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
     assert "unigram: toy-unigram against toy-uniform, 1 x 2 pairs" in capsys.readouterr().out
+    assert reproduce(recipe_file, tmp_path, "--set", "method.lambda=0.9", "--dry-run") == 0
+    assert "set where a cell does not state it itself: method.lambda=0.9" in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
 
 

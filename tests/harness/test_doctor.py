@@ -82,4 +82,4 @@ def test_pins_are_read_from_constraints(tmp_path):
 
 def test_the_size_of_a_cache_that_does_not_exist_is_nothing(tmp_path):
     check = doctor._cache(tmp_path / "not" / "there")
-    assert check.text.startswith(f"{tmp_path}/not/there: 0 B used") and Path(tmp_path / "not").exists() is False
+    assert check.text.startswith(f"{tmp_path}/not/there: 0 bytes used") and Path(tmp_path / "not").exists() is False

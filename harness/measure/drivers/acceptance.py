@@ -12,7 +12,7 @@ POSITIONS = (1, 2, 4, 8, 16, 32)
 
 
 def acceptance(answers: Sequence[Decoded]) -> dict[str, float]:
-    """The figures above, as far as the traces tell; nothing for a method that reports no iterations."""
+    """These figures, as far as the traces tell; nothing for a method that reports no iterations."""
     told = [answer for answer in answers if answer.trace.iterations]
     if not told:
         return {}
