@@ -179,10 +179,21 @@ def table(
       harness table iad-table1 --scale small --format latex > table.tex
     """
     from harness import session
+    from harness.show import claims, every_eval, frame, markup, stored, tables, terminal
 
-    if format_ not in session.TABLE_FORMATS:
-        raise unknown("format", format_, session.TABLE_FORMATS, "--format")
-    session.table(recipe, session.checked_scale(scale), format_, results, Registry())
+    written = {"md": markup.markdown, "csv": markup.as_csv, "latex": markup.as_latex}
+    if format_ not in (known := ("text", "eee", *written)):
+        raise unknown("format", format_, known, "--format")
+    registry = Registry()
+    found = stored.of(recipe, session.checked_scale(scale), results, registry)
+    if format_ == "eee":
+        print(json.dumps(every_eval.records(found.rows), indent=1, ensure_ascii=False))
+        return
+    made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
+    if format_ == "text":
+        terminal.show(made, session.console_for_people())
+    else:
+        print(written[format_](made))
 
 
 @app.command()
@@ -229,10 +240,9 @@ def regressions(
 @app.command()
 def sync(results: Results = Path("results"), tracking: Tracking = None) -> None:
     """Send the rows of `<results>/runs` that MLflow does not have, as after a run whose server was away."""
-    from harness.tracking.mlflow import send_missing
-    from harness.tracking.trackers import open_store
+    from harness.tracking.mlflow import open_tracker, send_missing
 
-    tracker = open_store(tracking, results / "runs")
+    tracker = open_tracker(tracking, results / "runs").answering()
     print(f"{send_missing(results / 'runs', tracker)} rows sent to {tracker.uri}")
 
 
@@ -242,15 +252,23 @@ def dashboard(
     tracking: Tracking = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 5500,
 ) -> None:
-    """Start MLflow's pages and print, for every recipe, the link that compares its methods. Ends with Ctrl-C.
+    """Start MLflow's pages, where no server runs, and print, for every recipe, the link that compares its methods. Ends
+    with Ctrl-C.
 
     \b
     Example:
       harness dashboard --port 5600
     """
-    from harness import session
+    from harness.tracking import dashboard as pages
+    from harness.tracking.mlflow import open_tracker
 
-    session.dashboard(results, tracking, port)
+    tracker = open_tracker(tracking, results / "runs").answering()
+    running = tracker.uri.startswith("http")
+    base = tracker.uri.rstrip("/") if running else f"http://{pages.HOST}:{port}"
+    print("\n".join(pages.links(tracker.client, base)), flush=True)
+    if not running:
+        print("MLflow's server starts and answers in some seconds; Ctrl-C ends it.", flush=True)
+        pages.serve(tracker.store, (results / "runs" / "mlartifacts").absolute(), port)
 
 
 @app.command()
@@ -258,7 +276,7 @@ def doctor(results: Results = Path("results"), as_json: AsJson = False) -> None:
     """Say what this machine offers: devices, threads, data found, caches, versions, and what their absence means."""
     from harness import doctor as checking
 
-    checks = checking.report(deep=True, results=results)
+    checks = checking.report(results)
     checking.show(checks, as_json)
     raise typer.Exit(3 if any(check.state == "problem" for check in checks) else 0)
 

@@ -1,22 +1,11 @@
-"""What the samples of all processes of a cell support.
-
-- The speedup is the baseline's time over the method's, summed over all processes on the same items. Its interval
-  (`statistics.ratio_of_totals`) covers machine, items and, where processes open other fits, fits.
-- The interval's lower bound must lie above 1 and above the noise floor, the median A/A ratio or its inverse, whichever
-  is above 1.
-- An interval inside [1 - x, 1 + x] says "equal within x".
-- 6 processes x 4 pairs, or 10 x 3, and 100 different items (where one takes a millisecond or more) are the least for a
-  claim.
-- These end in "no claim", however fast the method was: an objection (fidelity, a changed environment); a method that is
-  more than 10% faster on items that it has seen, or than on items that nobody could prepare for; a baseline that is
-  more than 10% slower next to the method than alone; a baseline whose time for the same work differs by more than 1.25
-  between the passes; threads of the method that work while others are timed.
-"""
+"""What the samples of all processes of a cell support, by the rule of docs/measuring.md: "One estimator" says how
+speedup and interval follow from them (`statistics.ratio_of_totals`), "What a claim needs" what ends in "no claim",
+however fast the method was. The rule's bounds are the constants below."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from statistics import median, stdev
 from typing import Any
 
@@ -57,6 +46,7 @@ class ProcessSample:
     alone: {"alone_ns", "beside_ns"}: the baseline's time of the warm-up's items before the process opened a method, and
     after. work: the number of equal pieces of work of the pairs (contexts, tokens of a text); None where items differ.
     idle_ns: CPU time of the method's threads while the baseline was asked. fit: the number of the fit that was opened.
+    open_s: seconds of opening each side, by role.
     """
 
     pairs: list[dict[str, Any]]
@@ -67,14 +57,12 @@ class ProcessSample:
     work: float | None = None
     idle_ns: float = 0.0
     fit: int = 0
+    open_s: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ProcessSample:
         """The sample in a stored process."""
-        return cls(
-            stored["pairs"], stored.get("again"), stored.get("varied"), stored.get("hot") or [], stored.get("alone"),
-            stored.get("work"), stored.get("idle_ns") or 0.0, stored.get("fit", 0),
-        )  # fmt: skip
+        return cls(**{one.name: stored[one.name] for one in fields(cls) if stored.get(one.name) is not None})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,38 +77,34 @@ class ProcessSample:
         return sum(int(pair["count"]) for pair in self.pairs)
 
 
+Number = tuple[float | None, statistics.Interval | None]
+
+
 @dataclass(slots=True)
 class Summary:
     """The evidence of all processes and what it supports.
 
-    - speedup, interval, ratios (of each process): as in the module's docstring; None where one side alone was timed.
-    - baseline_s, method_s: seconds of one pass; baseline_item, method_item: seconds of an item with their interval. All
-      are totals over processes, so that the speedup is their ratio.
-    - method_std_s: deviation of the processes' seconds an item, None for a single process.
-    - percentiles: seconds of single items, by percent, where they are known.
-    - items: different ones; timed: items that were timed.
+    - numbers: metrics of a row that follow from its samples, with their intervals. Times are totals over processes, so
+      that the speedup is the ratio of two of them; those of the baseline are None where one side alone was timed.
+    - evidence: further metrics, which say how much was timed and how noisily.
+    - ratios: the speedup of each process; empty where one side alone was timed.
     - repeat: how much faster the method was on items that it had seen, beyond what the baseline was.
-    - hot, hot_interval: the speedup in a loop.
     """
 
-    speedup: float | None
+    numbers: dict[str, Number]
+    evidence: dict[str, float | None]
     ratios: list[float]
-    interval: statistics.Interval | None
-    baseline_s: float | None
-    method_s: float
-    baseline_item: tuple[float | None, statistics.Interval | None]
-    method_item: tuple[float | None, statistics.Interval | None]
-    method_std_s: float | None
-    percentiles: dict[int, float]
-    noise_floor: float | None
     repeat: float | None
-    hot: float | None
-    hot_interval: statistics.Interval | None
-    items: int | None
-    timed: int
-    outliers: int
-    decision: str | None
-    reason: str
+    decision: str | None = None
+    reason: str = "one side alone was timed"
+
+    @property
+    def speedup(self) -> float | None:
+        return self.numbers["speedup"][0]
+
+    @property
+    def interval(self) -> statistics.Interval | None:
+        return self.numbers["speedup"][1]
 
 
 def decide(
@@ -130,39 +114,34 @@ def decide(
     """What the samples of all processes support. `exploratory` words the case of too few samples (scale mini).
     objections: reasons for no claim that the samples do not show (fidelity, validity, environment). equal: a speedup
     that differs from 1 by less is called equal."""
-    paired = all(pair["baseline_ns"] is not None for process in processes for pair in process.pairs)
-    fits = [process.fit for process in processes]
+    pairs = [pair for process in processes for pair in process.pairs]
+    paired = all(pair["baseline_ns"] is not None for pair in pairs)
+    fits, count = [process.fit for process in processes], [process.items for process in processes]
     method, baseline = ([p.total(side) for p in processes] if paired or side == "method" else [] for side in SIDES)
-    speedup, interval = statistics.ratio_of_totals(baseline, method, fits) if paired else (None, None)
+    hot = paired and all(process.hot for process in processes)
+    loops = [[sum(one[f"{side}_ns"] for one in process.hot) for process in processes] for side in SIDES] if hot else []
     noise = _each(processes, lambda p: _over(p.pairs[-1], p.again, "baseline"))
-    central = median(noise) if noise else None
-    repeats = _each(processes, _remembered)
-    hot: tuple[float | None, statistics.Interval | None] = (None, None)
-    if paired and all(process.hot for process in processes):
-        loops = [[sum(one[f"{side}_ns"] for one in process.hot) for process in processes] for side in SIDES]
-        hot = statistics.ratio_of_totals(loops[1], loops[0], fits)
-    known = [pair["items"] for process in processes for pair in process.pairs]
-    count, passes = [p.items for p in processes], sum(len(p.pairs) for p in processes)
-    per_item = [total / items / 1e9 for total, items in zip(method, count, strict=True)]
+    floor = max(median(noise), 1 / median(noise)) if noise else None
+    known = [pair["items"] for pair in pairs]
+    items = None if None in known else len({item for items in known for item in items})
+    per_item = [ns / items / 1e9 for ns, items in zip(method, count, strict=True)]
+    repeats, opened = _each(processes, _remembered), _each(processes, lambda p: p.open_s.get("method"))
+    none: Number = (None, None)
     summary = Summary(
-        speedup=speedup,
+        {
+            "wall_clock_s": (sum(method) / len(pairs) / 1e9, None),
+            "latency_std_s": (stdev(per_item) if len(processes) > 1 else None, None),
+            "baseline_wall_clock_s": (sum(baseline) / len(pairs) / 1e9 if paired else None, None),
+            "latency_s": statistics.ratio_of_totals([ns / 1e9 for ns in method], count, fits),
+            "baseline_latency_s": statistics.ratio_of_totals([ns / 1e9 for ns in baseline], count) if paired else none,
+            **{f"latency_p{percent}_s": (value, None) for percent, value in _percentiles(pairs).items()},
+            "open_s": (median(opened) if opened else None, None),
+            "speedup": statistics.ratio_of_totals(baseline, method, fits) if paired else none,
+            "hot_loop_speedup": statistics.ratio_of_totals(loops[1], loops[0], fits) if hot else none,
+        },
+        {"timed_items": sum(count), "different_items": items, "noise_floor": floor, "outliers": _outliers(pairs)},
         ratios=[theirs / ours for theirs, ours in zip(baseline, method, strict=True)] if paired else [],
-        interval=interval,
-        baseline_s=sum(baseline) / passes / 1e9 if paired else None,
-        method_s=sum(method) / passes / 1e9,
-        baseline_item=statistics.ratio_of_totals([ns / 1e9 for ns in baseline], count) if paired else (None, None),
-        method_item=statistics.ratio_of_totals([ns / 1e9 for ns in method], count, fits),
-        method_std_s=stdev(per_item) if len(processes) > 1 else None,
-        percentiles=_percentiles(processes),
-        noise_floor=max(central, 1 / central) if central is not None else None,
         repeat=median(repeats) if repeats else None,
-        hot=hot[0],
-        hot_interval=hot[1],
-        items=None if None in known else len({item for items in known for item in items}),
-        timed=sum(count),
-        outliers=_outliers(processes),
-        decision=None,
-        reason="one side alone was timed",
     )
     if paired:
         summary.decision, summary.reason = _decision(summary, processes, exploratory, objections, equal)
@@ -172,24 +151,24 @@ def decide(
 def _decision(
     summary: Summary, processes: Sequence[ProcessSample], exploratory: bool, objections: Sequence[str], equal: float,
 ) -> tuple[str, str]:  # fmt: skip
-    interval, floor = summary.interval, summary.noise_floor
+    floor, items = summary.evidence["noise_floor"], summary.evidence["different_items"]
+    longest = max(summary.numbers[name][0] or 0.0 for name in ("latency_s", "baseline_latency_s"))
     fewest = min((len(process.pairs) for process in processes), default=0)
-    long = max(summary.baseline_item[0] or 0.0, summary.method_item[0] or 0.0) * 1e9 >= LONG_NS
     if objections:
         return NO_CLAIM, "; ".join(objections)
     if not any(len(processes) >= n and fewest >= m for n, m in LEAST):
         return EXPLORATORY if exploratory else NO_CLAIM, (
             f"{len(processes)} process(es) x {fewest} pairs are too few for a claim (6 x 4 or 10 x 3 are the least)"
         )
-    if long and (summary.items is not None and summary.items < LEAST_ITEMS):
-        return NO_CLAIM, f"{summary.items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
+    if items is not None and items < LEAST_ITEMS and longest * 1e9 >= LONG_NS:
+        return NO_CLAIM, f"{items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
     if found := [*doubts(processes), *_spread(processes)]:
         return NO_CLAIM, "; ".join(found)
-    if interval is None:
+    if summary.interval is None:
         return NO_CLAIM, "no interval from these samples"
     if floor is None:
         return NO_CLAIM, "no noise floor was measured"
-    low, high = interval
+    low, high = summary.interval
     if 1 - equal <= low and high <= 1 + equal:
         return f"{EQUAL}{100 * equal:g}%", "the whole interval is so near to 1"
     if low > 1 and low > floor:
@@ -272,19 +251,15 @@ def _prepared(process: ProcessSample) -> float | None:
 PERCENTILES = {50: 20, 90: 60, 99: 662}  # percent -> fewest items: at 662 two items or more lie above in 99% of draws
 
 
-def _percentiles(processes: Sequence[ProcessSample]) -> dict[int, float]:
+def _percentiles(pairs: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """Percentiles of the method's seconds of an item over all timed items; empty where calls hold several items."""
-    pairs = [pair for process in processes for pair in process.pairs]
     if any(len(pair["method_ns"]) != pair["count"] for pair in pairs):
         return {}
     times = [ns / 1e9 for pair in pairs for ns in pair["method_ns"]]
     return {q: float(np.percentile(times, q)) for q, least in PERCENTILES.items() if len(times) >= least}
 
 
-def _outliers(processes: Sequence[ProcessSample]) -> int:
+def _outliers(pairs: Sequence[Mapping[str, Any]]) -> int:
     """Passes far from the median of their side, per item; none is dropped."""
-    count = 0
-    for side in SIDES:
-        passes = [sum(p[f"{side}_ns"]) / p["count"] for q in processes for p in q.pairs if p[f"{side}_ns"] is not None]
-        count += statistics.outliers(passes) if passes else 0
-    return count
+    per_item = ([sum(p[f"{side}_ns"]) / p["count"] for p in pairs if p[f"{side}_ns"] is not None] for side in SIDES)
+    return sum(statistics.outliers(passes) for passes in per_item if passes)

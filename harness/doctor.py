@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import sys
@@ -14,20 +15,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.filesize import decimal
+
 from harness.common.checkpoints import CHECKPOINTS, INSTALL, whereabouts
 from harness.common.files import data_roots, default_cache
 from harness.common.sources import ROOT
 from harness.machine import describe
 from harness.measure import environment
-from harness.show.formats import number
 
 State = Literal["ok", "warn", "problem"]
-OPTIONAL = {  # what its absence means (the bench may require it all the same), and the distributions that have it
-    "faiss": (
-        "no approximate indexes (IVF, PQ, HNSW): exact search still works; pip install faiss-cpu",
-        ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12"),
-    ),
-    "mlflow": ("no tracking: use --tracking none, or pip install mlflow", ("mlflow",)),
+FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12")  # each has the module
+WITHOUT = {  # what the absence of a required package means where much works all the same
+    "faiss-cpu": "no approximate indexes (IVF, PQ, HNSW): exact search still works; pip install faiss-cpu",
+    "mlflow": "no tracking: use --tracking none, or pip install mlflow",
 }
 LEAST_FREE = 10 * 2**30  # bytes free below which datastores of scale small may not fit
 
@@ -41,13 +41,14 @@ class Check:
     text: str
 
 
-def report(deep: bool = False, results: Path = Path("results")) -> list[Check]:
-    """All checks. `deep` imports torch to see whether it sees a GPU (about two seconds)."""
+def report(results: Path = Path("results")) -> list[Check]:
+    """All checks. Imports torch to see whether it sees a GPU (about two seconds)."""
     env, installed = environment.capture(copies=True), {_name(one.name): one.version for one in distributions()}
     return [
-        _python(), _packages(installed, _constraints(ROOT / "constraints.txt")), _cores(env), _memory(env),
-        _threads(os.environ, env["cores"]["usable"]), _gpu(deep), *_data(data_roots()), _cache(default_cache()),
-        _checkpoints(whereabouts()), _tracking(results / "runs"), _code(), *_optional(installed),
+        Check("python", "ok", f"{platform.python_version()} at {sys.prefix}"),
+        *_packages(installed, _constraints(ROOT / "constraints.txt")), _cores(env), _memory(env),
+        _threads(os.environ, env["cores"]["usable"]), _gpu(), *_data(data_roots()), _cache(default_cache()),
+        _checkpoints(whereabouts()), _tracking(results / "runs"), _code(),
     ]  # fmt: skip
 
 
@@ -70,24 +71,21 @@ def show(checks: list[Check], as_json: bool = False) -> None:
     Console().print(table)
 
 
-def _python() -> Check:
-    return Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.prefix}")
-
-
-def _packages(installed: Mapping[str, str], pins: Mapping[str, str]) -> Check:
+def _packages(installed: Mapping[str, str], pins: Mapping[str, str]) -> list[Check]:
     """Required packages that are absent, and installed ones whose version is not the pinned one."""
     if environment.DISTRIBUTION not in installed:
-        return Check("packages", "problem", f"{environment.DISTRIBUTION} is not installed: run ./reproduce.sh")
+        return [Check("packages", "problem", f"{environment.DISTRIBUTION} is not installed: run ./reproduce.sh")]
     required = {_name(line) for line in requires(environment.DISTRIBUTION) or [] if "extra ==" not in line}
-    optional = {name for _, names in OPTIONAL.values() for name in names}
-    if absent := sorted(required - optional - installed.keys()):
-        return Check("packages", "problem", f"not installed: {', '.join(absent)}; run ./reproduce.sh")
+    absent = required - installed.keys() - ({"faiss-cpu"} if installed.keys() & set(FAISS) else set())
+    optional = [Check(name, "warn", f"not installed: {text}") for name, text in WITHOUT.items() if name in absent]
+    if lacking := sorted(absent - WITHOUT.keys()):
+        return [Check("packages", "problem", f"not installed: {', '.join(lacking)}; run ./reproduce.sh"), *optional]
     both = [(name, installed.get(name, pin).partition("+")[0], pin.partition("+")[0]) for name, pin in pins.items()]
     if differing := [f"{name} {found} (checked with {pin})" for name, found, pin in both if found != pin]:
-        shown = ", ".join(differing[:6]) + (f" and {len(differing) - 6} more" if len(differing) > 6 else "")
-        return Check("packages", "warn", f"other versions than constraints.txt: {shown}")
+        text = f"other versions than constraints.txt: {_some(differing, 6)}"
+        return [Check("packages", "warn", text), *optional]
     against = f", as in constraints.txt ({len(pins)} pins)" if pins else "; no constraints.txt to compare with"
-    return Check("packages", "ok", f"{len(required)} required packages installed{against}")
+    return [Check("packages", "ok", f"{len(required)} required packages installed{against}"), *optional]
 
 
 def _constraints(file: Path) -> dict[str, str]:
@@ -110,9 +108,7 @@ def _cores(env: Mapping[str, Any]) -> Check:
 
 def _memory(env: Mapping[str, Any]) -> Check:
     total, free = env["memory"]["total"], env["memory"]["available"]
-    if total is None or free is None:
-        return Check("memory", "warn", "unknown: /proc/meminfo cannot be read")
-    text = f"{_bytes(free)} of {_bytes(total)} available"
+    text = f"{decimal(free)} of {decimal(total)} available"
     return Check("memory", "ok" if free > 4 * 2**30 else "warn", text + ("" if free > 4 * 2**30 else ": little"))
 
 
@@ -134,20 +130,18 @@ def _threads(variables: Mapping[str, str], cores: int) -> Check:
     return Check("threads", "ok", text or f"nothing set: libraries use all {cores} cores")
 
 
-def _gpu(deep: bool) -> Check:
+def _gpu() -> Check:
     captured = environment.capture("cuda")
-    gpus = captured["gpus"]
-    names = ", ".join(f"{g['name']} (driver {g['driver']})" for g in gpus or [])
-    busy = captured["gpu_processes"]
-    if deep and find_spec("torch") is not None:
+    names = ", ".join(f"{g['name']} (driver {g['driver']})" for g in captured["gpus"] or [])
+    if find_spec("torch") is not None:
         import torch
 
         if torch.cuda.is_available():
             text = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
-            if busy:
+            if captured["gpu_processes"]:
                 return Check("gpu", "warn", f"{text}: other processes use it, timings support no claim")
             return Check("gpu", "ok", text)
-        if gpus:
+        if names:
             return Check("gpu", "warn", f"{names}, but torch {torch.__version__} cannot use it: a CUDA build is needed")
     return Check("gpu", "ok", names or "none: scales mini and small run on the CPU")
 
@@ -163,15 +157,14 @@ def _data(roots: Sequence[Path]) -> list[Check]:
             checks.append(Check("data", "problem", f"{root} (in HARNESS_DATA) is not a folder"))
             continue
         names = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-        shown = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
-        checks.append(Check("data", "ok" if names else "warn", f"{root}: {shown or 'no data sets in it'}"))
+        checks.append(Check("data", "ok" if names else "warn", f"{root}: {_some(names, 40) or 'no data sets in it'}"))
     return checks
 
 
 def _cache(folder: Path) -> Check:
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
-    text = f"{folder}: {_bytes(_size(folder))} used, {_bytes(free)} free on its disk"
+    text = f"{folder}: {decimal(_size(folder))} used, {decimal(free)} free on its disk"
     if not os.access(place, os.W_OK):
         return Check("cache", "problem", f"{text}; not writable: set HARNESS_CACHE")
     if free < LEAST_FREE:
@@ -195,7 +188,7 @@ def _tracking(runs: Path) -> Check:
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         text = f"MLFLOW_TRACKING_URI={shown_uri(uri)}"
     elif (runs / "mlflow.db").exists():
-        text = f"{runs / 'mlflow.db'}, {_bytes((runs / 'mlflow.db').stat().st_size)}"
+        text = f"{runs / 'mlflow.db'}, {decimal((runs / 'mlflow.db').stat().st_size)}"
     else:
         text = f"{runs / 'mlflow.db'} (made by the first run)"
     return Check("tracking", "ok", text)
@@ -209,22 +202,10 @@ def _code() -> Check:
     return Check("code", "ok", f"{text}, with uncommitted changes: runs cannot be kept" if code["dirty"] else text)
 
 
-def _optional(installed: Mapping[str, str]) -> list[Check]:
-    found = {name: [installed[one] for one in names if one in installed] for name, (_, names) in OPTIONAL.items()}
-    return [
-        Check(name, "ok", f"{name} {versions[0]}") if versions
-        else Check(name, "warn", f"not installed: {OPTIONAL[name][0]}") for name, versions in found.items()
-    ]  # fmt: skip
+def _some(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _size(folder: Path) -> int:
     """Bytes in all files of a folder."""
     return sum((Path(place) / name).lstat().st_size for place, _, names in os.walk(folder) for name in names)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{number(size, 3)} {unit}"
-        size /= 1024
-    return f"{number(size, 3)} GiB"

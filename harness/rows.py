@@ -235,24 +235,10 @@ class Row:
         baseline follows from samples or is none."""
         if (summary := self.summary) is None:
             return {"speedup": (None, None)} if self.speed_baseline else {}
-        plain = {
-            "wall_clock_s": summary.method_s, "latency_std_s": summary.method_std_s,
-            "baseline_wall_clock_s": summary.baseline_s,
-        }  # fmt: skip
-        evidence = {
-            "timed_items": summary.timed, "different_items": summary.items, "noise_floor": summary.noise_floor,
-            "outliers": summary.outliers,
-        }  # fmt: skip
         return {
-            **{name: (value, None) for name, value in plain.items()},
-            "latency_s": summary.method_item,
-            "baseline_latency_s": summary.baseline_item,
-            **{f"latency_p{percent}_s": (value, None) for percent, value in summary.percentiles.items()},
-            "open_s": (self._median(lambda process: (process.get("open_s") or {}).get("method")), None),
-            "speedup": (summary.speedup, summary.interval),
-            "hot_loop_speedup": (summary.hot, summary.hot_interval),
+            **summary.numbers,
             **{name: self._over_processes(ratio) for name, ratio in self.ratios.items()},
-            **{name: (value, None) for name, value in evidence.items()},
+            **{name: (value, None) for name, value in summary.evidence.items()},
         }
 
     def _shares(self, numbers: Mapping[str, float | None]) -> dict[str, tuple[float | None, None]]:
@@ -274,11 +260,6 @@ class Row:
             return None, None
         of, per = zip(*known, strict=True)
         return ratio_of_totals(of, per, fits)
-
-    def _median(self, value: Callable[[Mapping[str, Any]], float | None]) -> float | None:
-        """The median of a number over the processes that have it."""
-        known = [found for process in self.processes if (found := value(process)) is not None]
-        return median(known) if known else None
 
 
 def _own(name: str) -> Metric | None:

@@ -19,15 +19,14 @@ from harness.options import Options
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
-from harness.plan.parameters import group, parse_overrides, typed
+from harness.plan.parameters import parse_overrides
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 
 if TYPE_CHECKING:
     from harness.rows import Row
     from harness.show.claims import Verdicts
-    from harness.tracking.mlflow import MlflowTracker
-    from harness.tracking.trackers import NullTracker
+    from harness.tracking.mlflow import Tracker
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
@@ -53,45 +52,12 @@ def run(method: str, task: str, options: Options, registry: Registry) -> int:
     return _carry_out(planned, options, registry)
 
 
-EXECUTORS = ("local", "ray")
-TABLE_FORMATS = ("text", "md", "csv", "latex", "eee")
-
-
-def table(name: str, scale: Scale, format_: str, results: Path, registry: Registry) -> None:
-    """Print what is stored of one recipe, in one of `TABLE_FORMATS`."""
-    from harness.show import claims, every_eval, frame, markup, stored, tables, terminal
-
-    found = stored.of(name, scale, results, registry)
-    if format_ == "eee":
-        print(json.dumps(every_eval.records(found.rows), indent=1, ensure_ascii=False))
-        return
-    made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
-    if format_ == "text":
-        terminal.show(made, _console())
-    else:
-        print({"md": markup.markdown, "csv": markup.as_csv, "latex": markup.as_latex}[format_](made))
-
-
 def report(results: Path, registry: Registry) -> None:
     """Write the page over all stored rows and print its path."""
     from harness.common.progress import Progress
     from harness.show import page
 
     print(f"Report: {page.write(results, registry, Progress('report, '))[0]}")
-
-
-def dashboard(results: Path, tracking: str | None, port: int) -> None:
-    """MLflow's pages on the store until they are interrupted. A server that already runs is linked to as it is."""
-    from harness.tracking import dashboard as pages
-    from harness.tracking.trackers import open_store
-
-    tracker = open_store(tracking, results / "runs")
-    running = tracker.uri.startswith("http")
-    base = tracker.uri.rstrip("/") if running else f"http://{pages.HOST}:{port}"
-    print("\n".join(pages.links(tracker.client, base)), flush=True)
-    if not running:
-        print("MLflow's server starts and answers in some seconds; Ctrl-C ends it.", flush=True)
-        pages.serve(tracker.store, (results / "runs" / "mlartifacts").absolute(), port)
 
 
 def first_run(registry: Registry) -> list[str]:
@@ -120,15 +86,15 @@ def _carry_out(
 ) -> int:
     planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
     if options.dry_run:
-        _show_plan(planned, options, registry)
+        _show_plan(planned, options)
         return 0
     from harness.show import terminal
-    from harness.tracking.trackers import open_tracker
+    from harness.tracking.mlflow import open_tracker
 
     _check_device(options.device)
-    if options.executor not in EXECUTORS:
-        raise unknown("executor", options.executor, EXECUTORS, "--executor")
-    console = _console(stderr=options.as_json)  # with --json, standard output is for the rows alone
+    if options.executor not in ("local", "ray"):
+        raise unknown("executor", options.executor, ("local", "ray"), "--executor")
+    console = console_for_people(stderr=options.as_json)  # with --json, standard output is for the rows alone
     tracker = open_tracker(options.tracking, options.results / "runs")
     code = 0
     rows: list[Any] = []
@@ -149,7 +115,8 @@ def _carry_out(
     return code
 
 
-def _console(stderr: bool = False) -> Console:
+def console_for_people(stderr: bool = False) -> Console:
+    """Where tables go."""
     width = None if os.environ.get("COLUMNS") or os.isatty(1) else 160
     # no markup: brackets may be of a path or of what a user calls a row
     return Console(stderr=stderr, markup=False, emoji=False, width=width)
@@ -160,7 +127,7 @@ def _one(
     cells: list[Cell],
     options: Options,
     registry: Registry,
-    tracker: MlflowTracker | NullTracker,
+    tracker: Tracker,
     console: Console,
     display: Display,
 ) -> tuple[list[Any], Verdicts, int]:
@@ -203,16 +170,17 @@ def _key(row: Row) -> str | None:
 
 def _runner(options: Options, folder: Path, registry: Registry, display: Display, sink: Any) -> Any:
     """What runs cells: this machine, or a cluster."""
+    from harness.measure.runner import Runner
+
+    chosen: type[Runner] = Runner
     if options.executor == "ray":
         from harness.measure.cluster import ClusterRunner
 
-        return ClusterRunner(folder, options.device, display, sink, fresh=options.fresh)
-    from harness.measure.runner import Runner
-
-    return Runner(folder, options.device, registry, display, sink, fresh=options.fresh)
+        chosen = ClusterRunner
+    return chosen(folder, options.device, registry, display, sink, fresh=options.fresh)
 
 
-def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry) -> None:
+def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
     """The cells of every recipe, one line each; nothing is imported that runs them."""
     plan = [
         {
@@ -229,24 +197,12 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options, r
         return
     for recipe, cells in planned:
         print(f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name} (nothing was run)")
+        if options.overrides:
+            print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
         for cell in cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
-            print(f"  {cell.name}: {cell.method.name}{against}, {timed}{_set(cell, options, registry)}")
-
-
-def _set(cell: Cell, options: Options, registry: Registry) -> str:
-    """What `--set` has changed in a cell. Its timing is left out: the line shows it anyway. What the recipe states for
-    a cell stays."""
-    overrides, told = parse_overrides(options.overrides or ()), []
-    method = registry.resolve("method" if cell.kind == "pair" else "analysis", cell.method.name)
-    for name, of, target in (
-        ("method", cell.method, method), ("task", cell.task, registry.resolve("task", cell.task.name))
-    ):  # fmt: skip
-        asked = {key: text for key, text in group(overrides, name).items() if key in of.params}
-        values = typed(target, asked)
-        told += [f"{name}.{key}={value}" for key, value in values.items() if of.params[key] == value]
-    return f" ({', '.join(told)})" if told else ""
+            print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
 
 
 def _check_device(device: str) -> None:

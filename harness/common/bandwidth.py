@@ -1,16 +1,5 @@
-"""What a step reads, and the share of the machine's memory bandwidth that this takes.
-
-Bytes read are counted, not measured, so noise cannot touch them. The rule, for every method:
-
-- Each weight, key or value that a call uses counts once a call: parameters of a model once in a forward pass, the layer
-  once for a batch of contexts, the datastore once in an exact search of a batch of queries.
-- Of a table that is looked up by row (embeddings) nothing counts, of an output layer that shares it everything.
-- Activations, key-value caches, ids, links and scratch do not count.
-- All experts of a mixture count.
-- A method that cannot know (an engine of others) counts nothing, and its row has no number.
-
-Where what is read fits in the caches, the share may exceed 1.
-"""
+"""What a step reads, and the share of the machine's memory bandwidth that this takes. Bytes read are counted, not
+measured, by the rule of docs/measuring.md ("What a step reads"). All experts of a mixture count."""
 
 from __future__ import annotations
 

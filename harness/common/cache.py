@@ -1,11 +1,6 @@
-"""The cache of what fitting builds: keyed by the hash of all that determines it, written atomically, opened by any
-process.
-
-The key includes the code that builds (`harness.common.sources`), so a fixed bug does not live on in the cache. `Cache`
-is the store on disk (folders named `<name>/<hash>`). `CellArtifacts` is one cell's view of it, with the manifest (name
--> path, values) that is passed from the fitting process to the timing processes. `SharedResults` are the arrays that
-cells share in the quality pass.
-"""
+"""The cache of what fitting builds: keyed by the hash of all that determines it, the code that builds included
+(`harness.common.sources`), written atomically, opened by any process. `Cache` is the store on disk (folders named
+`<name>/<hash>`), `CellArtifacts` one cell's view of it."""
 
 from __future__ import annotations
 
@@ -15,11 +10,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.common import sources
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError, writing
 from harness.common.files import default_cache, digest
 from harness.common.parts import HERE, Parts
 
@@ -51,21 +47,16 @@ class Cache:
         final = self.root / name / digest(identity)
         if (final / "key.json").exists():
             return final
-        try:
-            with exclusive(final.with_suffix(".lock")):
-                if (final / "key.json").exists():  # another process was first
-                    return final
-                partial = final.with_suffix(".partial")
-                partial.mkdir(parents=True, exist_ok=True)
-                record = {**identity, "seconds": _timed_build(build, partial)}
-                (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
-                if final.exists():  # a folder without its key was never complete
-                    shutil.rmtree(final)
-                partial.rename(final)
-        except OSError as error:
-            raise MachineError(
-                f"cannot write the artifact {final}: {error.strerror or error}; free space or set HARNESS_CACHE"
-            ) from error
+        with writing(f"the artifact {final}", "free space or set HARNESS_CACHE"), exclusive(final.with_suffix(".lock")):
+            if (final / "key.json").exists():  # another process was first
+                return final
+            partial = final.with_suffix(".partial")
+            partial.mkdir(parents=True, exist_ok=True)
+            record = {**identity, "seconds": _timed_build(build, partial)}
+            (partial / "key.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+            if final.exists():  # a folder without its key was never complete
+                shutil.rmtree(final)
+            partial.rename(final)
         return final
 
     def value(self, name: str, key: Mapping[str, Any], make: Callable[[], Any]) -> Any:
@@ -97,12 +88,12 @@ def _timed_build(build: Callable[[Path], None], partial: Path) -> float:
 
 
 @contextmanager
-def exclusive(lock: Path) -> Iterator[None]:
-    """Hold a lock file. Other processes that request it wait."""
+def exclusive(lock: Path, wait: bool = True) -> Iterator[FileIO]:
+    """Hold a file, open for reading and appending. Others that request it wait, or have a `BlockingIOError`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    with open(lock, "a+b", buffering=0) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield handle
 
 
 def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, Any]:
@@ -112,7 +103,12 @@ def salt(device: str, libraries: Mapping[str, str], subject: Any) -> dict[str, A
 
 
 class CellArtifacts:
-    """One cell's artifacts: see `harness.contracts.Artifacts`."""
+    """The results of `fit` for other processes: named files and folders, and small JSON values. Files are cached by the
+    hash of all that determines them, so a method and its baseline share equal artifacts.
+
+    parts: runs the parts of a build, here or on a cluster. values: tuned parameters and similar, JSON-able, passed from
+    `fit` to `open`.
+    """
 
     def __init__(
         self, cache: Cache, paths: dict[str, str] | None = None, values: dict[str, Any] | None = None,
@@ -127,6 +123,7 @@ class CellArtifacts:
         self.cost = 0.0  # seconds of building, those of cached artifacts included
 
     def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        """Path of the artifact with this key. If there is none, `build` fills its folder first."""
         started = time.perf_counter()
         path = self.cache.build(name, {"key": dict(key), **self.salt}, build)
         self.spent += time.perf_counter() - started
@@ -135,6 +132,7 @@ class CellArtifacts:
         return path
 
     def path(self, name: str) -> Path:
+        """Path of the artifact that `fit` built under this name. Raises `RequestError` when there is none."""
         if name not in self.paths:
             raise RequestError(
                 f"no artifact {name!r} was built by fit; built: {', '.join(sorted(self.paths)) or 'none'}"
@@ -146,23 +144,18 @@ class CellArtifacts:
         return {"paths": self.paths, "values": self.values}
 
 
-class Builds(Protocol):
-    """A `Cache`, or the artifacts of a cell."""
-
-    def build(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path: ...
-
-
 class SharedResults:
-    """Arrays by key, one `.npy` each, computed once and memory-mapped: see `harness.contracts.Shared`. Those that
+    """Results that cells share, only in the quality pass (neighbours of every evaluation position, ...). Those that
     fitting shares, such as the neighbours of validation text, are among its artifacts."""
 
-    def __init__(self, cache: Builds, salt: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cache: Cache | CellArtifacts, salt: Mapping[str, Any] | None = None) -> None:
         self.cache = cache
         self.salt = dict(salt or {})
 
     def arrays(
         self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
+        """The arrays stored under this key, one `.npy` each, computed once and memory-mapped afterwards."""
         import numpy as np
 
         def build(folder: Path) -> None:

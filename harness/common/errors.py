@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -43,6 +44,15 @@ class StoppedError(HarnessError):
     """A command that keeps nothing was interrupted."""
 
     exit_code = 130
+
+
+@contextmanager
+def writing(what: object, otherwise: str = "free space or choose another folder") -> Iterator[None]:
+    """Raises `MachineError` for an `OSError` inside: the disk is full, or a permission is missing."""
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(f"cannot write {what}: {error.strerror or error}; {otherwise}") from error
 
 
 def reason(error: BaseException) -> str:

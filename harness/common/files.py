@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError, writing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,14 +46,10 @@ def arrays_digest(*arrays: NDArray[Any]) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all. Raises `MachineError` when the disk is full or the folder not writable."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         partial.replace(path)
-    except OSError as error:
-        raise MachineError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
-        ) from error
 
 
 def find_data(

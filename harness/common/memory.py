@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
+
 from harness.common.errors import RequestError
 
 
-def memory() -> dict[str, int | None]:
+def memory() -> dict[str, int]:
     """Bytes in all (or the container's limit) and available."""
-    fields = {
-        name: int(value.split()[0]) * 1024
-        for name, _, value in (line.partition(":") for line in _read("/proc/meminfo").splitlines())
-        if name in ("MemTotal", "MemAvailable")
-    }
-    total, available = fields.get("MemTotal"), fields.get("MemAvailable")
+    machine = psutil.virtual_memory()
+    total, available = machine.total, machine.available
     limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
-    if total and limit.isdigit():
+    if limit.isdigit():
         total = min(total, int(limit))
         left = max(total - int(used), 0) if used.isdigit() else total  # files that it caches count as used
-        available = min(available, left) if available else available
+        available = min(available, left)
     return {"total": total, "available": available}
 
 
 def check_room(name: str, size: int) -> None:
     """Raise `RequestError` if loading a model takes more bytes than are available."""
     free = memory()["available"]
-    if free is not None and size > free:
+    if size > free:
         raise RequestError(
             f"loading {name} takes {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are available: take a "
             "smaller model or dtype"

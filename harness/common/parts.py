@@ -65,11 +65,6 @@ class ClusterParts(Parts):
         return ray
 
 
-def makers(cluster: str | None) -> Parts:
-    """What runs parts: the cluster at this address, or this process if there is no cluster."""
-    return ClusterParts(cluster) if cluster else HERE
-
-
 def carried() -> dict[str, str]:
     """The environment variables that nodes need."""
     return {name: os.environ[name] for name in CARRIED if name in os.environ}

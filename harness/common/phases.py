@@ -1,8 +1,4 @@
-"""A phase timer: the seconds of a run by phase. The timer's own cost is measured, too.
-
-Profile: one enter and exit cost about 1 microsecond on a current CPU. `overhead` multiplies the cost measured on this
-machine by the number of entries; the row stores it with the phases.
-"""
+"""A phase timer: the seconds of a run by phase. One enter and exit cost about a microsecond."""
 
 from __future__ import annotations
 
@@ -38,7 +34,6 @@ class PhaseTimer:
         self._since = 0
         self._nanoseconds: dict[str, int] = {}
         self._overlapped: dict[str, float] = {}
-        self.entries = 0
 
     def __call__(self, name: str) -> _Phase:
         return _Phase(self, name)
@@ -56,7 +51,6 @@ class PhaseTimer:
             self._nanoseconds[current] = self._nanoseconds.get(current, 0) + now - self._since
         if entering:
             self._stack.append(name)
-            self.entries += 1
         else:
             self._stack.pop()
         self._since = now
@@ -70,19 +64,13 @@ class PhaseTimer:
         """Forget all records."""
         self._nanoseconds.clear()
         self._overlapped.clear()
-        self.entries = 0
 
     def record(self, passes: int) -> dict[str, Any]:
-        """Means over `passes`: {"seconds": by phase, "overlapped": by phase, "timer_s": the timer's own cost}."""
+        """Means over `passes`: {"seconds": by phase, "overlapped": by phase}."""
         return {
             "seconds": {name: seconds / passes for name, seconds in sorted(self.seconds.items())},
             "overlapped": {name: seconds / passes for name, seconds in sorted(self._overlapped.items())},
-            "timer_s": self.overhead() / passes,
         }
-
-    def overhead(self) -> float:
-        """Estimated seconds that this timer took."""
-        return self.entries * _cost_of_one_entry()
 
 
 class NoPhases:
@@ -99,16 +87,3 @@ class NoPhases:
 
     def overlapped(self, name: str, seconds: float) -> None:
         return None
-
-
-def _cost_of_one_entry(samples: int = 2000) -> float:
-    """Seconds for one enter and exit, the median of five batches."""
-    costs = []
-    for _ in range(5):
-        timer = PhaseTimer()
-        started = perf_counter_ns()
-        for _ in range(samples // 5):
-            with timer("calibration"):
-                pass
-        costs.append((perf_counter_ns() - started) / (samples // 5) / 1e9)
-    return sorted(costs)[2]

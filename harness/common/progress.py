@@ -1,8 +1,5 @@
-"""Progress reports for people.
-
-Workers print one JSON line per update to a file descriptor of the runner, which draws the bar. Outside a worker (tests,
-`harness datastore build`) the same object writes a short line to standard error, at most once a second.
-"""
+"""Progress reports for people: in a worker a JSON line per update to the runner, which draws the bar; elsewhere
+(tests, `harness datastore build`) a short line to standard error, at most once a second."""
 
 from __future__ import annotations
 

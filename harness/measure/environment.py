@@ -6,11 +6,10 @@ Nothing here imports a measured library, apart from `bandwidth`: versions come f
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -19,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+import psutil
 
 from harness.common.cores import usable_cores
 from harness.common.memory import memory
@@ -90,9 +91,14 @@ def bandwidth() -> float:
     return 2 * COPIED / median(seconds) / 1e9
 
 
+@cache
 def libraries() -> dict[str, str]:
     """Name -> version of the installed distributions that can change a number."""
-    return dict(_versions())  # a copy
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -117,8 +123,8 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def code_version(root: Path) -> dict[str, Any]:
-    """{"version", "revision", "dirty", "digest"} of the checkout at `root`; revision and dirty are None where `root`
-    is not the top of a git work tree.
+    """{"version", "revision", "dirty"} of the checkout at `root`; revision and dirty are None where `root` is not the
+    top of a git work tree.
 
     Dirty means that a file which can change a number (sources, dependencies) differs from the revision or is new;
     results and notes do not count.
@@ -133,26 +139,8 @@ def code_version(root: Path) -> dict[str, Any]:
         distribution = version(DISTRIBUTION)
     except PackageNotFoundError:
         distribution = None
-    return {
-        "version": distribution,
-        "revision": revision or None,
-        "dirty": None if status is None else bool(status),
-        "digest": source_digest(root / name for name in SOURCES),
-    }
-
-
-def source_digest(paths: Iterable[Path]) -> str:
-    """SHA-256 (20 hex digits) over the Python sources in files and folders, independent of where the folders lie.
-
-    Paths that do not exist are passed over.
-    """
-    state = hashlib.sha256()
-    for path in paths:
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []:
-            name = file.relative_to(path.parent).as_posix().encode()
-            content = file.read_bytes()
-            state.update(b"%d %d " % (len(name), len(content)) + name + content)
-    return state.hexdigest()[:20]
+    dirty = None if status is None else bool(status)
+    return {"version": distribution, "revision": revision or None, "dirty": dirty}
 
 
 @cache
@@ -179,15 +167,6 @@ def _caches() -> dict[str, int]:
         level, kind, size = (_read(str(index / name)).strip() for name in ("level", "type", "size"))
         if kind != "Instruction" and size.removesuffix("K").isdigit():
             found[f"l{level}{'d' if kind == 'Data' else ''}_kib"] = int(size.removesuffix("K"))
-    return found
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
     return found
 
 
@@ -219,18 +198,11 @@ def _nvidia(query: str) -> list[list[str]] | None:
 
 
 def _is_ours(pid: int) -> bool:
-    me = os.getpid()
-    return me in _ancestry(pid) or pid in _ancestry(me)
-
-
-def _ancestry(pid: int) -> list[int]:
-    """The process and the ancestors that /proc shows."""
-    chain = []
-    while pid > 1 and pid not in chain:
-        chain.append(pid)
-        parent = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name before it may hold anything
-        pid = int(parent[1]) if len(parent) > 1 else 0
-    return chain
+    try:
+        me, other = psutil.Process(), psutil.Process(pid)
+        return pid != 1 and (me in (other, *other.parents()) or other in me.parents())
+    except psutil.Error:  # it has ended, or is not seen from inside a container
+        return False
 
 
 def _number(text: str) -> float | None:

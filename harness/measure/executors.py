@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +46,6 @@ class Outcome:
     error: str
     log: str
     log_file: Path
-    seconds: float
     exit_code: int
 
 
@@ -66,7 +66,6 @@ class LocalExecutor:
             environment["GOMP_SPINCOUNT"] = SHORT_SPIN
         if threads is not None:
             environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-        started = time.monotonic()
         with open(files["log"], "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", WORKER, mode, str(files["request.json"]), str(files["response.json"])],
@@ -74,44 +73,25 @@ class LocalExecutor:
                 start_new_session=True,
             )  # fmt: skip
         os.close(writing)
+        reader = threading.Thread(target=_pass_on, args=(reading, report), daemon=True)
+        reader.start()
         try:
-            on_time = _follow(process, reading, started + timeout, report)
-        except BaseException:
-            stop(process)
-            raise
+            process.wait(timeout)
+            on_time = True
+        except subprocess.TimeoutExpired:
+            on_time = False
         finally:
-            os.close(reading)
-        stop(process)  # past its time; or, after its end, whatever it started and left
-        return _outcome(process.returncode, on_time, timeout, files, time.monotonic() - started)
+            stop(process)  # past its time; or, after its end, whatever it started and left
+        reader.join(1)  # a process that left the group may hold the pipe open
+        return _outcome(process.returncode, on_time, timeout, files)
 
 
-def _follow(process: subprocess.Popen[bytes], reading: int, deadline: float, report: Report) -> bool:
-    """Pass the step's progress on until it ends; False when the deadline came first."""
-    os.set_blocking(reading, False)
-    pending = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(reading, selectors.EVENT_READ)
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if not selector.select(min(left, 0.5)):
-                if process.poll() is not None:  # a grandchild may hold the pipe open
-                    return True
-                continue
-            chunk = os.read(reading, 65536)
-            if not chunk:
-                try:
-                    process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    return False
-                return True
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                try:
-                    report(json.loads(line))
-                except ValueError:  # something else wrote to the descriptor
-                    continue
+def _pass_on(reading: int, report: Report) -> None:
+    """Pass a step's progress on until its end of the pipe is closed."""
+    with open(reading, "rb") as pipe:
+        for line in pipe:
+            with suppress(ValueError):  # something else wrote to the descriptor
+                report(json.loads(line))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -130,7 +110,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], seconds: float) -> Outcome:
+def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path]) -> Outcome:
     log = files["log"].read_text(encoding="utf-8", errors="replace")[-TAIL:]
     try:
         response = json.loads(files["response.json"].read_text(encoding="utf-8"))
@@ -138,7 +118,7 @@ def _outcome(code: int, on_time: bool, timeout: float, files: dict[str, Path], s
         response = {}
 
     def ended(status: Status, error: str, code: int = 1) -> Outcome:
-        return Outcome(status, {} if error else response, error, log, files["log"], seconds, code)
+        return Outcome(status, {} if error else response, error, log, files["log"], code)
 
     if not on_time:
         return ended("timeout", f"no answer within {timeout:.0f} s (timing.timeout)")

@@ -6,6 +6,7 @@ model; device; machine; library versions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,11 @@ from harness.common.files import digest
 from harness.machine import machine_id
 from harness.measure import environment
 from harness.plan.cell import Cell, Named
-from harness.plan.registry import Registry
+from harness.plan.registry import Kind, Registry
 from harness.rows import SCHEMA
 
-FOLLOWING = frozenset(
-    {"harness.rows", "harness.decision", "harness.machine"}
-)  # what is computed from rows when they are read
+# what is computed from rows when they are read
+FOLLOWING = frozenset({"harness.rows", "harness.decision", "harness.machine"})
 
 
 @dataclass(frozen=True)
@@ -45,36 +45,26 @@ class Identity:
             "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
             "timing": cell.timing.model_dump(),
             "fit": 0,
-            "code": self._code_of(cell),
-            "baseline_code": self._baseline_code_of(cell),
-            "libraries": environment.capture("cpu")["libraries"],
+            "baseline_code": self._digest(cell, [cell.fidelity_baseline]),  # of the answers that cells share
+            "libraries": environment.libraries(),
         }
 
-    def _code_of(self, cell: Cell) -> str:
-        """Digest of the code that the cell's row depends on: of measuring, method, baselines and task. What follows
-        from a row is not stored, so another rule of decision measures nothing again."""
-        kind: Any = "analysis" if cell.kind == "analysis" else "method"
-        methods = [m.name for m in (cell.method, cell.speed_baseline, cell.fidelity_baseline) if m is not None]
-        targets = [self.registry.entry(kind, name).target for name in methods]
+    def _digest(self, cell: Cell, methods: Sequence[Named | None], *measuring: str) -> str:
+        """Of the code that measuring, these methods and the cell's task run."""
+        kind: Kind = "analysis" if cell.kind == "analysis" else "method"
+        targets = [self.registry.entry(kind, method.name).target for method in methods if method is not None]
         targets.append(self.registry.entry("task", cell.task.name).target)
-        measuring = ("harness.measure.worker", "harness.measure.records", "harness.measure.executors")
-        return sources.digest(*measuring, *targets, leaving=FOLLOWING)
-
-    def _baseline_code_of(self, cell: Cell) -> str | None:
-        """Digest of the code that the answers of the cell's fidelity baseline depend on, which cells share."""
-        if cell.fidelity_baseline is None:
-            return None
-        targets = [self.registry.entry("method", cell.fidelity_baseline.name).target]
-        targets.append(self.registry.entry("task", cell.task.name).target)
-        return sources.digest("harness.measure.worker", *targets, leaving=FOLLOWING)
+        return sources.digest("harness.measure.worker", *measuring, *targets, leaving=FOLLOWING)
 
     def key(self, cell: Cell, hashes: dict[str, str], env: dict[str, Any]) -> str:
-        """hashes: of the task's data and model. env: a captured environment."""
+        """hashes: of the task's data and model. env: a captured environment. What follows from a row is not stored, so
+        another rule of decision measures nothing again."""
+        methods = (cell.method, cell.speed_baseline, cell.fidelity_baseline)
         return digest(
             {
                 "cell": cell.resolved,
                 "device": self.device,
-                "code": self._code_of(cell),
+                "code": self._digest(cell, methods, "harness.measure.records", "harness.measure.executors"),
                 "libraries": env["libraries"],
                 "hashes": hashes,
                 "machine": machine_id(env),

@@ -8,17 +8,16 @@ first cell, in a process of its own, because the data's and model's hashes belon
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.common import sources
-from harness.common.cache import Cache
+from harness.common.cache import Cache, exclusive
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import digest
 from harness.measure import environment
@@ -46,11 +45,17 @@ class RowSink(Protocol):
 
 @dataclass(slots=True)
 class Result:
-    """What a run left: the rows of its cells in order, and how many were found finished."""
+    """What a run left: the rows of its cells in order, and of each whether its cell was found finished."""
 
     rows: list[Row]
-    resumed: int
+    known: list[bool]
     exit_code: int = 0  # the highest of the cells': 1 it failed, 2 it cannot be carried out as given
+
+    @classmethod
+    def of(cls, found: Mapping[int, tuple[Row, bool]], exit_code: int) -> Result:
+        """found: row and whether it was known, by the cell's number."""
+        rows = [found[number] for number in sorted(found)]
+        return cls([row for row, _ in rows], [known for _, known in rows], exit_code)
 
 
 @dataclass(slots=True, eq=False)
@@ -102,8 +107,8 @@ class Runner:
             self._step("build", {**self.identity.request(cell), "cluster": cluster}, f"{_slug(cell)}-build", cell)
 
     def _run(self, cells: Sequence[Cell]) -> Result:
-        found: dict[int, Row] = {}
-        resumed = exit_code = 0
+        found: dict[int, tuple[Row, bool]] = {}
+        exit_code = 0
         numbers = {id(cell): number for number, cell in enumerate(cells, 1)}
         for block in blocks(cells):
             before = environment.capture(self.device, copies=True)
@@ -116,27 +121,32 @@ class Runner:
                 if done is None:
                     waiting.append(_Started(cell, self._answered(cell, prepared, key, label), prepared, label, before))
                     continue
-                resumed += 1
-                found[numbers[id(cell)]] = done
-                self.sink.finished(done)
-                self.display.line(f"{label}: finished before, not run again")
-                self.display.advance()
+                found[numbers[id(cell)]] = done, True
+                self._is_known(label, done)
             broken = ""
             for one in self._measured(waiting):
-                row = one.row
-                self.store.append(row)
-                self.sink.row(row)
-                found[numbers[id(one.cell)]] = (
-                    self.store.finished(row.hashes["key"]) or row if row.status == "ok" else row
-                )
+                self._is_new(row := one.row)
+                pooled = self.store.finished(row.hashes["key"]) if row.status == "ok" else None
+                found[numbers[id(one.cell)]] = pooled or row, False
                 if one.outcome.exit_code == MachineError.exit_code:  # the next block would fare no better
                     broken = one.outcome.error
                 if one.outcome.status != "skipped":
                     exit_code = max(exit_code, one.outcome.exit_code)
-                self.display.advance()
             if broken:
                 raise MachineError(broken)
-        return Result([found[number] for number in sorted(found)], resumed, exit_code)
+        return Result.of(found, exit_code)
+
+    def _is_known(self, label: str, row: Row) -> None:
+        """A cell was found finished."""
+        self.sink.finished(row)
+        self.display.line(f"{label}: finished before, not run again")
+        self.display.advance()
+
+    def _is_new(self, row: Row) -> None:
+        """A cell was measured."""
+        self.store.append(row)
+        self.sink.row(row)
+        self.display.advance()
 
     # ------------------------------------------------------------ one cell
 
@@ -183,9 +193,9 @@ class Runner:
 
     def _ended(self, one: _Started, seconds: float) -> _Started:
         outcome = one.outcome
-        error = None if outcome.status == "ok" else {"message": outcome.error, "log": _scrub(outcome.log)}
+        told = {"message": outcome.error, "log": outcome.log.replace(str(Path.home()), "~")}
         one.row = replace(
-            one.row, status=outcome.status, error=error, seconds=seconds,
+            one.row, status=outcome.status, error=None if outcome.status == "ok" else told, seconds=seconds,
             environment={"before": one.before, "after": environment.capture(self.device)},
         )  # fmt: skip
         self.display.line(
@@ -238,7 +248,8 @@ class Runner:
         responses: list[list[dict[str, Any]]] = []
         memory = self._memory(block) if timing.processes > 1 else []
         for process in range(done, done + timing.processes):
-            self.display.step(f"{_of_block(block)}, process {process - done + 1} of {timing.processes}")
+            others = f" and {len(block) - 1} more" if len(block) > 1 else ""
+            self.display.step(f"{cell.name}{others}, process {process - done + 1} of {timing.processes}")
             request = {
                 **self.identity.request(cell), "speed_baseline": baseline, "process": process,
                 "name": f"{name}-{process}",
@@ -338,11 +349,6 @@ def _baseline(block: Sequence[_Started]) -> dict[str, Any] | None:
     return asdict(known[0]) if known else asdict(block[0].cell.method) if len(block) > 1 else None
 
 
-def _of_block(block: Sequence[_Started]) -> str:
-    first = block[0].cell.name
-    return first if len(block) == 1 else f"{first} and {len(block) - 1} more"
-
-
 def headline(row: Row) -> str:
     """The row in a few words, for the line that stays on the terminal."""
     if row.status != "ok":
@@ -362,22 +368,16 @@ def _readable(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name.lower())[:48]
 
 
-def _scrub(log: str) -> str:
-    """A log without this user's home folder in its paths."""
-    return log.replace(str(Path.home()), "~")
-
-
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
     """Hold a run folder for one run. Raises `RequestError` when another holds it: two would read each other's logs."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 - opening is what may fail here
-    except OSError as error:
-        raise MachineError(f"cannot write to {folder}: {error.strerror or error}; choose another --results") from error
-    with lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            held.enter_context(exclusive(folder / ".lock", wait=False))
+        except BlockingIOError:
             raise RequestError(f"another run is using {folder}; wait for it or choose another --results") from None
+        except OSError as error:
+            raise MachineError(
+                f"cannot write to {folder}: {error.strerror or error}; choose another --results"
+            ) from error
         yield

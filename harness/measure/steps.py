@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.common.cache import Cache, CellArtifacts, SharedResults
-from harness.common.parts import makers
+from harness.common.parts import HERE, ClusterParts
 from harness.common.phases import NoPhases
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.metrics import described
@@ -39,7 +39,8 @@ def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
     for role in ("speed_baseline", "fidelity_baseline", "method"):
         if (wanted := cell.request.get(role)) is None:
             continue
-        number, parts = cell.request.get("fit", 0), makers(cell.request.get("cluster"))
+        number, cluster = cell.request["fit"], cell.request.get("cluster")
+        parts = ClusterParts(cluster) if cluster else HERE
         artifacts = CellArtifacts(cell.cache, salt=cell.salt_of(wanted, number), parts=parts)
         started = time.perf_counter()
         needs = cell.registry.entry("method", wanted["name"]).needs

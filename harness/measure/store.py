@@ -6,15 +6,14 @@ exception: the torn last line that `kill -9` or a full disk leaves is cut off be
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
-from harness.common.errors import MachineError, RequestError
+from harness.common.cache import exclusive
+from harness.common.errors import RequestError, writing
 from harness.rows import SCHEMA, Row, newest
 
 
@@ -30,15 +29,9 @@ class RowStore:
 
         Raises `MachineError` when that fails (disk full, no permission): the file is then as it was before.
         """
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path) as file:
-                _write_at_end(file, self.path.read_bytes(), as_line(row).encode())
-        except OSError as error:
-            raise MachineError(
-                f"cannot write a row to {self.path}: {error.strerror or error}; rows already written are kept, "
-                "free space or choose another folder (--results DIR) and start again to continue"
-            ) from error
+        otherwise = "rows already written are kept, free space or choose another --results and start again to continue"
+        with writing(f"a row to {self.path}", otherwise), exclusive(self.path) as file:
+            _write_at_end(file, as_line(row).encode())
 
     def rows(self) -> list[Row]:
         """All rows, oldest first; none when there is no file.
@@ -144,28 +137,18 @@ def _sound_length(content: bytes) -> int:
     return len(content)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)  # releases the lock
-
-
-def _write_at_end(file: int, content: bytes, line: bytes) -> None:
-    """Append a line after the last whole one of the file's content and sync it; on failure leave the file as it was."""
+def _write_at_end(file: FileIO, line: bytes) -> None:
+    """Append a line after the last whole one of a file and sync it; on failure leave the file as it was."""
+    file.seek(0)
+    content = file.readall()
     end = _sound_length(content)
-    if end < len(content):
-        os.ftruncate(file, end)
+    file.truncate(end)
     if end and content[end - 1 : end] != b"\n":
         line = b"\n" + line
     try:
-        written = 0
-        while written < len(line):
-            written += os.pwrite(file, line[written:], end + written)
+        while line:
+            line = line[file.write(line) :]
         os.fsync(file)
     except OSError:
-        os.ftruncate(file, end)
+        file.truncate(end)
         raise

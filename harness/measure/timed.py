@@ -1,10 +1,8 @@
-"""What a process does on the clock: draws items of its own, times passes of a baseline and of the methods of a block on
-them, and compares answers.
+"""What a process does on the clock: draws items of its own, none of which another process of the block has, times
+passes of a baseline and of the methods of a block on them, and compares answers.
 
-Every process of a block draws other items, none of them twice, so that an interval over processes covers the items as
-well as the machine. A pass is what one side answers. The first pass of a process warms up and is not counted. On its
-items the baseline, which is opened first, is timed alone, and once more when the methods are open: one that slows it
-shows.
+The first pass of a process warms up and is not counted. On its items the baseline, which is opened first, is timed
+alone, and once more when the methods are open: one that slows it shows.
 """
 
 from __future__ import annotations
@@ -90,8 +88,8 @@ def timed(request: Request) -> dict[str, Any]:
         sample = sample_of(found[name], found.get(of.get(BASELINE, "")), *_numbered(setting, drawn[1:]), alone)
         sample.fit, sample.idle_ns = one["fit"], clocks[name].idle_ns
         sample.work = driver.work(answers[BASELINE]) if BASELINE in of else None
+        sample.open_s = {role: open_s[side] for role, side in of.items()}
         rows.append(sample.as_dict() | common | {
-            "open_s": {role: open_s[side] for role, side in of.items()},
             "answers_sha256": {role: _hash(essence) for role, essence in ours.items()},
             "sums": driver.sums(
                 {role: methods[side] for role, side in of.items()}, setting,

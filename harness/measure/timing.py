@@ -1,10 +1,6 @@
-"""Timing of several methods and their baseline on fresh items.
-
-A process draws its own items (`harness.measure.timed`) and times passes of all sides over them, in drawn order; no item
-comes twice. Then it times all sides once more on the items of the last pass, and on these items changed a little. The
-baseline's two times on the same items are the noise (A/A); a method's tell whether it remembers answers, and whether it
-has prepared them. `harness.decision` says what the samples of all processes support.
-"""
+"""Timing of several methods and their baseline on fresh items: passes of all sides in drawn order, no item twice;
+then all sides once more on the items of the last pass, and on these items changed a little. `harness.decision` says
+what the samples of all processes support."""
 
 from __future__ import annotations
 

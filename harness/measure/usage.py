@@ -1,5 +1,5 @@
 """What this process and the machine used while a sample was taken: CPU time of others, CPU time that the host withheld,
-energy, peak memory of this process and of one call in it.
+peak memory of this process and of one call in it.
 
 Processes that a method starts (an engine in a process of its own) are no others.
 
@@ -22,24 +22,18 @@ from typing import Any
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # written to clear_refs, it resets Linux's high-water mark, see proc(5)
 STAT = Path("/proc/stat")
-POWER = Path("/sys/class/powercap")  # counters of energy (RAPL), which few guests and ordinary users may read
 TELLING = 0.5  # seconds from which the ticks of a single process say something
 DISTURBED = 0.10  # cores' worth of CPU time taken by others, or withheld, from which a row says so
 
 
 class Watch:
-    """Adds up between `start` and `stop`: seconds on the clock, CPU time of other processes, CPU time withheld, joules
-    of the processor's packages, whoever used them; `joules` is None where no package tells."""
+    """Adds up between `start` and `stop`: seconds on the clock, CPU time of other processes, CPU time withheld."""
 
     def __init__(self) -> None:
         self.seconds = self.others = self.stolen = 0.0
-        self._energy = _energy()
-        self.joules = 0.0 if self._energy else None
-        self.known = STAT.exists()
         self._before: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
     def start(self) -> None:
-        self._energy = _energy()
         self._before = _now()
 
     def stop(self) -> None:
@@ -47,24 +41,12 @@ class Watch:
         self.seconds += seconds
         self.others += busy - own
         self.stolen += stolen
-        energy = _energy()
-        if self.joules is not None and energy.keys() == self._energy.keys():
-            used = {package: count - self._energy[package] for package, count in energy.items()}
-            wrapped = [_count(package / "max_energy_range_uj") or 0 for package, count in used.items() if count < 0]
-            self.joules += (sum(used.values()) + sum(wrapped)) / 1e6
-        else:
-            self.joules = None
 
     def as_dict(self) -> dict[str, float | None]:
-        """{"seconds", "joules", "others", "stolen"}: the last two in cores; None where the system cannot tell."""
-        known = {"seconds": self.seconds, "joules": self.joules if self.seconds else None}
-        if not self.known or not self.seconds:
-            return {**known, "others": None, "stolen": None}
-        return {
-            **known,
-            "others": max(0.0, self.others / self.seconds),
-            "stolen": max(0.0, self.stolen / self.seconds),
-        }
+        """{"seconds", "others", "stolen"}: the last two in cores; None where the system cannot tell."""
+        cores = {"others": self.others, "stolen": self.stolen}
+        known = STAT.exists() and self.seconds > 0
+        return {"seconds": self.seconds, **{n: max(0.0, s / self.seconds) if known else None for n, s in cores.items()}}
 
 
 def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
@@ -94,19 +76,6 @@ def _now() -> tuple[float, float, float, float]:
     except (OSError, ValueError):
         return perf_counter(), own, 0.0, 0.0
     return perf_counter(), own, user + nice + system + irq + softirq, steal
-
-
-def _energy() -> dict[Path, int]:
-    """Of each package of the processor that can be read, its counter in microjoules."""
-    packages = [name.parent for name in POWER.glob("intel-rapl:*/name") if name.read_text().startswith("package")]
-    return {package: count for package in packages if (count := _count(package / "energy_uj")) is not None}
-
-
-def _count(file: Path) -> int | None:
-    try:
-        return int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
 
 
 def _of_children(process: str) -> float:

@@ -19,15 +19,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from harness.common.errors import RequestError, unknown
 from harness.contracts.analyses import is_timed
 from harness.contracts.tasks import Scale
 from harness.plan import parameters
 from harness.plan.cell import Cell, Named
 from harness.plan.matching import find
-from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing
+from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing, checked
 from harness.plan.registry import Kind, Registry, construct, refusal
 
 # The models of this scale are small: two threads would wait for each other longer than they compute.
@@ -38,13 +36,8 @@ def expand(recipe: Recipe, scale: Scale, registry: Registry, overrides: Mapping[
     """The cells of a recipe at a scale, with every parameter validated and filled in. overrides: as `parse_overrides`
     returns them.
 
-    Raises `RequestError`:
-
-    - for an unknown method, task, analysis or parameter, or a wrong type;
-    - for a method that does not run on the task;
-    - for an override that no cell takes;
-    - for two cells with the same labels;
-    - without `overrides`, for a claim about a cell that the recipe does not have. With them such a claim is not judged.
+    Raises `RequestError` for an unknown name, a wrong type, a method that does not run on the task, an override that no
+    cell takes, two cells with the same labels, and, without `overrides`, a claim about a cell that is not there.
     """
     cells = _Expansion(recipe, scale, registry, dict(overrides or {})).cells()
     for claim in [] if overrides else [*recipe.claims, *recipe.targets]:
@@ -130,11 +123,9 @@ class _Expansion:
                 raise RequestError(f"{where}: no parameter for the placeholder {error} in its labels") from None
 
         row, column = (filled(template, self.recipe.names) for template in (spec.row, spec.column))
-        theirs, other = {**self.recipe.names, **self.recipe.published_names}, spec.published
-        return (row, column), (
-            row if other.row is None else filled(other.row, theirs),
-            column if other.column is None else filled(other.column, theirs),
-        )
+        theirs = {**self.recipe.names, **self.recipe.published_names}
+        printed = {part: filled(template, theirs) for part, template in spec.published.items()}
+        return (row, column), (printed.get("row", row), printed.get("column", column))
 
     def _task(self, spec: CellSpec, swept: Mapping[str, Any]) -> Named:
         name = self.recipe.task.name
@@ -192,14 +183,7 @@ class _Expansion:
         overrides |= parameters.typed(Timing, known)
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
-        try:
-            return Timing.model_validate(given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = str(first["loc"][0])
-            if first["type"] == "extra_forbidden":
-                raise unknown("parameter", name, Timing.model_fields, f"timing of {self.recipe.name}") from None
-            raise RequestError(parameters.refused(f"timing.{name} of {self.recipe.name}", error, 1)) from None
+        return checked(Timing, given, f"recipe {self.recipe.name}: timing")
 
 
 def _declared_baseline(method: str, registry: Registry) -> str:

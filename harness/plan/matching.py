@@ -14,14 +14,8 @@ if TYPE_CHECKING:
 
 
 def find(wanted: CellOf, cells: Sequence[Cell]) -> list[Cell]:
-    """The one cell that ran this, or the cells of a curve.
-
-    Raises `RequestError`:
-
-    - if several cells ran it and `wanted` is not a point of a curve;
-    - if one cell ran it and `wanted` is a point of a curve;
-    - if no cell ran it; the message names the nearest.
-    """
+    """The one cell that ran this, or, for a point of a curve, the cells of the curve. Raises `RequestError` for another
+    number of cells; where there is none the message names the nearest."""
     differences = {cell.name: _of_cell(wanted, cell) for cell in cells}
     found = [cell for cell in cells if not differences[cell.name]]
     if len(found) == 1 and wanted.at:

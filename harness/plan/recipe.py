@@ -1,14 +1,4 @@
-"""Recipes: one per table or figure of a paper, a typed YAML file.
-
-    name: knnlm-wikitext
-    title: kNN-LM on WikiText
-    task: {name: wikitext-perplexity}
-    methods: {knnlm: {k: 1024}}            # parameters of a method in every cell, baselines included
-    scales:
-      mini: {methods: {knnlm: {k: 64}}, timing: {processes: 1}}
-    cells:
-      - {row: LM, method: lm}
-      - {row: kNN-LM, column: "FoSS={foss}", method: knnlm, sweep: {foss: [0.3, 0.6]}}
+"""Recipes: one per table or figure of a paper, a typed YAML file (docs/adding-a-method.md, "A recipe", has examples).
 
 Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
 paper's, `targets` the bench's own; both may be in NAME.claims.yaml next to NAME.yaml. The changes of one scale may be
@@ -17,6 +7,8 @@ in NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -119,21 +111,13 @@ class Timing(_Strict):
         return self
 
 
-class PublishedCell(_Strict):
-    """Labels of the published cell to compare a row with. A label that is left out is the row's own.
-
-    They may contain the same placeholders. Values are translated by `published_names`, then by `names`.
-    """
-
-    row: str | None = None
-    column: str | None = None
-
-
 class CellSpec(_Strict):
     """One line of a recipe's `cells`: a method or an analysis at some scales.
 
     row, column: labels that say what ran. They may contain placeholders: `{threads}`, and `{parameter}` for parameters
         of the cell. Values are translated by `names`.
+    published: labels of the published cell to compare it with, likewise, translated by `published_names` first; a label
+        that is left out is its own.
     params, task: parameters of the method and of the task.
     sweep, scale_sweep: one cell per combination of these values. They belong to parameters of the method or, as
         `task.NAME`, of the task. A scale's values replace those of the same name in `sweep`.
@@ -145,7 +129,7 @@ class CellSpec(_Strict):
 
     row: str
     column: str = ""
-    published: PublishedCell = PublishedCell()
+    published: dict[Literal["row", "column"], str] = {}
     method: str | None = None
     analysis: str | None = None
     params: dict[str, Any] = {}
@@ -279,6 +263,11 @@ def _parse(model: type[M], text: str, where: str) -> M:
     if not isinstance(raw, dict):
         keys = "name, task and cells" if model is Recipe else " or ".join(model.model_fields)
         raise RequestError(f"{where}: a mapping with {keys} is expected")
+    return checked(model, raw, where)
+
+
+def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
+    """A model from a mapping. Raises `RequestError` with the place of the mistake, and the nearest valid key."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -295,33 +284,24 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
-        "published": PublishedCell, "fidelity": Fidelity,
+        "fidelity": Fidelity,
     }  # fmt: skip
     for part in location[:-1]:
         model = models.get(str(part), model)
     return [f.alias or n for n, f in model.model_fields.items()]
 
 
-def folders(registry: Registry) -> list[Path]:
-    """Folders of recipe files: the harness's own, and the folder `recipes` of every package of the registry."""
-    from importlib.util import find_spec
-
-    found = [Path(__file__).parent / "recipes"]
-    for package in registry.packages:
-        try:
-            spec = find_spec(package)
-        except (ImportError, ValueError):  # a broken plug-in: the registry has warned
-            continue
-        for root in (spec.submodule_search_locations if spec else None) or ():
-            found.append(Path(root) / "recipes")
-    return [folder for folder in found if folder.is_dir()]
-
-
 def files(registry: Registry) -> dict[str, Path]:
-    """Recipe name -> file, by file stem. Raises `RequestError` if two files have one name, or if a file NAME.PART.yaml
-    has no NAME.yaml next to it."""
+    """Recipe name -> file, by file stem: the harness's own, and those in the folder `recipes` of every package of the
+    registry. Raises `RequestError` if two files have one name, or if a file NAME.PART.yaml has no NAME.yaml next to
+    it."""
     found: dict[str, Path] = {}
-    for folder in folders(registry):
+    places = [Path(__file__).parent]
+    for package in registry.packages:
+        with suppress(ImportError, ValueError):  # a broken plug-in: the registry has warned
+            spec = find_spec(package)
+            places += map(Path, (spec.submodule_search_locations if spec else None) or ())
+    for folder in (place / "recipes" for place in places):
         for file in sorted(folder.glob("*.yaml")):
             name, _, part = file.stem.rpartition(".")
             if name and part in PARTS:
@@ -335,15 +315,8 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml.
-
-    Raises `RequestError`:
-
-    - for an unknown name, with the nearest;
-    - for a file that cannot be read;
-    - for a recipe whose name differs from its file's;
-    - for a key in two of its files.
-    """
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml. Raises `RequestError`
+    for an unknown name, a file that cannot be read, a name that is not the file's, and a key in two of its files."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
         raise unknown("recipe", name, files(registry))

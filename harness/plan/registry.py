@@ -6,13 +6,9 @@ A name is declared where it is implemented, by one decorator with literal argume
     class KnnLm(TokenScoring): ...
 
 The registry reads the decorators from source text (ast, nothing is executed), so listing takes milliseconds and no
-torch. It reads the packages `methods` and `tasks`, and every package that an installed distribution names under the
-entry-point group `shortcut_harness.plugins`. It finds a decorator under its own name
-(`from harness.plan.registry import method`); a decorator under another name counts once its module is imported. Names
-declared at run time (in a notebook, a test) register when the decorator runs.
-
-What is declared is a class, and its parameters are its fields: the decorator makes it a dataclass that checks them. An
-analysis may be a function of setting, artifacts and progress whose parameters are keyword-only.
+torch. A decorator counts under its own name; under another, or in a notebook or test, once it runs. What is declared is
+a class, and its parameters are its fields: the decorator makes it a dataclass that checks them. An analysis may be a
+function of setting, artifacts and progress whose parameters are keyword-only.
 """
 
 from __future__ import annotations

@@ -17,13 +17,10 @@ from urllib.parse import quote
 
 from harness.common.errors import MachineError, RequestError
 from harness.measure.executors import stop
+from harness.tracking.mlflow import PARENT, QUIET
 
 HOST = "127.0.0.1"
 MOST = 12  # runs of one comparison
-PARENT = "mlflow.parentRunId"
-_SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-}  # fmt: skip
 
 
 def links(client: Any, base: str) -> Iterator[str]:
@@ -58,8 +55,9 @@ def serve(uri: str, artifacts: Path, port: int) -> None:
         sys.executable, "-m", "mlflow", "ui", "--workers", "1", "--uvicorn-opts", "--log-level warning",
         "--backend-store-uri", uri, "--default-artifact-root", artifacts.as_uri(), "--host", HOST, "--port", str(port),
     ]  # fmt: skip
+    variables = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     # a session of its own: its workers outlive it otherwise
-    process = subprocess.Popen(command, start_new_session=True, env={**_SETTINGS, **os.environ})
+    process = subprocess.Popen(command, start_new_session=True, env=variables)
     try:
         process.wait()
     finally:

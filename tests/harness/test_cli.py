@@ -124,19 +124,9 @@ def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys)
 def test_a_dry_run_lists_cells_and_writes_nothing(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
     assert "unigram: toy-unigram against toy-uniform, 1 x 2 pairs" in capsys.readouterr().out
+    assert reproduce(recipe_file, tmp_path, "--set", "method.lambda=0.9", "--dry-run") == 0
+    assert "set where a cell does not state it itself: method.lambda=0.9" in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
-
-
-def test_a_dry_run_shows_what_was_set(toys, tmp_path, capsys):
-    given = ["--set", "method.lambda=0.9", "--set", "timing.pairs=3", "--dry-run"]
-    assert call("run", "toy-unigram", "toy-text", "--results", str(tmp_path), *given) == 0
-    assert "3 pairs (method.lambda=0.9)" in capsys.readouterr().out
-    given = ["--scale", "small", "--set", "method.block=8", "--dry-run"]
-    assert call("reproduce", "iad-table1", "--results", str(tmp_path), *given) == 0
-    told = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
-    (pinned,) = (line for name, line in told.items() if "at most 16 tokens" in name)
-    assert "method.block" not in pinned, "the recipe states it"
-    assert any(line.endswith("(method.block=8)") for line in told.values())
 
 
 def test_one_method_on_one_task(toys, tmp_path, capsys):

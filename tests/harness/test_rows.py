@@ -231,7 +231,7 @@ def test_what_is_no_row_is_refused():
         rows.new_row(metric=1)
     with pytest.raises(TypeError, match="recipe"):
         Row.of({"schema": SCHEMA})
-    with pytest.raises(KeyError, match="items"):
+    with pytest.raises(KeyError, match="count"):
         Row.of(row().as_json() | {"processes": [{"pairs": [{"baseline_ns": [1.0], "method_ns": [1.0]}]}]})
 
 

@@ -1,13 +1,6 @@
-"""Text in local folders.
-
-Layout, under each data root in order (`HARNESS_DATA`, several separated by `:`; the first that has the data set wins):
-
-    <root>/<dataset>/train.txt  valid.txt | validation.txt  test.txt     WikiText's form: articles under ` = Title = `
-    <root>/<dataset>/<dataset>.train.txt ...                             the same, as Penn Treebank's files are called
-    <root>/<dataset>/train.jsonl ...                                     one object a line, document in field `text`
-    <root>/<path to one file>.txt | .md | .jsonl                         a collection, split by document here (80/10/10)
-
-A text file without level-1 headings is one document. `.txt` and `.jsonl` may end in `.gz`.
+"""Text in local folders: a data set by its name under a data root (`HARNESS_DATA`, several separated by `:`; the first
+that has it wins), in the layout of docs/data.md. A single file is a collection, split by document here (80/10/10); text
+without level-1 headings is one document.
 """
 
 from __future__ import annotations

@@ -1,13 +1,5 @@
 """Acceptance: how much of what is drafted the model agrees with, by one definition for every method that drafts.
-
-An iteration is a forward pass of the model whose output is written. It accepts a block: the drafted tokens that the
-model agrees with and one token of its own; after an end token there is none.
-
-`accepted_tokens`, the mean acceptance length: tokens written over iterations, pooled over all outputs.
-`accepted_tokens_by_item`: the mean over outputs of each output's own ratio.
-`accepted_at_N`: of the drafts that have N tokens or more, the share whose first N the model agreed with.
-`blocks_of_N`: iterations that accepted N tokens or more, but fewer than 2 N.
-"""
+docs/measuring.md ("Acceptance") defines an iteration, what it accepts, and the figures."""
 
 from __future__ import annotations
 
@@ -20,7 +12,7 @@ POSITIONS = (1, 2, 4, 8, 16, 32)
 
 
 def acceptance(answers: Sequence[Decoded]) -> dict[str, float]:
-    """The figures above, as far as the traces tell; nothing for a method that reports no iterations."""
+    """These figures, as far as the traces tell; nothing for a method that reports no iterations."""
     told = [answer for answer in answers if answer.trace.iterations]
     if not told:
         return {}

@@ -35,9 +35,11 @@ class Driver(ABC):
     demands: the fidelity that a claim about speed needs where a recipe states none; the first whose metric is measured
     counts. limits: what the timed answers must satisfy besides. ratios: further metrics of the timed calls.
     consecutive: a timed pass holds neighbours of the pool, because in use they follow each other. varies: whether
-    inputs can be changed a little (`vary`).
+    inputs can be changed a little (`vary`). material: of the setting, what fitting gets; the first, the model or layer,
+    is what `open` gets.
     """
 
+    material: ClassVar[tuple[str, ...]]
     demands: ClassVar[tuple[Demand, ...]]
     limits: ClassVar[tuple[Demand, ...]] = ()
     ratios: ClassVar[Mapping[str, Ratio]] = {  # a counter is the mean of a side's timed items
@@ -47,13 +49,13 @@ class Driver(ABC):
     consecutive: ClassVar[bool] = False
     varies: ClassVar[bool] = True
 
-    @abstractmethod
     def subject(self, setting: Any) -> Any:
         """The model or layer that `open` gets."""
+        return getattr(setting, self.material[0])
 
-    @abstractmethod
     def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
         """Fit a method on the setting's training material. needs: what the method's decorator names."""
+        method.fit(*(getattr(setting, name) for name in self.material), artifacts)
 
     @abstractmethod
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> Any:
@@ -92,9 +94,9 @@ class Driver(ABC):
     def essence(self, answers: Any) -> Essence:
         """What fidelity needs of the answers."""
 
-    @abstractmethod
     def joined(self, parts: Sequence[Essence]) -> Essence:
         """The essence of the answers of several processes, in order."""
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     @abstractmethod
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:

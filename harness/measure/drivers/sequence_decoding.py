@@ -26,15 +26,13 @@ class DecodingDriver(Driver):
     timed calls: tokens a second, and milliseconds of drafting and verifying for each iteration."""
 
     demands = (Demand("exact_match", "at least", 0.98),)
+    material: ClassVar[tuple[str, ...]] = ("model",)
     ratios: ClassVar[Mapping[str, Ratio]] = {
         **Driver.ratios,
         "tokens_per_second": Ratio({"method.tokens": 1}, per={"method": 1}),
         "draft_ms": Ratio({"method.draft": 1000}, per={"method.iterations": 1}),
         "verify_ms": Ratio({"method.verify": 1000}, per={"method.iterations": 1}),
     }
-
-    def subject(self, setting: Any) -> Any:
-        return setting.model
 
     def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
         asked = {"reference-text": setting.reference, "training-pairs": setting.training}

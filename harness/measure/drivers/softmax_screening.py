@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.common import statistics
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, Phases, Shared, TopK
+from harness.contracts import Phases, Shared, TopK
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, batches
 from harness.measure.drivers.refusals import counted, probable
@@ -34,12 +34,7 @@ class SoftmaxDriver(Driver):
     demands = (Demand("precision_at_1", "at least", 0.95), Demand("perplexity_ratio", "at most", 1.1))
     limits = (Demand("logit_error", "at most", 0.1),)
     consecutive = True
-
-    def subject(self, setting: Any) -> Any:
-        return setting.layer
-
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
-        method.fit(setting.layer, setting.contexts, setting.targets, artifacts)
+    material = ("layer", "contexts", "targets")
 
     def answer(self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None) -> list[TopK]:
         ask = self._topk(method, setting)
@@ -121,9 +116,6 @@ class SoftmaxDriver(Driver):
                 "log_normalizer": np.asarray([a.log_normalizer for a in found], np.float32),
             }  # fmt: skip
         return {"log_probs": np.asarray(answers, np.float64)}
-
-    def joined(self, parts: Sequence[Essence]) -> Essence:
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         if "log_probs" in method:

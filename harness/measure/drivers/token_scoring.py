@@ -10,7 +10,7 @@ import numpy as np
 from harness.common import statistics
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
-from harness.contracts import Artifacts, Phases, Shared, TokenScores
+from harness.contracts import Phases, Shared, TokenScores
 from harness.contracts.tasks import Measure
 from harness.measure.drivers.driver import Demand, Driver, Essence, by_item, sums, thinned
 from harness.measure.drivers.refusals import counted, probable
@@ -29,12 +29,7 @@ class TokenScoringDriver(Driver):
     call scores all streams of a timed pass, so that a method's batches are as full as in use."""
 
     demands = (Demand("perplexity_difference", "at most", 0.5),)
-
-    def subject(self, setting: Any) -> Any:
-        return setting.model
-
-    def fit(self, method: Any, setting: Any, artifacts: Artifacts, needs: Sequence[str] = ()) -> None:
-        method.fit(setting.model, setting.reference, setting.validation, artifacts)
+    material = ("model", "reference", "validation")
 
     def answer(
         self, method: Any, setting: Any, items: Any, phases: Phases, shared: Shared | None = None
@@ -70,9 +65,6 @@ class TokenScoringDriver(Driver):
 
     def essence(self, answers: Sequence[TokenScores]) -> Essence:
         return {"log_probs": np.concatenate([a.log_probs for a in answers])}
-
-    def joined(self, parts: Sequence[Essence]) -> Essence:
-        return {"log_probs": np.concatenate([part["log_probs"] for part in parts])}
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         ours, theirs = method["log_probs"], baseline["log_probs"]

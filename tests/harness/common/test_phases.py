@@ -1,4 +1,4 @@
-"""The phase timer charges every moment to one phase at most, and knows what it costs."""
+"""The phase timer charges every moment to one phase at most, and costs little."""
 
 import time
 
@@ -27,12 +27,11 @@ def test_seconds_of_a_worker_thread_stay_outside_the_sum():
 
 
 def test_the_timer_costs_less_than_a_percent_of_millisecond_phases():
-    timer = PhaseTimer()
-    for _ in range(50):
+    timer, started = PhaseTimer(), time.perf_counter()
+    for _ in range(1000):
         with timer("work"):
-            time.sleep(0.001)
-    assert timer.entries == 50
-    assert timer.overhead() < 0.01 * timer.seconds["work"]
+            pass
+    assert (time.perf_counter() - started) / 1000 < 0.01 * 0.001
 
 
 def test_the_device_is_synchronised_at_every_boundary():

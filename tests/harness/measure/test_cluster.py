@@ -37,12 +37,13 @@ cells:
 
 
 @pytest.fixture
-def cluster(toys):
+def cluster(toys, monkeypatch):
     """Two nodes with a core each; `toys` first, so that the nodes' processes see the toy methods."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.nodes = [made.add_node(num_cpus=1)]
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
     try:
         yield made
     finally:
@@ -50,15 +51,15 @@ def cluster(toys):
         made.shutdown()
 
 
-def runner(folder, cluster, heard=None, said=None, **options):
+def runner(folder, toys, heard=None, said=None):
     display = Display(Console(file=said or io.StringIO(), width=400), "toy", 3)
-    return ClusterRunner(folder, "cpu", display, heard or running.Heard(), address=cluster.address, **options)
+    return ClusterRunner(folder, "cpu", toys, display, heard or running.Heard())
 
 
 def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_again(toys, cluster, tmp_path):
     cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
     said, heard = io.StringIO(), running.Heard()
-    result = runner(tmp_path / "there", cluster, heard, said).run(cells)
+    result = runner(tmp_path / "there", toys, heard, said).run(cells)
     here = running.run(toys, tmp_path / "here", cells)
     assert [row.cell for row in result.rows] == [cell.name for cell in cells] and result.exit_code == 0
     for one, other in zip(result.rows, here.rows, strict=True):
@@ -66,14 +67,14 @@ def test_rows_are_those_of_this_machine_gathered_in_order_and_found_finished_aga
         assert one.hashes["data"] == other.hashes["data"] and one.status == "ok"
     assert len(heard.rows) == 3 and said.getvalue().count(" on ") == 3
     assert len(RowStore(tmp_path / "there" / "rows.jsonl").rows()) == 3
-    again = runner(tmp_path / "there", cluster).run(cells)
-    assert again.resumed == 3 and [row.cell for row in again.rows] == [cell.name for cell in cells]
+    again = runner(tmp_path / "there", toys).run(cells)
+    assert again.known == [True] * 3 and [row.cell for row in again.rows] == [cell.name for cell in cells]
 
 
 def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cluster, cache_home, tmp_path):
     cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
-    there = runner(tmp_path, cluster)
-    there._build(connected(cluster.address), cells, 1)
+    there = runner(tmp_path, toys)
+    there._build(connected(), cells, 1)
     [folder] = (cache_home / "unigram").glob("*/log_probs.npy")
     makers = {path.name for path in folder.parent.glob("made-by-*")}
     built_at = folder.stat().st_mtime_ns
@@ -84,15 +85,15 @@ def test_what_cells_need_is_built_in_parts_before_the_first_is_measured(toys, cl
 
 def test_one_core_that_is_left_suffices_for_a_build_and_its_parts(toys, cluster, cache_home, tmp_path):
     cells = expansion.expand(recipe.parse(RECIPE, "toy.yaml"), "mini", toys)
-    there = runner(tmp_path, cluster)
-    connection = connected(cluster.address)
+    there = runner(tmp_path, toys)
+    connection = connected()
     cluster.remove_node(cluster.nodes[0], allow_graceful=False)
     there._build(connection, cells, 2)
     assert list((cache_home / "unigram").glob("*/made-by-*"))
 
 
 def test_parts_are_made_on_the_cluster_and_their_errors_are_raised_here(toys, cluster):
-    connected(cluster.address)
+    connected()
     there = ClusterParts(cluster.address)
     found = list(there.each(_where, [(1,), (2,), (3,)], "all"))
     assert there.side_by_side() == 2
@@ -117,7 +118,7 @@ def test_the_cells_of_a_lost_node_are_run_again(toys, cluster, tmp_path):
 
     loss = threading.Thread(target=lose)
     loss.start()
-    result = runner(tmp_path, cluster).run(cells)
+    result = runner(tmp_path, toys).run(cells)
     loss.join()
     assert [row.status for row in result.rows] == ["ok"] * 3
 
@@ -126,7 +127,7 @@ def test_what_cannot_be_carried_out_is_refused_as_here(toys, cluster, tmp_path):
     text = RECIPE.replace("{name: toy-text}", "{name: toy-text, params: {missing: true}}")
     cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)
     with pytest.raises(RequestError, match="no data at data/toy"):
-        runner(tmp_path, cluster).run(cells)
+        runner(tmp_path, toys).run(cells)
 
 
 def test_without_a_cluster_one_line_says_how_to_start_one(monkeypatch):

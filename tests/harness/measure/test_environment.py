@@ -187,18 +187,6 @@ def test_copies_are_timed_once_and_compare_as_no_change(monkeypatch, quiet):
     assert environment.changed(measured, quiet) == [] and "copy_gb_s" not in environment.capture()["cpu"]
 
 
-def test_the_source_digest_follows_content_and_names_but_not_the_place(tmp_path):
-    for place in ("here", "there"):
-        (tmp_path / place / "pkg").mkdir(parents=True)
-        (tmp_path / place / "pkg" / "a.py").write_text("x = 1\n")
-    here, there = (environment.source_digest([tmp_path / place / "pkg"]) for place in ("here", "there"))
-    assert here == there
-    (tmp_path / "there" / "pkg" / "a.py").rename(tmp_path / "there" / "pkg" / "b.py")
-    assert environment.source_digest([tmp_path / "there" / "pkg"]) != here
-    (tmp_path / "here" / "pkg" / "a.py").write_text("x = 2\n")
-    assert environment.source_digest([tmp_path / "here" / "pkg"]) != here
-
-
 def test_dirty_means_that_sources_differ_from_the_revision(tmp_path):
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
@@ -226,8 +214,3 @@ def test_an_installation_inside_another_repository_has_no_revision(tmp_path):
     found = environment.code_version(inside)
     assert found["revision"] is None and found["dirty"] is None
     assert environment.code_version(tmp_path)["revision"]
-
-
-def test_libraries_name_installed_versions_and_cannot_be_changed_by_a_caller():
-    environment.libraries().clear()
-    assert environment.libraries()["numpy"] == environment.capture()["libraries"]["numpy"]

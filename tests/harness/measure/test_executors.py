@@ -112,17 +112,19 @@ def test_a_step_answers_reports_progress_and_gets_its_threads(step):
 
 
 def test_a_timeout_ends_the_step_and_what_it_started(step, tmp_path):
+    started = time.monotonic()
     outcome = step("hanging", timeout=4.0)
     assert outcome.status == "timeout" and "no answer within 4 s" in outcome.error
-    assert 4.0 <= outcome.seconds < 15
+    assert 4.0 <= time.monotonic() - started < 15
     assert "about to hang" in outcome.log
     assert gone(map(int, (tmp_path / "pids").read_text().split()))
 
 
 def test_a_child_that_holds_the_pipe_does_not_hold_the_run(step, tmp_path):
+    started = time.monotonic()
     outcome = step("leaving")
     assert outcome.status == "ok" and outcome.response["metrics"] == {"value": 1.0}
-    assert outcome.seconds < 30
+    assert time.monotonic() - started < 30
     assert gone([int((tmp_path / "pids").read_text())])
 
 

@@ -141,7 +141,7 @@ def test_two_runs_cannot_share_a_folder(toys, tmp_path):
 def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp_path):
     result, _ = run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}\n  - {row: b, method: toy-uniform}")
     assert [row.row for row in result.rows] == ["a", "b"]
-    assert result.resumed == 0
+    assert not any(result.known)
 
 
 def test_a_hanging_cell_times_out(toys, tmp_path):
@@ -161,13 +161,13 @@ def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path
     lines = "  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {lambda: 0.5}}"
     first, _ = run(toys, tmp_path, "toy-text", lines)
     again, heard = run(toys, tmp_path, "toy-text", lines)
-    assert (first.resumed, again.resumed) == (0, 2)
+    assert (first.known, again.known) == ([False] * 2, [True] * 2)
     assert heard.rows == [] and heard.known == again.rows
     assert [row.started for row in again.rows] == [row.started for row in first.rows]
     changed, _ = run(toys, tmp_path, "toy-text", lines.replace("0.5", "0.6"))
-    assert changed.resumed == 1
+    assert changed.known == [True, False]
     forced, _ = run(toys, tmp_path, "toy-text", lines, fresh=True)
-    assert forced.resumed == 0
+    assert forced.known == [False] * 2
 
 
 def test_a_repeat_times_other_items_and_all_processes_count(toys, tmp_path):
@@ -180,7 +180,7 @@ def test_a_repeat_times_other_items_and_all_processes_count(toys, tmp_path):
     assert both.value("different_items") == 4 * 2 * 4  # streams that no other process had
     assert all(row.value("memory_mib") > 0 for row in (first.rows[0], own, both))
     again, _ = run(toys, tmp_path, "toy-text", lines)
-    assert again.resumed == 1 and again.rows == [both]
+    assert again.known == [True] and again.rows == [both]
     assert len(RowStore(tmp_path / "rows.jsonl").rows()) == 2
 
 

@@ -36,7 +36,7 @@ def test_six_clear_processes_say_faster():
     assert summary.decision == "faster"
     assert summary.speedup == pytest.approx(6 / sum(1 / (2.0 + i / 100) for i in range(6)))
     assert 2.0 < summary.interval[0] < summary.speedup < summary.interval[1] < 2.05
-    assert summary.items == summary.timed == 6 * 4 * 30
+    assert summary.evidence["different_items"] == summary.evidence["timed_items"] == 6 * 4 * 30
 
 
 @pytest.mark.parametrize(("processes", "pairs"), [(1, 100), (5, 10), (6, 3), (9, 3), (50, 2)])
@@ -57,7 +57,7 @@ def test_fewer_than_a_hundred_different_items_are_too_few_where_one_takes_a_mill
     assert decide(few).decision == "no claim" and "96 different items" in decide(few).reason
     assert decide(cell([2.0] * 6, count=5)).decision == "faster"
     same = [process(2.0, count=30) for _ in range(6)]  # every process times the same ones
-    assert decide(same[:6]).items == 120
+    assert decide(same[:6]).evidence["different_items"] == 120
     same = [process(2.0, count=10) for _ in range(6)]
     assert decide(same).decision == "no claim"
     assert decide(cell([2.0] * 6, count=4, base=1e6)).decision == "faster"  # an item of a quarter of a millisecond
@@ -70,14 +70,14 @@ def test_an_interval_that_holds_one_shows_no_difference():
 def test_a_speedup_inside_the_noise_floor_shows_no_difference():
     noisy = [process(1.05, noise=n, number=i) for i, n in enumerate((1.05, 1.06, 1.08, 1.1, 1.2, 1.3))]
     summary = decide(noisy)
-    assert summary.noise_floor == pytest.approx(1.09)
+    assert summary.evidence["noise_floor"] == pytest.approx(1.09)
     assert summary.decision == "no difference shown"
 
 
 def test_the_noise_floor_is_central_and_counts_in_both_directions():
     noisy = [process(1.5, noise=n, number=i) for i, n in enumerate((0.5, 0.8, 0.8, 0.8, 1.0, 1.01))]
     summary = decide(noisy)
-    assert summary.noise_floor == pytest.approx(1 / 0.8)
+    assert summary.evidence["noise_floor"] == pytest.approx(1 / 0.8)
     assert summary.decision == "faster"  # one wild process does not take away a clear difference
 
 
@@ -153,15 +153,19 @@ def test_a_speedup_that_is_near_to_one_with_its_whole_interval_is_called_equal()
 
 
 def test_percentiles_are_given_where_items_were_timed_one_by_one_and_are_many_enough():
+    def percentiles(samples):
+        return {name: value for name, (value, _) in decide(samples).numbers.items() if "latency_p" in name}
+
     few = cell([2.0] * 6)  # a time for each pass of thirty items
-    assert decide(few).percentiles == {}
+    assert percentiles(few) == {}
     for n, one in enumerate(few):
         for pair in one.pairs:
             pair |= {"count": 28, "method_ns": [1e6 * (i + n) for i in range(28)], "baseline_ns": [1e9] * 28}
     times = sorted(ns / 1e9 for one in few for pair in one.pairs for ns in pair["method_ns"])
-    found = decide(few).percentiles  # 672 items
-    assert set(found) == {50, 90, 99} and found[99] == pytest.approx(np.percentile(times, 99))
-    assert set(decide(few[:5]).percentiles) == {50, 90}
+    found = percentiles(few)  # 672 items
+    assert set(found) == {"latency_p50_s", "latency_p90_s", "latency_p99_s"}
+    assert found["latency_p99_s"] == pytest.approx(np.percentile(times, 99))
+    assert set(percentiles(few[:5])) == {"latency_p50_s", "latency_p90_s"}
 
 
 def test_one_slow_process_among_six_prevents_faster():
@@ -187,8 +191,8 @@ def test_a_side_alone_has_times_and_no_speedup():
             pair["baseline_ns"] = None
     summary = decide(alone)
     assert (summary.speedup, summary.interval, summary.decision) == (None, None, None)
-    assert summary.method_s == pytest.approx(0.5)
-    assert summary.method_item[0] == pytest.approx(0.5 / 30)
+    assert summary.numbers["wall_clock_s"][0] == pytest.approx(0.5)
+    assert summary.numbers["latency_s"][0] == pytest.approx(0.5 / 30)
 
 
 class Recorded:

@@ -71,35 +71,6 @@ def test_where_the_system_cannot_tell_nothing_is_said(monkeypatch, tmp_path):
     assert disturbance([seen, None, {}]) == ""
 
 
-def test_energy_is_that_of_whole_packages_also_when_a_counter_begins_anew(monkeypatch, tmp_path):
-    def count(domain, name, microjoules):
-        (tmp_path / domain).mkdir(exist_ok=True)
-        for part, text in (("name", name), ("energy_uj", microjoules), ("max_energy_range_uj", 10_000_000)):
-            (tmp_path / domain / part).write_text(f"{text}\n")
-
-    monkeypatch.setattr(usage, "POWER", tmp_path)
-    assert Watch().joules is None
-    count("intel-rapl:0", "package-0", 1_000_000)
-    count("intel-rapl:0:0", "core", 1_000_000)  # a part of the package
-    count("intel-rapl:1", "package-1", 9_000_000)
-    count("intel-rapl:2", "psys", 0)
-    watch = Watch()
-    watch.start()
-    count("intel-rapl:0", "package-0", 3_000_000)
-    count("intel-rapl:0:0", "core", 2_000_000)
-    count("intel-rapl:1", "package-1", 500_000)
-    watch.stop()
-    assert watch.as_dict()["joules"] == pytest.approx(2.0 + 1.5)
-    watch.start()
-    count("intel-rapl:0", "package-0", 4_000_000)
-    watch.stop()
-    assert watch.joules == pytest.approx(4.5)
-    watch.start()
-    (tmp_path / "intel-rapl:1" / "energy_uj").unlink()  # what is not known whole is not known
-    watch.stop()
-    assert watch.as_dict()["joules"] is None
-
-
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset a process's memory peak")
 
 

@@ -59,7 +59,7 @@ def test_a_cell_changes_the_timing_for_itself_and_overrides_do_not_reach_what_it
     uniform, other, _ = expansion.expand(recipe.parse(text, "toy.yaml"), "small", toys, overrides)
     assert (uniform.timing.threads, uniform.timing.pairs, uniform.timing.processes) == (1, 9, 2)
     assert other.timing.threads == 10
-    with pytest.raises(RequestError, match=r"unknown parameter 'thread'.*did you mean 'threads'"):
+    with pytest.raises(RequestError, match=r"unknown key 'thread'.*did you mean 'threads'"):
         expansion.expand(recipe.parse(text.replace("threads", "thread"), "toy.yaml"), "small", toys)
 
 
@@ -219,7 +219,7 @@ def test_mistakes_name_their_place(toys, old, new, message):
     [
         ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
         ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
-        ("processes: 2", "processes: 0", r"timing\.processes of toy should be at least 1 \(given: 0\)"),
+        ("processes: 2", "processes: 0", r"recipe toy: timing at processes should be at least 1 \(given: 0\)"),
         ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),
         ("title: a toy\n", "", r"toy\.yaml at title is missing: give it a value"),
         ("paper: none", "paper: [", r"toy\.yaml line \d: expected"),

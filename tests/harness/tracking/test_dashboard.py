@@ -20,7 +20,7 @@ from harness.common.errors import RequestError
 from harness.measure import environment
 from harness.plan.recipe import parse
 from harness.tracking import dashboard
-from harness.tracking.trackers import open_tracker
+from harness.tracking.mlflow import open_tracker
 from tests.harness.browser import browser, needs_browser
 from tests.harness.rows import new_row, with_samples
 

@@ -18,8 +18,7 @@ from harness.measure.store import RowStore
 from harness.plan.recipe import Claim, Recipe, parse
 from harness.rows import Row
 from harness.show.claims import Verdict, Verdicts
-from harness.tracking.mlflow import MlflowTracker, _locked, send_missing
-from harness.tracking.trackers import NullTracker, open_tracker
+from harness.tracking.mlflow import Tracker, _locked, open_tracker, send_missing
 from tests.harness.rows import new_row, processes
 
 ENVIRONMENT = environment.capture()
@@ -38,7 +37,7 @@ def root(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tracker(root) -> MlflowTracker:
+def tracker(root) -> Tracker:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         return open_tracker(None, root)
@@ -204,7 +203,7 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
 
     store = RowStore(tmp_path / "results" / "demo" / "mini" / "rows.jsonl")
     shutil.copytree(Path(tracker.uri.removeprefix("sqlite:///")).parent, tmp_path / "store")
-    dying = MlflowTracker(f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "store" / "artifacts")
+    dying = Tracker(f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "store" / "artifacts")
     rows = {name: row(name, started=f"2026-02-01T00:00:0{place}+00:00") for place, name in enumerate(("1", "2", "3"))}
     for one in rows.values():
         store.append(one)
@@ -233,7 +232,7 @@ def test_rows_go_on_when_the_store_dies_in_the_middle_and_are_sent_later(tmp_pat
 
 
 def test_trackers_that_start_together_make_one_experiment(tracker, monkeypatch):
-    others = [MlflowTracker(tracker.uri, tracker._artifacts) for _ in range(2)]
+    others = [Tracker(tracker.uri, tracker._artifacts) for _ in range(2)]
     for other in others:
         find = other.client.get_experiment_by_name
         monkeypatch.setattr(
@@ -264,7 +263,7 @@ def test_an_error_of_the_run_itself_passes_through_and_marks_the_parent(tracker,
 
 def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from harness.tracking.trackers import open_tracker\n"
+        "import sys; from pathlib import Path; from harness.tracking.mlflow import open_tracker\n"
         f"t = open_tracker('none', Path({str(tmp_path)!r}))\n"
         "with t.invocation(None, 'mini', 'cpu') as i:\n"
         "    i.row({}); i.finished({}); i.verdicts(None); i.files([])\n"
@@ -272,14 +271,14 @@ def test_none_records_nothing_and_imports_no_mlflow(tmp_path):
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
     assert not any(tmp_path.iterdir())
-    assert isinstance(open_tracker("none", tmp_path), NullTracker)
+    assert open_tracker("none", tmp_path).client is None
 
 
 def test_without_mlflow_the_error_says_how_to_go_on(tmp_path):
     code = (
         "import sys; sys.modules['mlflow'] = None\n"
         "from pathlib import Path; from harness.common.errors import RequestError\n"
-        "from harness.tracking.trackers import open_tracker\n"
+        "from harness.tracking.mlflow import open_tracker\n"
         f"try: open_tracker(None, Path({str(tmp_path)!r}))\n"
         "except RequestError as error: print(error)"
     )
