@@ -34,26 +34,24 @@ def draw(one: Stored, numbers: pd.DataFrame, folder: Path, *, strict: bool = Fal
     """
     for kind in ("svg", "png"):
         (folder / f"figure.{kind}").unlink(missing_ok=True)
-    found = (_images if strict else images)(one, numbers, "svg", "png")
+    found = images(one, numbers, "svg", "png", strict=strict)
     made = {folder / f"figure.{kind}": image for kind, image in found.items()}
     for path, image in made.items():
         write_atomically(path, image)
     return list(made)
 
 
-def images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
-    """The figure as `svg` or `png`, by kind. Nothing when there is nothing to draw (`drawing`), or when it fails, with
-    a warning: the table does without it."""
+def images(one: Stored, numbers: pd.DataFrame, *kinds: str, strict: bool = False) -> dict[str, bytes]:
+    """The figure by kind, as `as_bytes` has it. Nothing when there is nothing to draw (`drawing`), or when it fails,
+    with a warning: the table does without it. strict: a figure that fails raises."""
     try:
-        return _images(one, numbers, *kinds)
+        drawn = drawing(one, numbers)
+        return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
     except Exception as error:  # whatever matplotlib raises for what people call their rows
+        if strict:
+            raise
         warnings.warn(f"no figure of {one.recipe.name} ({one.scale}): {reason(error)}", stacklevel=2)
         return {}
-
-
-def _images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
-    drawn = drawing(one, numbers)
-    return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
 
 
 def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:

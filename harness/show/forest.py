@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import yaml
@@ -17,7 +17,10 @@ from harness.contracts.tasks import SCALES
 from harness.show.colours import DECISIONS, of_decision
 from harness.show.figure import as_bytes, as_it_stands
 from harness.show.frame import KEY
-from harness.show.overview import compared, interval, matches, share_changed
+from harness.show.overview import changed, compared, interval, matches
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH, PITCH, ABOVE, BELOW = 9.375, 0.265, 0.85, 0.45  # inches: of the figure, of a line, of what is over and under all
 WHERE, PLOT, END, SPEEDUP, CHANGED = 1.75, 4.2, 7.3, 7.97, 8.08  # inches from the left: where columns begin or end
@@ -40,9 +43,8 @@ def lines(numbers: pd.DataFrame) -> pd.DataFrame:
     for group, listed in papers()["picture"].items():
         for one in listed:
             cells = every[(every.recipe == one["recipe"]) & every.cell.map(partial(matches, patterns=one["cell"]))]
-            found += [(place, group, *_names(line, one, numbers)) for place, line in cells.iterrows()]
-    named = pd.DataFrame(found, columns=["place", "group", "short", "where"])
-    drawn = every.loc[named.place].reset_index(drop=True).join(named.drop(columns="place"))
+            found += [(*line, group, *_names(line, one, numbers)) for _, line in cells.iterrows()]
+    drawn = pd.DataFrame(found, columns=[*every, "group", "short", "where"])
     return drawn[drawn.scale == max(drawn.scale, key=SCALES.index, default="")]
 
 
@@ -51,7 +53,7 @@ def _names(line: Any, listed: dict[str, str], numbers: pd.DataFrame) -> tuple[st
     row lacks: the row's label up to the first comma, and the rest with the column."""
     method, _, rest = line.row.partition(", ")
     own = numbers[(numbers[KEY] == line[KEY]).all(axis=1) & (numbers.apart == "")]
-    known = dict(zip(own.metric, own.value, strict=True)) | {"row": line.row, "column": line.column}
+    known = dict(zip(own.metric, own.value, strict=True)) | {"column": line.column}
     try:
         where = listed["where"].format(**known)
     except KeyError:
@@ -63,7 +65,6 @@ def _names(line: Any, listed: dict[str, str], numbers: pd.DataFrame) -> tuple[st
 def draw(found: pd.DataFrame) -> bytes:
     """The picture of `lines` as SVG; the same lines give the same bytes. Raises `ValueError` without lines."""
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     if found.empty:
         raise ValueError("none of the claims of papers.yaml has been measured")
@@ -76,24 +77,44 @@ def draw(found: pd.DataFrame) -> bytes:
         at = inches / WIDTH, 1 - (ABOVE + PITCH * (line + 0.5)) / height
         figure.text(*at, text, size=size, color=color, va="center", **style)
 
-    line = -1
+    line, others = -1, set[str]()
     for group, claims in found.groupby("group", sort=False):
         line += 1
         write(0.1, line, str(group), 10.5, "black", weight="bold")
         for one in claims.itertuples(index=False):
             line += 1
-            shade, marker = of_decision(one.decision)
-            low, high = interval(one) or (one.value, one.value)
-            axes.plot([low, high], [line, line], color=shade, linewidth=3, solid_capstyle="round", zorder=2)
-            axes.plot([one.value], [line], marker, color=shade, markersize=7, zorder=3)
-            paper = one.claimed if pd.isna(one.paper) else one.paper
-            if not pd.isna(paper):
-                axes.plot([one.value, paper], [line, line], color=FAINT, linewidth=1, zorder=1)
-                axes.plot([paper], [line], "o", color=SOFT, fillstyle="none", markersize=8, zorder=2)
+            _marks(axes, line, one)
             write(0.22, line, one.short, 9.5, "black")
             write(WHERE, line, one.where)
-            write(SPEEDUP, line, f"{one.value:.{2 if one.value < 10 else 0}f}×", 9, shade, ha="right")
-            write(CHANGED, line, share_changed(one))
+            write(SPEEDUP, line, f"{one.value:.{2 if one.value < 10 else 0}f}×", ha="right")
+            words, against, reference = changed(one).partition(" (against ")
+            write(CHANGED, line, words + "*" * bool(against))
+            others |= {reference.partition(" (")[0].rstrip(")")} if against else set()
+    write(SPEEDUP, -0.95, "speedup", ha="right")
+    write(CHANGED, -0.95, "answers changed")
+    note = f"Scale {found.scale.iloc[0]}. Speedup over the baseline that the group names, with its 95% interval"
+    note += f"; *: answers unlike those of {' or '.join(sorted(others))}" * bool(others)
+    write(0.1, count + 0.85, note, 8.5)
+    _axes(axes, found, count)
+    for name in sorted(set(found.decision), key=[*DECISIONS, *found.decision].index):
+        shade, marker = of_decision(name)
+        axes.plot([], [], color=shade, marker=marker, linewidth=3, label=name)
+    axes.plot([], [], "o", color=SOFT, fillstyle="none", markersize=8, label="the paper's")
+    figure.legend(loc="upper left", ncols=7, frameon=False, fontsize=9.5)
+    return as_bytes(as_it_stands(figure), "svg", text=True)
+
+
+def _marks(axes: Axes, line: int, one: Any) -> None:
+    shade, marker = of_decision(one.decision)
+    axes.plot(interval(one) or (one.value, one.value), [line, line], color=shade, linewidth=3, solid_capstyle="round")
+    axes.plot([one.value], [line], marker, color=shade, markersize=7, zorder=3)
+    paper = one.claimed if pd.isna(one.paper) else one.paper
+    if not pd.isna(paper):
+        axes.plot([one.value, paper], [line, line], color=FAINT, linewidth=1, zorder=1)
+        axes.plot([paper], [line], "o", color=SOFT, fillstyle="none", markersize=8, zorder=4)
+
+
+def _axes(axes: Axes, found: pd.DataFrame, count: int) -> None:
     ends = pd.concat([found[name].astype(float) for name in ("value", "low", "high", "paper", "claimed")])
     low, high = min(0.5, ends.min()) / 1.2, max(2.0, ends.max()) * 1.2
     ticks = [tick for tick in TICKS if low <= tick <= high]
@@ -105,18 +126,3 @@ def draw(found: pd.DataFrame) -> bytes:
     axes.tick_params(top=True, labeltop=True, length=0, colors=SOFT)
     axes.axvline(1, color=SOFT, linewidth=1.2, zorder=1)
     axes.text(1, -1.55, "same speed", size=9, color=SOFT, ha="center")
-    write(SPEEDUP, -0.95, "speedup", ha="right")
-    write(CHANGED, -0.95, "answers changed")
-    marks = {
-        decision: of_decision(decision) for decision in [*DECISIONS, *found.decision] if decision in set(found.decision)
-    }
-    handles = [
-        Line2D([], [], color=shade, marker=mark, linewidth=3, label=name) for name, (shade, mark) in marks.items()
-    ]
-    theirs = Line2D([], [], color=SOFT, marker="o", fillstyle="none", linestyle="", markersize=8, label="the paper's")
-    figure.legend(handles=[*handles, theirs], loc="upper left", ncols=7, frameon=False, fontsize=9.5)
-    note = (
-        f"Scale {found.scale.iloc[0]}. Speedup over the baseline that the group names, with its 95% interval; log scale"
-    )
-    figure.text(0.1 / WIDTH, 0.08 / height, note, size=8.5, color=SOFT)
-    return as_bytes(as_it_stands(figure), "svg", text=True)

@@ -41,7 +41,7 @@ def overview(frame: pd.DataFrame) -> pd.DataFrame:
     """A line for each method, variant, task and baseline, by contract, method and task, with the columns of `compared`.
 
     Of several rows the one of the largest scale stands for them. Ties: a decided speed first, then headline recipes,
-    then rows that the paper has, then the first. others: further rows that it stands for.
+    then rows that the paper has, then the first.
     """
     lines = compared(frame)
     lines = lines[lines.baseline.notna() & lines.contract.notna()]
@@ -51,8 +51,7 @@ def overview(frame: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
     order = rank.sort_values(list(rank), kind="stable").index
     groups = ["method", "variant", "task", "baseline"]
-    others = lines.groupby(groups).cell.transform("size") - 1
-    best = lines.assign(others=others).loc[order].groupby(groups, sort=False).head(1)
+    best = lines.loc[order].groupby(groups, sort=False).head(1)
     by = ["contract", "name", "task", "declared", "baseline"]
     return best.sort_values(by, ascending=[True, True, True, False, True], kind="stable")
 
@@ -78,17 +77,12 @@ def interval(line: Any) -> tuple[float, float] | None:
 
 
 def changed(line: Any) -> str:
-    """How many answers are other ones, in words, with the method that they were compared with, where another one was
-    timed: `none (against greedy)`. Nothing where answers were not compared."""
-    words = share_changed(line)
-    return f"{words} (against {line.reference})" if words and line.reference != line.baseline else words
-
-
-def share_changed(line: Any) -> str:
-    """`none`, `0.17%`, `perplexity -14%`."""
+    """How many answers are other ones, in words: `none`, `0.17%`, `perplexity -14%`; with the method that they were
+    compared with, where another one was timed: `none (against greedy)`. Nothing where answers were not compared."""
     if pd.isna(line.lost):
         return ""
     share = f"{number(100 * line.lost, 2)}%"
-    if line.lost == 0:
-        return "none"
-    return f"perplexity {'+' * (line.lost > 0)}{share}" if line.lost_of == "perplexity" else share
+    words = "none" if line.lost == 0 else share
+    if line.lost_of == "perplexity" and line.lost != 0:
+        words = f"perplexity {'+' * (line.lost > 0)}{share}"
+    return words if line.reference == line.baseline else f"{words} (against {line.reference})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +17,6 @@ from harness.show import claims, figure, forest, frame, markup, overview, tables
 from harness.show.stored import KINDS, Stored, stored
 
 TITLE = "Shortcuts in language-model inference, measured"
-GOOD, BAD = ("holds", "faster"), ("does not hold", "slower", "FAILED", "TIMEOUT", "KILLED")
-OPEN = ("no difference shown", "not settled", "no claim", "exploratory", "not run")
 
 
 class Section(NamedTuple):
@@ -30,15 +27,6 @@ class Section(NamedTuple):
     table: tables.Table
     figure: str
     files: Sequence[str]
-
-    @property
-    def anchor(self) -> str:
-        return f"{self.one.recipe.name}-{self.one.scale}"
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """How many of the paper's claims that stand at this scale hold, and how many do not."""
-        return Counter(verdict.outcome for verdict in self.table.verdicts.claims if verdict.is_here)
 
 
 def write(results: Path, registry: Registry, progress: Progress) -> list[Path]:
@@ -82,7 +70,8 @@ def as_html(numbers: pd.DataFrame, sections: Sequence[Section]) -> str:
         title=TITLE, papers={title: found for title, found in papers.items() if found},
         picture="" if claimed.empty else _address(forest.draw(claimed), "svg+xml"),
         header=overview.HEADER, lines=overview.table(overview.overview(numbers)),
-        words=tables.WORDS, setting=tables.SETTING, shade=_shade, sections_of=tables.sections,
+        words=tables.WORDS, setting=tables.SETTING, sections_of=tables.sections, shades=claims.SHADES,
+        counted=claims.counted,
     )  # fmt: skip
     return page
 
@@ -110,7 +99,3 @@ def _section(one: Stored, numbers: pd.DataFrame, results: Path) -> Section:
 
 def _address(image: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
-
-
-def _shade(text: str) -> str:
-    return "good" if text in GOOD else "bad" if text in BAD else "open" if text in OPEN else ""
