@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
@@ -31,7 +31,7 @@ COLOURS: dict[Outcome, str] = {
     "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
     "not tested": "bright_black",
 }  # fmt: skip
-SHADES: dict[str, str] = {  # of all words in a table that say how something ended
+SHADES: dict[Any, str] = {  # of all words in a table that say how something ended
     **COLOURS, "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red",
     "no claim": "yellow", "exploratory": "yellow", "not run": "yellow",
 }  # fmt: skip
