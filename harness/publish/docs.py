@@ -23,7 +23,6 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,9 +35,10 @@ from harness.common.sources import ROOT
 from harness.contracts.tasks import SCALES
 from harness.plan.registry import Registry
 from harness.rows import paired
-from harness.show import claims, figure, frame, markup, overview, scatter, stored, tables
+from harness.show import claims, figure, forest, frame, markup, overview, stored, tables
 from harness.show.formats import number, with_interval
 from harness.show.markup import markdown_table
+from harness.show.overview import matches
 from harness.show.stored import Stored
 from harness.show.tables import EARLIER, SETTING
 
@@ -122,7 +122,7 @@ def _table(results: Path, names: Sequence[str], options: Options) -> str:
         wanted = [name.strip() for name in options["columns"].split("|")]
         asked = [name for name in LABELS if name not in wanted] + wanted
         places = _with_paper(list(grid), [_place(list(grid), name) for name in asked], len(made.lead.columns))
-    shown = [_matches(cell, options.get("rows", "*")) for _, cell in grid.index]
+    shown = [matches(cell, options.get("rows", "*")) for _, cell in grid.index]
     grid = grid[ran & pd.Series(shown, grid.index)].iloc[:, places]
     if grid.empty:
         raise RequestError(f"no row of {names[0]} is called {options.get('rows', '*')}")
@@ -189,13 +189,9 @@ def _overview(results: Path, names: Sequence[str], options: Options) -> str:
     wanted = options.get("rows", "*")
     called = (lines.name + " / " + lines.task + " / " + lines.baseline).tolist()
     for pattern in wanted.split("|"):
-        if not any(_matches(name, pattern) for name in called):
+        if not any(matches(name, pattern) for name in called):
             raise RequestError(f"no line of the overview is called {pattern}")
-    return markdown_table(overview.HEADER, overview.table(lines[[_matches(name, wanted) for name in called]]))
-
-
-def _matches(name: str, patterns: str) -> bool:
-    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split("|"))
+    return markdown_table(overview.HEADER, overview.table(lines[[matches(name, wanted) for name in called]]))
 
 
 KINDS: Mapping[str, Callable[[Path, Sequence[str], Options], str]] = {
@@ -204,9 +200,9 @@ KINDS: Mapping[str, Callable[[Path, Sequence[str], Options], str]] = {
 
 
 def texts(pages: Sequence[Path], results: Path) -> Iterator[tuple[Path, str]]:
-    """Path and text of everything that is text: the overview figure, pages, tables of committed rows."""
+    """Path and text of everything that is text: the first picture, pages, tables of committed rows."""
     every, numbers = committed(results)
-    yield FIGURE, scatter.draw(overview.overview(numbers)).decode()
+    yield FIGURE, forest.draw(forest.lines(numbers)).decode()
     for path in pages:
         if not path.exists():
             raise RequestError(f"there is no file {path}")

@@ -9,9 +9,10 @@ leads to another verdict, with the command that would settle it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric
@@ -29,6 +30,10 @@ Interval = tuple[float, float]
 COLOURS: dict[Outcome, str] = {
     "holds": "green", "does not hold": "red", "no difference shown": "yellow", "not settled": "yellow",
     "not tested": "bright_black",
+}  # fmt: skip
+SHADES: dict[Any, str] = {  # of all words in a table that say how something ended
+    **COLOURS, "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red",
+    "no claim": "yellow", "exploratory": "yellow", "not run": "yellow",
 }  # fmt: skip
 
 
@@ -80,6 +85,12 @@ def told(group: Sequence[Verdict]) -> tuple[list[Verdict], str]:
     scales = ", ".join(scale for scale in SCALES if scale in others)
     count = len(group) - len(here)
     return here, f"{count} {'more ' * bool(here)}{'stand' if count > 1 else 'stands'} at other scales only ({scales})."
+
+
+def counted(group: Sequence[Verdict]) -> dict[Outcome, int]:
+    """How many of the verdicts on what stands at this scale have each outcome."""
+    counts = Counter(verdict.outcome for verdict in group if verdict.is_here)
+    return {outcome: counts[outcome] for outcome in COLOURS if counts[outcome]}
 
 
 def verdicts(one: Stored) -> Verdicts:

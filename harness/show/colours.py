@@ -1,17 +1,26 @@
 """One colour for each method, the same in every figure of a version: by its place among the methods of its contract,
-those of plug-ins after the bench's own."""
+those of plug-ins after the bench's own. One colour and mark for each decision, which the colour-blind tell apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
 
+from harness.decision import EQUAL, FASTER, SLOWER, UNDECIDED
 from harness.plan.registry import Registry
 
 PALETTE = (
     "#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#17becf",
     "#bcbd22", "#0b4f79", "#8b1a1a", "#1b641b", "#b35900", "#5c3b80", "#a0458c", "#7f7f7f",
 )  # fmt: skip
+
+DECISIONS = {FASTER: ("#0072b2", "o"), SLOWER: ("#d55e00", "s"), UNDECIDED: ("#4d5560", "D")}
+NO_CLAIM = "#7d8590", "^"
+
+
+def of_decision(decision: str) -> tuple[str, str]:
+    """Colour and mark; what is equal has those of no difference, and what is not decided has others."""
+    return DECISIONS.get(UNDECIDED if decision.startswith(EQUAL) else decision, NO_CLAIM)
 
 
 def _places() -> dict[str, int]:

@@ -34,26 +34,24 @@ def draw(one: Stored, numbers: pd.DataFrame, folder: Path, *, strict: bool = Fal
     """
     for kind in ("svg", "png"):
         (folder / f"figure.{kind}").unlink(missing_ok=True)
-    found = (_images if strict else images)(one, numbers, "svg", "png")
+    found = images(one, numbers, "svg", "png", strict=strict)
     made = {folder / f"figure.{kind}": image for kind, image in found.items()}
     for path, image in made.items():
         write_atomically(path, image)
     return list(made)
 
 
-def images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
-    """The figure as `svg` or `png`, by kind. Nothing when there is nothing to draw (`drawing`), or when it fails, with
-    a warning: the table does without it."""
+def images(one: Stored, numbers: pd.DataFrame, *kinds: str, strict: bool = False) -> dict[str, bytes]:
+    """The figure by kind, as `as_bytes` has it. Nothing when there is nothing to draw (`drawing`), or when it fails,
+    with a warning: the table does without it. strict: a figure that fails raises."""
     try:
-        return _images(one, numbers, *kinds)
+        drawn = drawing(one, numbers)
+        return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
     except Exception as error:  # whatever matplotlib raises for what people call their rows
+        if strict:
+            raise
         warnings.warn(f"no figure of {one.recipe.name} ({one.scale}): {reason(error)}", stacklevel=2)
         return {}
-
-
-def _images(one: Stored, numbers: pd.DataFrame, *kinds: str) -> dict[str, bytes]:
-    drawn = drawing(one, numbers)
-    return {} if drawn is None else {kind: as_bytes(drawn, kind) for kind in kinds}
 
 
 def drawing(one: Stored, numbers: pd.DataFrame) -> Figure | None:
@@ -77,13 +75,17 @@ def as_it_stands(drawn: Figure) -> Figure:
     return drawn
 
 
-def as_bytes(figure: Figure, kind: str) -> bytes:
-    """A figure as `svg` or `png`."""
+def as_bytes(figure: Figure, kind: str, *, text: bool = False) -> bytes:
+    """A figure as `svg`, `png` or, at half the size, `webp` without loss. text: letters of the SVG are text, else
+    outlines."""
     import matplotlib
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness"}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+    more: dict[str, dict[str, Any]] = {
+        "svg": {"metadata": {"Date": None}}, "png": {"dpi": 150}, "webp": {"dpi": 72, "pil_kwargs": {"lossless": True}}
+    }  # fmt: skip
+    with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness", "svg.fonttype": "none" if text else "path"}):
+        figure.savefig(buffer, format=kind, **more[kind])
     return buffer.getvalue()
 
 

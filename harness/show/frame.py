@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.common.errors import RequestError
+from harness.plan.matching import find
 from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
 from harness.rows import Row
@@ -26,7 +29,7 @@ COLUMNS = (
     "cell", "status", "variant", "reference", "contract", "ratio", "setting", "label", "unit", "error",
 )  # fmt: skip
 KEY = ["recipe", "scale", "cell"]
-OF_VIEWS = ("published", "apart", "planned", "headline", "declared")  # further columns, for views
+OF_VIEWS = ("published", "claimed", "apart", "planned", "headline", "declared")  # further columns, for views
 
 
 def frame(results: Path | str = "results", kinds: Sequence[str] = KINDS) -> pd.DataFrame:
@@ -54,16 +57,27 @@ def exported(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_all(every: Iterable[Stored], registry: Registry) -> pd.DataFrame:
-    """The frame of several recipes, with the columns `OF_VIEWS`: the published number itself, the words of rows that
-    are apart, whether the recipe still has the cell, whether it is a headline recipe, whether the baseline is the one
-    that the method declares."""
+    """The frame of several recipes, with the columns `OF_VIEWS`: the published number itself, what the paper's claims
+    ask at least, the words of rows that are apart, whether the recipe still has the cell, whether it is a headline
+    recipe, whether the baseline is the one that the method declares."""
     lines: list[dict[str, Any]] = []
     for one in every:
-        planned = {cell.name for cell in one.cells}
+        planned, claimed = {cell.name for cell in one.cells}, _claimed(one)
         for words, row in one.every:
             more = {"apart": words, "planned": row.cell in planned, "headline": one.recipe.headline}
-            lines += [line | more for line in _lines(row, registry, one.recipe, one.numbers)]
+            for line in _lines(row, registry, one.recipe, one.numbers):
+                lines.append(line | more | {"claimed": claimed.get((row.cell, line.get("metric")))})
     return _framed(lines)
+
+
+def _claimed(one: Stored) -> dict[tuple[str, str | None], float]:
+    """(cell, metric) -> the number that a claim of the paper at this scale asks of it at least."""
+    found: dict[tuple[str, str | None], float] = {}
+    for claim in one.recipe.claims if one.cells else ():
+        if claim.is_ == "at least" and isinstance(claim.than, float) and one.scale in claim.scales and not claim.of.at:
+            with suppress(RequestError):  # the recipe has no such cell at this scale
+                found[find(claim.of, one.cells)[0].name, claim.metric] = claim.factor * claim.than
+    return found
 
 
 def part(numbers: pd.DataFrame, one: Stored) -> pd.DataFrame:

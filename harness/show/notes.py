@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -135,12 +135,9 @@ def _across_settings(rows: Sequence[Row]) -> list[str]:
 
 
 def _disturbed(rows: Sequence[Row]) -> list[str]:
-    """What disturbed the timing of which cells, one line for each distinct text."""
-    cells: dict[str, list[str]] = {}
-    for row in rows:
-        if row.disturbed:
-            cells.setdefault(row.disturbed, []).append(row.cell)
-    return [f"Disturbed: {reason} ({'; '.join(names)})." for reason, names in cells.items()]
+    """What disturbed the timing of which cells."""
+    found = _cells_by((row.disturbed, row.cell) for row in rows if row.disturbed)
+    return [f"Disturbed: {what} ({'; '.join(names)})." for what, names in found.items()]
 
 
 def _fitted_once(rows: Sequence[Row]) -> list[str]:
@@ -150,15 +147,20 @@ def _fitted_once(rows: Sequence[Row]) -> list[str]:
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
-    """Why cells got no claim, one line for each distinct reason."""
-    cells: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.decision in UNDECIDED:
-            cells.setdefault((row.decision, row.reason), []).append(row.cell)
+    """Why cells got no claim."""
+    found = _cells_by((f"{row.decision}: {row.reason}", row.cell) for row in rows if row.decision in UNDECIDED)
     return [
-        f"{decision}: {reason} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
-        for (decision, reason), names in cells.items()
+        f"{why} ({'all compared cells' if _all_compared(rows, names) else '; '.join(names)})."
+        for why, names in found.items()
     ]
+
+
+def _cells_by(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Text -> the cells of which it is told, so that it is said once."""
+    cells: dict[str, list[str]] = {}
+    for text, cell in told:
+        cells.setdefault(text, []).append(cell)
+    return cells
 
 
 def _all_compared(rows: Sequence[Row], names: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,13 +11,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.show.claims import COLOURS, Verdict, Verdicts, told
+from harness.show.claims import COLOURS, SHADES, Verdict, Verdicts, counted
 from harness.show.tables import CLAIMS, TARGETS, WORDS, Table, sections
 
 STAYING = ("row", "column", "speedup", "decision")  # heads of columns that a narrow terminal keeps
-SHADES = {
-    "faster": "green", "slower": "red", "FAILED": "red", "TIMEOUT": "red", "KILLED": "red", "not run": "yellow",
-}  # fmt: skip
 
 
 def show(table: Table, console: Console) -> None:
@@ -61,10 +57,8 @@ def show_summary(judged: Sequence[tuple[str, Verdicts]], console: Console) -> No
 
 def _counted(group: Sequence[Verdict]) -> Text:
     """`holds: 2, does not hold: 1`, of those that stand at this scale."""
-    here, elsewhere = told(group)
-    counts = Counter(verdict.outcome for verdict in here)
-    parts = [Text(f"{outcome}: {counts[outcome]}", colour) for outcome, colour in COLOURS.items() if counts[outcome]]
-    return Text(", ").join(parts) if parts else Text("none at this scale" if elsewhere else "none", "bright_black")
+    parts = [Text(f"{outcome}: {count}", COLOURS[outcome]) for outcome, count in counted(group).items()]
+    return Text(", ").join(parts) if parts else Text("none at this scale" if group else "none", "bright_black")
 
 
 def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:

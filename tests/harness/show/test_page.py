@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import uuid
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,7 @@ from harness.measure.store import RowStore
 from harness.plan import recipe as recipes
 from harness.plan.registry import Registry
 from harness.results import frame
-from harness.show import claims, every_eval, markup, overview, page, scatter, stored, tables
+from harness.show import claims, every_eval, forest, markup, overview, page, stored, tables
 from harness.show.frame import of_all
 from tests.harness.browser import browser, needs_browser
 from tests.harness.made import cell_of, numbers_of, stored_of
@@ -76,7 +78,8 @@ def test_the_report_is_one_page_that_needs_nothing_else(results, capsys):
     text = (results / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     assert not page.open
-    assert page.links <= {f"#{anchor}" for anchor in page.anchors}
+    files = [f"measured/{name}/small/{file}" for name in RECIPES for file in ("table.md", "rows.jsonl")]
+    assert page.links == set(files) and all((results / file).exists() for file in files)
     assert {f"{name}-small" for name in RECIPES} <= page.anchors
     assert len(page.fetched) >= 2 and all(address.startswith("data:") for address in page.fetched)
     assert "prefers-color-scheme: dark" in text and "width=device-width" in text
@@ -87,6 +90,17 @@ def test_the_report_is_one_page_that_needs_nothing_else(results, capsys):
     assert (results / "report.html").read_text(encoding="utf-8") == again  # the same rows, the same bytes
 
 
+def test_the_report_of_all_committed_rows_is_small_and_has_a_section_for_each_paper(tmp_path):
+    (tmp_path / "measured").symlink_to(MEASURED)
+    call("report", "--results", tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 1e6
+    titles = [html.unescape(title) for title in re.findall("<h2>(.*?)</h2>", text)]
+    assert titles == list(forest.papers()["titles"].values())
+    assert text.index("<img") < text.index("<h2>"), "the picture is first"
+    assert text.count("<details id=") == 1 + len(list(MEASURED.glob("*/*/rows.jsonl")))
+
+
 @needs_browser
 def test_the_report_fits_a_phone_and_follows_the_readers_colours(results):
     call("report", "--results", results)
@@ -95,6 +109,8 @@ def test_the_report_fits_a_phone_and_follows_the_readers_colours(results):
         for width, scheme in ((390, "light"), (390, "dark"), (1280, "light")):
             seen = opened.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
             seen.goto((results / "report.html").resolve().as_uri())
+            assert seen.evaluate("document.documentElement.scrollHeight") < 4000  # what is not asked for is closed
+            seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
             assert seen.evaluate("document.documentElement.scrollWidth") <= width  # wide tables scroll by themselves
             backs.append(seen.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert backs[0] == backs[2] != backs[1]
@@ -288,10 +304,10 @@ def test_a_method_is_represented_by_its_largest_scale_then_by_a_decided_speed_th
         return timed("l2s", row=row, speedup=speedup, scale=scale, reference="exact", precision_at_1=0.99, **more)
 
     (found,) = overview_of(one("mini", "A", 9.0), one("small", "B", 3.0), one("small", "C", 3.5)).itertuples()
-    assert (found.row, found.others, found.scale) == ("B", 2, "small")
+    assert (found.row, found.scale) == ("B", "small")
     assert found.lost == pytest.approx(0.01) and found.reference == found.baseline
     (found,) = overview_of(one("small", "retired", 9.0), one("small", "C", 5.0)).itertuples()
-    assert found.row == "C" and found.others == 0
+    assert found.row == "C"
     (found,) = overview_of(one("small", "B", 3.0, shape=(1, 2)), one("small", "C", 5.0)).itertuples()
     assert (found.row, found.decision) == ("C", "faster")
 
@@ -302,7 +318,7 @@ def test_a_cell_that_was_also_measured_elsewhere_has_one_line_of_the_rows_that_l
     one = stored.Stored(recipe, "small", [], [ours], {"another machine": [theirs]})
     numbers = of_all([one], Registry()).assign(planned=True)
     (found,) = overview.overview(numbers).itertuples()
-    assert (found.value, found.lost, found.others) == (pytest.approx(2), pytest.approx(0.01), 0)
+    assert (found.value, found.lost) == (pytest.approx(2), pytest.approx(0.01))
 
 
 def test_what_a_user_chooses_between_has_a_line_of_its_own():
@@ -313,8 +329,8 @@ def test_what_a_user_chooses_between_has_a_line_of_its_own():
               params={"beam": 1, "compute": compute, "intra_threads": threads})
         for compute, threads, speedup in (("float32", 2, 1.5), ("int8", 1, 3.4), ("int8", 2, 3.3))
     ))  # fmt: skip
-    assert found[["name", "others"]].to_numpy().tolist() == [
-        ["ctranslate2 (beam=1, compute=float32)", 0], ["ctranslate2 (beam=1, compute=int8)", 1],
+    assert found[["name", "row"]].to_numpy().tolist() == [
+        ["ctranslate2 (beam=1, compute=float32)", "float32 2"], ["ctranslate2 (beam=1, compute=int8)", "int8 1"],
     ]  # fmt: skip
 
 
@@ -339,71 +355,28 @@ def test_a_method_over_itself_is_named_by_what_differs():
     }  # fmt: skip
 
 
-def line(method="l2s", value=2.0, lost=0.01, reference="exact", **known):
-    """A line of the overview."""
-    return {
-        "contract": "softmax-screening", "method": method, "name": method, "variant": "", "task": "t",
-        "baseline": "exact", "declared": True, "headline": False, "recipe": "r", "scale": "small", "cell": "row",
-        "value": value, "low": value - 0.1, "high": value + 0.1, "decision": "faster", "lost": lost,
-        "lost_of": "answers", "reference": reference, "paper": None, "paper_lost": None, **known,
-    }  # fmt: skip
+def line(lost, lost_of="answers", reference="exact", baseline="exact"):
+    """What a line of the overview says of changed answers."""
+    return SimpleNamespace(lost=lost, lost_of=lost_of, reference=reference, baseline=baseline)
 
 
 def test_quality_against_another_baseline_than_the_timed_one_says_so():
-    lines = pd.DataFrame([
-        line("iad", lost=0.0, reference="greedy", baseline="beam"), line(lost=0.0017), line(lost=0.0), line(lost=None),
-        line(lost=0.02, lost_of="perplexity"),
-    ])  # fmt: skip
-    changed = [overview.changed(one) for one in lines.itertuples()]
+    lines = [
+        line(0.0, reference="greedy", baseline="beam"),
+        line(0.0017),
+        line(0.0),
+        line(None),
+        line(0.02, "perplexity"),
+    ]
+    changed = [overview.changed(one) for one in lines]
     assert changed == ["none (against greedy)", "0.17%", "none", "", "perplexity +2%"]
 
 
 def test_a_label_is_text_and_no_markup():
     one = stored_of(recipes.load("l2s-table1", Registry()), [new_row(row="<script>alert(1)</script>", scale="mini")])
-    section = page.Section("n", "mini", "a", "c", tables.build(one, numbers_of(one), claims.Verdicts()), "", {})
-    text = page.as_html(overview.overview(numbers_of(one)), [section])
+    section = page.Section(one, tables.build(one, numbers_of(one), claims.Verdicts()), "", [])
+    text = page.as_html(numbers_of(one), [section])
     assert "<script>" not in text and "&lt;script&gt;" in text
-
-
-def test_the_front_has_no_line_that_another_beats_in_both():
-    lines = [line("a", 2, 0.0), line("b", 5, 0.01), line("c", 4, 0.02), line("d", 9, 0.1), line("e", 99, None)]
-    assert overview.pareto(pd.DataFrame(lines)).method.tolist() == ["a", "b", "d"]
-
-
-def test_the_overview_figure_is_the_same_bytes_and_needs_compared_answers():
-    lines = [line(), line("svd-softmax", 1.5, 0.0), line("iad", 6, 0.0, contract="sequence-decoding")]
-    assert scatter.draw(pd.DataFrame(lines)) == scatter.draw(pd.DataFrame(lines))
-    assert list(overview.panels(pd.DataFrame(lines))) == ["sequence-decoding", "softmax-screening"]
-    with pytest.raises(ValueError, match="compared"):
-        scatter.draw(pd.DataFrame([line(lost=float("nan"))]))
-
-
-def test_a_panel_has_the_baseline_and_the_reference_that_most_methods_share():
-    """Over beam search with answers compared with greedy decoding's: greedy decoding is a mark with nothing lost, not
-    one that changes what beam search writes."""
-    exact = "greedy (engine=float32)"
-
-    def of(method, baseline, reference, value, lost=0.0, **more):
-        return line(method.partition(" ")[0], value, lost, reference, baseline=baseline, name=method, **more)
-
-    lines = [
-        of("iad", exact, exact, 1.4),
-        of("iad", "beam", exact, 3.0),
-        of(exact, "beam", "beam", 2.0, 0.3),
-        of("greedy (engine=int8)", "beam", exact, 4.0, 0.1),
-        of("iad (engine=int8)", "beam", exact, 9.0, scale="mini"),
-        of("greedy (engine=int4)", "beam", "beam", 5.0, 0.4),
-    ]
-    (panel,) = overview.panels(pd.DataFrame(lines)).values()
-    assert set(panel.task) == {"t"} and set(panel.baseline) == {"beam"} and set(panel.reference) == {exact}
-    assert panel[["name", "value", "lost"]].to_numpy().tolist() == [
-        ["iad", 3.0, 0.0], ["greedy (engine=int8)", 4.0, 0.1], [exact, 2.0, 0.0],
-    ], "another variant of the reference is no reference"  # fmt: skip
-    (panel,) = overview.panels(pd.DataFrame(lines[:2])).values()
-    assert set(panel.baseline) == {exact}, "of equals the one whose baseline is the reference"
-    other = of("spec", exact, exact, 1.4, task="u", headline=True)
-    (panel,) = overview.panels(pd.DataFrame([lines[0], other])).values()
-    assert set(panel.task) == {"u"}, "and of these the headline recipe's"
 
 
 def test_committed_rows_are_those_of_recipes_that_are_still_there():
