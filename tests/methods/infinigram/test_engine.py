@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.errors import RequestError
-from methods.infinigram.build import Part
 from methods.infinigram.documents import text_of
 from methods.infinigram.engine import open_index
 from methods.infinigram.kernels.searching import pointer
