@@ -14,17 +14,20 @@ title: a toy
 paper: none
 source: none
 task: {{name: {task}, params: {of_task}}}
-timing: {{processes: 6, pairs: 4}}
+timing: {{processes: {processes}, pairs: 4}}
 scales: {{small: {{}}}}
 cells:
   - {line}
 """
 
 
-def run(registry, folder, task, line, of_task="{}"):
-    text = RECIPE.format(task=task, line=line, of_task=of_task)
-    found = expansion.expand(recipe.parse(text, "toy.yaml"), "small", registry)
+def run(registry, folder, task, line, of_task="{}", processes=6, scale="small"):
+    text = RECIPE.format(task=task, line=line, of_task=of_task, processes=processes)
+    found = expansion.expand(recipe.parse(text, "toy.yaml"), scale, registry)
     return running.run(registry, folder, found).rows[0]
+
+
+EXPLORATORY = {"processes": 1, "scale": "mini"}  # "no claim" is said of an objection alone
 
 
 def against(method, baseline):
@@ -41,7 +44,7 @@ def test_a_method_that_remembers_answers_gains_nothing_and_is_found_out(toys, tm
 
 
 def test_a_method_that_is_lazy_when_timed_gets_no_claim(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-successors", against("toy-lazy", "toy-slow"))
+    row = run(toys, tmp_path, "toy-successors", against("toy-lazy", "toy-slow"), **EXPLORATORY)
     assert row.value("exact_match") == 1  # the quality pass shows nothing
     assert row.is_faithful
     assert row.speedup > 3
@@ -51,7 +54,7 @@ def test_a_method_that_is_lazy_when_timed_gets_no_claim(toys, tmp_path):
 
 
 def test_answers_unlike_the_baselines_get_no_claim_without_a_stated_bound(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-layer", against("toy-forgetful", "toy-exact"))
+    row = run(toys, tmp_path, "toy-layer", against("toy-forgetful", "toy-exact"), **EXPLORATORY)
     assert row.status == "ok", row.error
     assert row.is_faithful is False
     assert (row.fidelity["metric"], row.fidelity["bound"]) == ("precision_at_1", 0.95)

@@ -198,7 +198,7 @@ def test_an_encoder_that_needs_tokens_says_so(tiny):
         outputs(Greedy(), tiny.make("umt5", 0), [[]])
 
 
-METHODS = [Greedy(), Beam(), TransformersGreedy(), TransformersBeam(), TransformersPromptLookup()]
+METHODS = [Greedy(), Beam(), Iad(), TransformersGreedy(), TransformersBeam(), TransformersPromptLookup()]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
