@@ -133,6 +133,7 @@ def test_keys_copied_into_memory_give_the_distances_of_mapped_ones(tmp_path):
     stretch=st.sampled_from([1, 4096]),  # ids with equal lowest bits as well
     last=st.sets(st.integers(0, 29)),
 )
+@settings(deadline=None)
 def test_followers_come_once_in_order_and_not_beyond_a_stream(nearest, others, stretch, last):
     ends = np.zeros(30 * stretch, np.bool_)
     ends[[entry * stretch for entry in last]] = True

@@ -192,14 +192,5 @@ def test_the_official_example_scores_as_its_readme_says(capsys):
     if folder is None:
         pytest.skip("no m2scorer-example under HARNESS_DATA (third-party files, not part of this repository)")
     assert main([str(folder / "system"), str(folder / "source_gold")]) == 0
-    assert capsys.readouterr().out.split() == [
-        "Precision",
-        ":",
-        "0.8000",
-        "Recall",
-        ":",
-        "0.8000",
-        "F_0.5",
-        ":",
-        "0.8000",
-    ]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed == "Precision : 0.8000 Recall : 0.8000 F_0.5 : 0.8000"
