@@ -108,14 +108,15 @@ def test_logits_are_compared_and_a_normaliser_below_them_is_refused(toys, tmp_pa
     zero = run(toys, tmp_path / "zero", "toy-layer", line)
     assert zero.status == "failed" and "log_normalizer below that of the words" in zero.error["message"]
     wrong = run(
-        toys, tmp_path / "wrong", "toy-layer", line.replace("toy-words-only", "toy-words-only, params: {logits: wrong}")
-    )
+        toys, tmp_path / "wrong", "toy-layer",
+        line.replace("toy-words-only", "toy-words-only, params: {logits: wrong}"), **EXPLORATORY,
+    )  # fmt: skip
     assert wrong.value("precision_at_1") == 1 and wrong.value("logit_error") == pytest.approx(0.5, abs=1e-5)
     assert wrong.decision == "no claim" and "logit_error of 0.5 is not at most 0.1" in wrong.reason
 
 
 def test_the_answers_of_the_quality_pass_are_not_where_methods_keep_artifacts(toys, tmp_path):
-    row = run(toys, tmp_path / "run", "toy-questions", against("toy-sequential", "toy-sequential"))
+    row = run(toys, tmp_path / "run", "toy-questions", against("toy-sequential", "toy-sequential"), **EXPLORATORY)
     assert row.status == "ok", row.error
     kept = {path.relative_to(tmp_path / "run").parts[0] for path in (tmp_path / "run").rglob("ids.npy")}
     assert kept == {"answers"}

@@ -68,7 +68,7 @@ def test_training_learns_and_the_folder_gives_the_model_back(tmp_path, size):
     arguments = ("tiny", replace(size, dropout=0.0, epochs=6), TYPES, text(4000), text(800, 1), cache)
     folder = lstm.trained_lstm(*arguments)
     model, types = lstm.load_lstm(folder)
-    assert types == TYPES and (model.output.weight is model.embedding.weight) == size.tied
+    assert types == TYPES and (model.output.weight is model.embedding.weight) == bool(size.tied)
     assert lstm.mean_loss(model, text(800, 2), 20) < 0.5 * math.log(20)
     record = json.loads((folder / "training.json").read_text())
     assert [epoch for epoch, _ in record["validation_perplexity"]] == [1, 2, 3, 4, 5, 6]
