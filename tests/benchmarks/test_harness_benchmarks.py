@@ -72,20 +72,6 @@ def test_the_runner_adds_less_than_two_percent_of_thirty_seconds(benchmark, toys
     assert seconds["runner_s"] < 0.02 * 30
 
 
-@pytest.mark.slow
-@pytest.mark.benchmark(group="harness")
-def test_a_thirty_second_cell_spends_less_than_two_percent_in_the_runner(benchmark, toys, tmp_path):
-    seconds = benchmark.pedantic(overhead, args=(toys, tmp_path, 6, 4, 0.9), rounds=1)
-    shares = {
-        name.removesuffix("_s") + "_share": value / seconds["cell_s"]
-        for name, value in seconds.items()
-        if name != "cell_s"
-    }
-    benchmark.extra_info.update(seconds | shares)
-    assert seconds["cell_s"] > 25
-    assert seconds["runner_s"] < 0.02 * seconds["cell_s"]
-
-
 @pytest.mark.benchmark(group="harness")
 def test_listing_methods_takes_less_than_half_the_time_of_importing_torch(benchmark):
     """Listing reads the sources and imports no method. The two take turns, in CPU time, so that a slow or busy machine
@@ -96,7 +82,7 @@ def test_listing_methods_takes_less_than_half_the_time_of_importing_torch(benchm
         listing.append(cpu_seconds("-m", "harness", "list", "methods"))
         importing.append(cpu_seconds("-c", "import torch"))
 
-    benchmark.pedantic(both, rounds=5)
+    benchmark.pedantic(both, rounds=3)
     ratio = min(listing) / min(importing)
     benchmark.extra_info["listing over importing torch"] = ratio
     assert ratio < 0.5

@@ -7,7 +7,7 @@ RALMSPEC_BENCHMARK=strict asserts what the project states.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,15 +18,10 @@ import torch
 
 from harness.common.cache import Cache, CellArtifacts
 from harness.common.phases import NoPhases
-from harness.common.progress import Progress
 from harness.common.text import content_hash
-from harness.contracts.tasks import RetrievalSetting
-from harness.measure.timed import passes
-from methods.ralmspec.analyses.asynchronous_saving import AsynchronousSaving
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageCache, RetrieverOptions
-from tests.harness.made import ratio_in, timed_once
 
 STRICT = os.environ.get("RALMSPEC_BENCHMARK") == "strict"
 ROUNDS, PASSAGES, WORDS, SENTENCE = (15, 60_000, 8000, 60) if STRICT else (5, 12_000, 4000, 60)
@@ -155,21 +150,3 @@ def test_a_request_with_psa_is_no_slower_than_the_baseline(benchmark, model, pas
 
     assert served(ours) == served(baseline)
     assert ratio(benchmark, lambda: served(baseline), lambda: served(ours)) >= bound(0.98, 0.6)
-
-
-def test_asynchronous_verification_saves_most_of_what_it_can(benchmark, model, passages, cache):
-    pairs = 3 if STRICT else 1
-    prompts = [[*range(5 + n, 15 + n)] for n in range(4 * (pairs + 1))]
-    setting = RetrievalSetting(
-        hashes={}, model=model, knowledge=passages, validation=[], evaluation=prompts, timed=prompts, sample=4, limit=64
-    )
-    analysis = AsynchronousSaving(prefetch=20, passage_tokens=64, query_tokens=32, **OPTIONS)
-    artifacts = CellArtifacts(cache)
-    analysis.fit(setting, artifacts, Progress(quiet=True))
-    analysis.open(setting, artifacts)
-    drawn = passes(len(prompts), 4, pairs + 1, 0, 1)
-    _, process = benchmark.pedantic(lambda: timed_once(analysis, drawn), rounds=1)
-    found = {name: ratio_in(asdict(one), process) for name, one in analysis.ratios.items()}
-    benchmark.extra_info.update(found)
-    assert found["asynchronous_share"] >= bound(0.7, -np.inf)  # of little where there is little to save
-    assert found["asynchronous_s"] <= bound(1.0, 3.0) * found["synchronous_s"]

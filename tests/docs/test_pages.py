@@ -64,13 +64,17 @@ def test_the_examples_run(example, tmp_path, task, cell, measured, described):
 def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):
     from harness.common.cache import Cache
     from harness.common.progress import Progress
-    from harness.common.text.embedded import EmbeddedDocumentation
+    from harness.common.text.kinds import open_source
     from tasks.models.lm.sizes import Size
     from tasks.models.lm.training import trained_model
 
     size = Size(vocabulary=512, layers=1, width=64, window=64, batch=2, steps=8, learning_rate=1e-3)
-    text = EmbeddedDocumentation(Cache(tmp_path / "cache"))
-    folder = trained_model("tiny", size, text, Cache(tmp_path / "cache"), progress=Progress(quiet=True))
+    cache, home = Cache(tmp_path / "cache"), tmp_path / "data" / "pages"
+    home.mkdir(parents=True)
+    for split, name in {"train": "measuring.md", "valid": "retrieval.md", "test": "decoding.md"}.items():
+        (home / f"{split}.txt").write_text(PAGES[name])
+    text = open_source("folder", "pages", (home.parent,), cache)
+    folder = trained_model("tiny", size, text, cache, progress=Progress(quiet=True))
     (example,) = blocks("python", PAGES["retrieval.md"])
     page: dict[str, Any] = {}
     exec(example, page)

@@ -23,7 +23,7 @@ REFUSED = {
         "links": [1],  # faiss would end the process
     },
     "adaptret": {"foss": [1.5], "penalty": [-1.0, NAN]},
-    "retomaton": {"tau": [0], "max_knns": [0], "clusters": [-1], "merged": [0], "streams": [0]},
+    "retomaton": {"tau": [0, NAN], "max_knns": [0], "clusters": [-1], "merged": [0], "streams": [0]},
     "knnlm-speculative": {
         "lambda": [NAN], "links": [1], "stride": [-1], "gamma_max": [NAN], "following": [-1],
         "searches": [0], "nearest": [0],

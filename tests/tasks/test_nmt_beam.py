@@ -250,15 +250,6 @@ def test_facts_name_the_search_the_bleu_and_the_curve(prepare):
     assert len(curve) == TINY.epochs == len(facts["validation_perplexity_by_epoch"].split())
 
 
-def test_accuracy_counts_the_true_next_word_among_the_answers(prepare):
-    task, setting = prepare()
-    answers = [TopK(np.array([t, 1, 2, 3, 4]) if i % 2 else np.array([-1, t, -2, -3, -4]), np.zeros(5), 0.0)
-               for i, t in enumerate(setting.evaluation_targets)]  # fmt: skip
-    measures = task.metrics(setting, answers)
-    assert measures["accuracy_at_1"].value == 0.5
-    assert measures["accuracy_at_5"].value == 1
-
-
 def test_impossible_parameters_are_refused(prepare):
     for wrong, message in (
         ({"beam": 0}, "'beam' .* 1 .*given: 0"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from harness.common.cache import Cache
@@ -13,11 +12,9 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.text import SPLITS
 from harness.common.text.folder import Folder
-from harness.contracts import Decoded, Trace
 from harness.contracts.tasks import Context
 from harness.plan.registry import construct
 from tasks.bases import pool
-from tasks.bases.serving import drawn, serving_metrics
 from tasks.data.passages import passages, spans
 from tasks.data.questions import questions
 from tasks.knnlm_serving import KnnLmServing
@@ -229,15 +226,6 @@ def test_an_encoder_decoder_is_refused(copier_folder, root, context):
         qa(root, model=str(copier_folder)).prepare(context, QUIET)
 
 
-def test_questions_are_read_in_both_forms_and_missing_ones_named(root):
-    assert [one.text for one in questions("natural-questions", (root,), hub=False)] == [
-        f"who was {i}" for i in range(9)
-    ]
-    assert [one.text for one in questions("web-questions", (root,), hub=False)] == ["what is ü?"]
-    with pytest.raises(RequestError, match=r"no questions 'trivia-qa'; tried .*triviaqa/test.jsonl"):
-        questions("trivia-qa", (root,), hub=False)
-
-
 def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_answer(root, context):
     task = qa(root, evaluation=3)
     setting = task.prepare(context, QUIET)
@@ -248,33 +236,13 @@ def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_an
         def found(self, model, prompt, k):
             return [[number, *others], [*others, number]][setting.evaluation.index(prompt)]
 
+    assert [one.text for one in questions("web-questions", (root,), hub=False)] == ["what is ü?"]
+    with pytest.raises(RequestError, match=r"no questions 'trivia-qa'; tried .*triviaqa/test.jsonl"):
+        questions("trivia-qa", (root,), hub=False)
     task._answers = [("É3-5", "nothing"), ("é3-5",), ()]
     measured = task.evaluate(setting, Method())
     assert [measured[f"answer_recall_{k}"].value for k in (1, 5, 20)] == [0.5, 1.0, 1.0]
     assert task.evaluate(setting, object()) == {}
-
-
-def test_answers_are_texts_with_a_word(tmp_path):
-    (tmp_path / "nq-open").mkdir()
-    file = tmp_path / "nq-open" / "dev.jsonl"
-    given = [["Paris", "+", ""], "Paris", None, [], "+"]
-    rows = [{"question": f"q{number}", "answer": answer} for number, answer in enumerate(given)]
-    rows.append({"question": "of WikiQA", "answer": "a candidate", "label": 0})
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    read = questions("natural-questions", (tmp_path,), hub=False)
-    assert [one.answers for one in read] == [("Paris",), ("Paris",), (), (), (), ()]
-    for strange in ("[7]", "7"):
-        file.write_text('{"question": "a"}\n{"question": "b", "answer": ' + strange + "}\n")
-        with pytest.raises(RequestError, match=r"dev\.jsonl:2 cannot be read as questions .*(7|int)"):
-            questions("natural-questions", (tmp_path,), hub=False)
-
-
-@pytest.mark.parametrize("row", ['{"other": 1}', '{"question": null}', '["question"]', "{"])
-def test_damaged_questions_are_one_line(tmp_path, row):
-    (tmp_path / "nq-open").mkdir()
-    (tmp_path / "nq-open" / "dev.jsonl").write_text(row + "\n")
-    with pytest.raises(RequestError, match=r"cannot be read as questions|dev\.jsonl:1 is not a JSON value"):
-        questions("natural-questions", (tmp_path,), hub=False)
 
 
 @pytest.mark.parametrize(
@@ -323,77 +291,6 @@ def test_further_data_sets_are_reference_text_too(root, context):
     for more in ("+", "text+", "text++text", " "):
         with pytest.raises(RequestError, match="has an empty part"):
             knnlm(root, more=more)
-
-
-def answer(matched, verified, seconds, strides=(3.0, 0.0), sequential=1.0, by_time=False):
-    counts = {
-        "searches": 2.0, "matched": matched, "verified": verified, "rollbacks": 1.0, "sequential": sequential,
-        "speculated": sum(strides),
-    }  # fmt: skip
-    placed = {"timing_counters": seconds | counts} if by_time else {"timing_counters": seconds, "counters": counts}
-    return Decoded([1, 2], Trace(series={"strides": list(strides)}, **placed))
-
-
-@pytest.mark.parametrize("by_time", [False, True])
-def test_metrics_of_answers(by_time):
-    metrics = serving_metrics([
-        answer(3.0, 4.0, {"generation_s": 90.0, "retrieval_s": 90.0}, by_time=by_time),
-        answer(3.0, 4.0, {"generation_s": 1.0, "retrieval_s": 3.0}, by_time=by_time),
-        answer(0.0, 1.0, {"generation_s": 2.0, "retrieval_s": 4.0}, (2.0,), 0.0, by_time),
-    ])  # fmt: skip
-    assert metrics["generation_s"].value == 1.5 and metrics["retrieval_s"].value == 3.5  # the first one warms up
-    assert metrics["retrieval_share"].value == pytest.approx(0.7)
-    assert metrics["speculation_accuracy"].value == pytest.approx(6 / 9)
-    assert metrics["mean_stride"].value == pytest.approx(8 / 5)
-    assert metrics["sequential_share"].value == pytest.approx(2 / 10)
-    assert metrics["retrieval_share"].low is None
-    assert "speculation_accuracy" not in serving_metrics([Decoded([1])])
-
-
-def test_what_is_right_without_retrieval_is_counted_over_tokens():
-    counted = [Decoded([1] * n, Trace(counters={"unaided": u})) for n, u in ((4, 3.0), (16, 1.0))]
-    assert serving_metrics(counted)["right_without_retrieval"].value == pytest.approx(4 / 20)
-    assert serving_metrics([Decoded([1, 2], Trace(counters={"unaided": 0.0}))])["right_without_retrieval"].value == 0
-    assert "right_without_retrieval" not in serving_metrics([answer(3.0, 4.0, {})])
-
-
-def test_a_service_that_never_speculates_shows_it():
-    metrics = serving_metrics([answer(0.0, 0.0, {}, (0.0, 0.0), 2.0)])
-    assert metrics["sequential_share"].value == 1 and metrics["mean_stride"].value == 0
-    assert "speculation_accuracy" not in metrics
-
-
-def test_ratios_have_intervals_over_requests():
-    rng = np.random.default_rng(0)
-    shares = rng.uniform(0.6, 0.8, 40)
-    answers = [answer(3.0, 4.0, {"generation_s": 1 - x, "retrieval_s": x}) for x in shares]
-    share = serving_metrics(answers)["retrieval_share"]
-    assert share.value == pytest.approx(shares[1:].mean())
-    error = 1.96 * shares[1:].std() / 39**0.5
-    assert share.low == pytest.approx(share.value - error, abs=0.3 * error)
-    assert share.high == pytest.approx(share.value + error, abs=0.3 * error)
-    equal = serving_metrics(answers)
-    assert (equal["speculation_accuracy"].low, equal["mean_stride"].high) == (0.75, 1.5)
-
-
-def test_a_ratio_that_a_resample_may_not_have_has_no_interval():
-    rare = [answer(0.0, 0.0, {"generation_s": 1.0}, (0.0,)) for _ in range(11)]
-    accuracy = serving_metrics([*rare, answer(1.0, 2.0, {})])["speculation_accuracy"]
-    assert (accuracy.value, accuracy.low, accuracy.high) == (0.5, None, None)
-
-
-def test_items_are_drawn_by_seed():
-    items = list(range(50))
-    assert drawn(items, 5, 1) == drawn(items, 5, 1) != drawn(items, 5, 2)
-    assert sorted(drawn(items, 99, 1)) == items
-    assert np.unique(drawn(items, 20, 3)).size == 20
-
-
-def test_what_is_for_tuning_is_never_drawn_from_a_large_set():
-    order = np.random.default_rng(4).permutation(300).tolist()
-    assert drawn(range(300), 20, 4) == order[100:120]
-    assert sorted(drawn(range(300), 999, 4)) == sorted(order[100:])
-    assert drawn(range(299), 20, 4) == np.random.default_rng(4).permutation(299)[:20].tolist()
 
 
 def test_requests_beyond_the_window_are_refused_before_anything_is_built(root, context, monkeypatch):

@@ -12,9 +12,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from harness.common.cache import Cache, CellArtifacts, SharedResults
+from harness.common.cache import Cache
 from harness.common.errors import RequestError
-from harness.common.phases import NoPhases
 from harness.common.progress import Progress
 from harness.common.text.articles import count_words
 from harness.common.text.kinds import open_source
@@ -160,23 +159,6 @@ def words_of_the_test_split(place: tuple[Context, str]) -> int:
 def test_parameters_out_of_range_are_refused(wrong: dict[str, int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         construct(Registry().resolve("task", "wikitext-perplexity"), wrong)
-
-
-def test_timed_answers_are_those_of_the_evaluation(place: tuple[Context, str]) -> None:
-    """On the real task and method: the same streams live, as they are timed, and from shared results."""
-    _, setting = prepared(place, timed_tokens=400, reference_tokens=1500)
-    items = list(setting.timed)[: setting.sample]
-    cache = Cache(place[0].cache)
-    given = {"k": 16, "foss": 0.5, "lambda": 0.3, "temperature": 10.0}
-    method = construct(Registry().resolve("method", "knnlm"), given)
-    method.fit(setting.model, setting.reference, setting.validation, CellArtifacts(cache))
-    shared = method.score(setting.model, items, NoPhases(), SharedResults(cache))
-    for stream, answer, expected in zip(items, method.score(setting.model, items, NoPhases()), shared, strict=True):
-        np.testing.assert_allclose(answer.log_probs, expected.log_probs, rtol=0, atol=1e-5)
-        read = answer.counters.pop("bytes_read")
-        assert read > expected.counters.pop("bytes_read", 0.0)  # nothing is read for a shared result
-        assert answer.counters == expected.counters
-        assert answer.counters["searches"] == (len(stream) - 1) - int(0.5 * (len(stream) - 1) + 0.5)
 
 
 def test_a_prepared_task_opens_without_reading_or_tokenizing_text(

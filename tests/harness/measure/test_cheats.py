@@ -14,17 +14,20 @@ title: a toy
 paper: none
 source: none
 task: {{name: {task}, params: {of_task}}}
-timing: {{processes: 6, pairs: 4}}
+timing: {{processes: {processes}, pairs: 4}}
 scales: {{small: {{}}}}
 cells:
   - {line}
 """
 
 
-def run(registry, folder, task, line, of_task="{}"):
-    text = RECIPE.format(task=task, line=line, of_task=of_task)
-    found = expansion.expand(recipe.parse(text, "toy.yaml"), "small", registry)
+def run(registry, folder, task, line, of_task="{}", processes=6, scale="small"):
+    text = RECIPE.format(task=task, line=line, of_task=of_task, processes=processes)
+    found = expansion.expand(recipe.parse(text, "toy.yaml"), scale, registry)
     return running.run(registry, folder, found).rows[0]
+
+
+EXPLORATORY = {"processes": 1, "scale": "mini"}  # "no claim" is said of an objection alone
 
 
 def against(method, baseline):
@@ -41,7 +44,7 @@ def test_a_method_that_remembers_answers_gains_nothing_and_is_found_out(toys, tm
 
 
 def test_a_method_that_is_lazy_when_timed_gets_no_claim(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-successors", against("toy-lazy", "toy-slow"))
+    row = run(toys, tmp_path, "toy-successors", against("toy-lazy", "toy-slow"), **EXPLORATORY)
     assert row.value("exact_match") == 1  # the quality pass shows nothing
     assert row.is_faithful
     assert row.speedup > 3
@@ -51,7 +54,7 @@ def test_a_method_that_is_lazy_when_timed_gets_no_claim(toys, tmp_path):
 
 
 def test_answers_unlike_the_baselines_get_no_claim_without_a_stated_bound(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-layer", against("toy-forgetful", "toy-exact"))
+    row = run(toys, tmp_path, "toy-layer", against("toy-forgetful", "toy-exact"), **EXPLORATORY)
     assert row.status == "ok", row.error
     assert row.is_faithful is False
     assert (row.fidelity["metric"], row.fidelity["bound"]) == ("precision_at_1", 0.95)
@@ -105,14 +108,15 @@ def test_logits_are_compared_and_a_normaliser_below_them_is_refused(toys, tmp_pa
     zero = run(toys, tmp_path / "zero", "toy-layer", line)
     assert zero.status == "failed" and "log_normalizer below that of the words" in zero.error["message"]
     wrong = run(
-        toys, tmp_path / "wrong", "toy-layer", line.replace("toy-words-only", "toy-words-only, params: {logits: wrong}")
-    )
+        toys, tmp_path / "wrong", "toy-layer",
+        line.replace("toy-words-only", "toy-words-only, params: {logits: wrong}"), **EXPLORATORY,
+    )  # fmt: skip
     assert wrong.value("precision_at_1") == 1 and wrong.value("logit_error") == pytest.approx(0.5, abs=1e-5)
     assert wrong.decision == "no claim" and "logit_error of 0.5 is not at most 0.1" in wrong.reason
 
 
 def test_the_answers_of_the_quality_pass_are_not_where_methods_keep_artifacts(toys, tmp_path):
-    row = run(toys, tmp_path / "run", "toy-questions", against("toy-sequential", "toy-sequential"))
+    row = run(toys, tmp_path / "run", "toy-questions", against("toy-sequential", "toy-sequential"), **EXPLORATORY)
     assert row.status == "ok", row.error
     kept = {path.relative_to(tmp_path / "run").parts[0] for path in (tmp_path / "run").rglob("ids.npy")}
     assert kept == {"answers"}

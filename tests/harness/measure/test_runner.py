@@ -123,7 +123,7 @@ def test_the_other_contracts_run_the_same_way(toys, tmp_path, task, exact, fast,
 def test_a_fault_becomes_a_row_and_the_rest_goes_on(toys, tmp_path, fault, status, message):
     lines = f"""
   - {{row: broken, method: toy-unigram, params: {{fault: {fault}}}}}
-  - {{row: sound, method: toy-unigram}}
+  - {{row: sound, method: toy-unigram, timed: false}}
 """
     result, _ = run(toys, tmp_path, "toy-text", lines)
     broken, sound = result.rows
@@ -139,7 +139,8 @@ def test_two_runs_cannot_share_a_folder(toys, tmp_path):
 
 
 def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp_path):
-    result, _ = run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform}\n  - {row: b, method: toy-uniform}")
+    lines = "  - {row: a, method: toy-uniform, timed: false}\n  - {row: b, method: toy-uniform, timed: false}"
+    result, _ = run(toys, tmp_path, "toy-text", lines)
     assert [row.row for row in result.rows] == ["a", "b"]
     assert not any(result.known)
 
@@ -158,7 +159,10 @@ def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
 
 
 def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path):
-    lines = "  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, params: {lambda: 0.5}}"
+    lines = """
+  - {row: a, method: toy-unigram, timed: false}
+  - {row: b, method: toy-unigram, params: {lambda: 0.5}, timed: false}
+"""
     first, _ = run(toys, tmp_path, "toy-text", lines)
     again, heard = run(toys, tmp_path, "toy-text", lines)
     assert (first.known, again.known) == ([False] * 2, [True] * 2)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.contracts.answers import NEAR_TIE
 from methods.aggressive.iad import Iad
@@ -147,20 +146,9 @@ def test_a_trace_does_not_depend_on_what_was_decoded_before(tiny):
     assert [sum(map(len, trace.drafts)) for trace in traces] == [8] * 4
 
 
-def test_algorithm_1_itself_drafts_all_that_follows_whatever_failed_before(tiny):
-    model = tiny.copier(3, 0.9)
-    sources = [[*range(3, 20), 2], [*range(30, 10, -1), 2], [5, 6, 5, 6, 7, 8, 9, 2]]
-    plain = [answer for source in sources for answer in Iad().decode(model, [source], 32, NoPhases())]
-    greedy = [answer.ids for source in sources for answer in Greedy().decode(model, [source], 32, NoPhases())]
-    assert [answer.ids for answer in plain] == greedy
-    for source, answer in zip(sources, plain, strict=True):
-        for draft in filter(None, answer.trace.drafts):
-            at = next(n for n in range(len(source)) if source[n : n + len(draft)] == draft)
-            assert at + len(draft) == len(source) - 1
-
-
-def test_a_draft_is_all_that_follows_the_one_place_where_the_output_ends(tiny):
-    model, chosen = tiny.copier(3, 0.0), random.Random(0)
+@pytest.mark.parametrize("noise", [0.0, 0.9])
+def test_a_draft_is_all_that_follows_the_one_place_where_the_output_ends_whatever_failed_before(tiny, noise):
+    model, chosen = tiny.copier(3, noise), random.Random(0)
     sources = [[*chosen.sample(range(3, 40), 16), 2] for _ in range(16)]
     tested = 0
     for source, decoded in zip(sources, check(model, sources, 30), strict=True):
@@ -180,13 +168,6 @@ def test_a_source_vocabulary_of_its_own(tiny, batch):
     model = tiny.make("marian", 1, tie_word_embeddings=False, **changes)
     sources = [[50, 51, 3], [5, 59, 6, 7], [4, 5, 6, 40, 0]][:batch]
     assert [drafted(d)[0] for d in check(model, sources, 10)] == [0, 1, 3][:batch]
-
-
-def test_a_limit_inside_a_block_ends_the_output(tiny):
-    model, source = tiny.copier(5, 0.0, replaced=0), [9, 8, 7, 30, 31, 2]
-    [decoded] = Iad().decode(model, [source], 4, NoPhases())
-    assert decoded.ids == [9, 8, 7, 30]
-    assert decoded.trace.iterations == 1
 
 
 def test_a_causal_prompt_is_the_source(tiny):
@@ -240,22 +221,12 @@ def test_near_ties_are_counted_and_the_gap_at_a_difference_is_the_models(tiny):
     assert decoded.trace.counters["near_ties"] >= 1
 
 
-@pytest.mark.parametrize("kind", ["marian", "gpt2"])
-def test_bad_requests_are_refused(tiny, kind):
-    model = tiny.make(kind, 0)
-    for sources, limit, words in (([[3, 40]], 5, "token 40"), ([[3] * 60], 5, "60 tokens"), ([[3]], -1, "limit")):
-        with pytest.raises(RequestError, match=words):
-            Iad().decode(model, sources, limit, NoPhases())
-    assert [d.ids for d in Iad().decode(model, [[3], [4]], 0, NoPhases())] == [[], []]
-    assert Iad().decode(model, [], 5, NoPhases()) == []
-
-
-@pytest.mark.parametrize("wanted", [80, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["marian", "bart", "t5", "umt5", "gpt2", "copier"])
-def test_iad_is_greedy_on_random_pairs(tiny, kind, wanted):
+def test_iad_is_greedy_on_two_thousand_random_pairs(tiny, kind):
     """Pairs of a model and a source, in batches of 1 to 8."""
     pairs = seed = 0
-    while pairs < wanted:
+    while pairs < 2000:
         seed += 1
         chosen = random.Random(seed)
         model = tiny.copier(seed, chosen.choice([0.3, 0.8, 1.2])) if kind == "copier" else tiny.make(kind, seed)

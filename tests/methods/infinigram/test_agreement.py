@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,16 +40,18 @@ def setting(model):
     return SimpleNamespace(model=model, reference=REFERENCE, evaluation=EVALUATION)
 
 
+@cache
 def tokens(most=None):
     """(effective n, context's count, whether sparse, whether it agrees, stream, place) of every predicted token."""
-    documents = [stream.tolist() for stream in REFERENCE]
+    documents, found = [stream.tolist() for stream in REFERENCE], []
     for number, stream in enumerate(EVALUATION):
         ids = stream.tolist()
         for at in range(1, len(ids)):
             size = longest(documents, ids[:at], most)
             counts = following(documents, ids[at - size : at])
             total = sum(counts.values())
-            yield size + 1, total, len(counts) == 1, counts[ids[at]] / total > 0.5, number, at
+            found.append((size + 1, total, len(counts) == 1, counts[ids[at]] / total > 0.5, number, at))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def tokens(most=None):
 )
 def test_agreement_is_the_share_of_tokens_with_more_than_half_of_the_probability(model, artifacts, options, wanted):
     found = InfinigramAgreement(**options)(setting(model), artifacts(), QUIET)
-    every = list(tokens(options.get("longest")))
+    every = tokens(options.get("longest"))
     chosen = [agrees for n, count, sparse, agrees, *_ in every if wanted(n, count, sparse)]
     assert found["tokens"].value == len(chosen) > 0
     assert found["agreement"].value == pytest.approx(np.mean(chosen))

@@ -28,16 +28,8 @@ def test_layout_is_as_small_as_stated(place):
     folder = built(place(), [rng.integers(0, 500, 1000) for _ in range(30)], 500)
     engine = open_index(folder)
     assert engine.bytes == 2 * 30 * 1001 + 2 * 30 * 1000
-    assert [pointer_width(n) for n in (0, 1, 256, 257, 65536, 65537, 1 << 24, (1 << 24) + 1)] == [
-        1,
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-        4,
-    ]
+    numbers = (0, 1, 256, 257, 65536, 65537, 1 << 24, (1 << 24) + 1)
+    assert list(map(pointer_width, numbers)) == [1, 1, 1, 2, 2, 3, 3, 4]
     with open_index(folder) as same:
         assert same.count([]) == 30_000
     verify(folder)

@@ -238,11 +238,6 @@ def test_foreign_metadata_is_refused(tmp_path, content, message):
         Datastore.open(tmp_path)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(RequestError, match=r"no datastore at .*nowhere: no such folder"):
-        Datastore.open(tmp_path / "nowhere")
-
-
 def test_a_text_without_predicted_tokens_is_refused(model, tmp_path):
     with pytest.raises(RequestError, match="no token to predict"):
         build(tmp_path, model, text(1, 1, 1))

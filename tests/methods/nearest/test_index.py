@@ -60,52 +60,28 @@ def test_flat_equals_a_naive_scan_with_many_duplicates(tmp_path, monkeypatch, en
         np.testing.assert_array_equal(ids, expected_ids)
 
 
-def test_flat_survives_more_equal_keys_than_its_pool_holds(tmp_path):
-    keys = np.full((3000, 3), 0.1, np.float16)
-    keys[2500:2510] += np.float16(0.001)
-    query = np.asarray([[0.3, 0.3, 0.3]], np.float32)
-    expected = naive(keys, query, 40)
-    vectors = vectors_of(tmp_path, keys)
-    for memory, dtype in product((8.0, 0.0), DTYPES):
-        distances, ids = FlatIndex(vectors, memory, dtype).search(query, 40)
-        np.testing.assert_array_equal(ids, expected[1])
-        np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
-
-
 @pytest.mark.parametrize("memory", [8.0, 0.0])
-def test_tiles_lose_no_neighbour_to_ties_or_cancellation(tmp_path, monkeypatch, memory):
+def test_exact_search_loses_no_neighbour_to_ties_or_cancellation(tmp_path, monkeypatch, memory):
     monkeypatch.setattr(tiled, "TILE_BYTES", 1 << 14)  # many tiles
     rng = np.random.default_rng(0)
-    ties = np.full((3000, 3), 0.1, np.float16)
+    ties = np.full((3000, 3), 0.1, np.float16)  # more than a pool of candidates holds
     ties[2500:2510] += np.float16(0.001)
     far = (100 + rng.normal(size=(3000, 32))).astype(np.float16)
     apart = far.copy()
     apart[:10] *= -1  # no mean helps: the expansion cancels
     for number, (keys, center) in enumerate(((ties, 0.3), (far, 100.0), (apart, 100.0))):
         queries = (center + rng.normal(size=(7, keys.shape[1]))).astype(np.float32)
-        distances, ids = TiledIndex(vectors_of(tmp_path / str(number), keys), "cpu", memory).search(queries, 40)
-        expected = naive(keys, queries, 40)
-        np.testing.assert_array_equal(ids, expected[1])
-        np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
+        vectors, expected = vectors_of(tmp_path / str(number), keys), naive(keys, queries, 40)
+        for index in (TiledIndex(vectors, "cpu", memory), *(FlatIndex(vectors, memory, dtype) for dtype in DTYPES)):
+            distances, ids = index.search(queries, 40)
+            np.testing.assert_array_equal(ids, expected[1])
+            np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
 
 
 def test_a_tile_is_bounded_by_its_keys_and_by_its_scores(tmp_path):
     index = TiledIndex(vectors_of(tmp_path, np.zeros((4, 4096))), "cpu")
     for queries in (1, 1024, 8192):
         assert index._tile(queries) * 4 * max(queries, 4096) <= tiled.TILE_BYTES < 2**30
-
-
-@pytest.mark.parametrize("memory", [8.0, 0.0])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_flat_is_exact_where_the_expansion_cancels(tmp_path, memory, dtype):
-    """Keys far from the origin and close to each other: ||x||^2 - 2 x.q alone would lose every digit."""
-    rng = np.random.default_rng(0)
-    keys = (100 + rng.normal(size=(5000, 32))).astype(np.float16)
-    queries = (100 + rng.normal(size=(20, 32))).astype(np.float32)
-    distances, ids = FlatIndex(vectors_of(tmp_path, keys), memory, dtype).search(queries, 25)
-    expected = naive(keys, queries, 25)
-    np.testing.assert_array_equal(ids, expected[1])
-    np.testing.assert_allclose(distances, expected[0], rtol=1e-6)
 
 
 def test_flat_answers_a_query_alike_in_any_batch(tmp_path):

@@ -230,17 +230,6 @@ def test_states_of_another_datastore_are_refused(model, cache, tmp_path):
         States.open(tmp_path, method.automaton.store)
 
 
-def test_a_tau_below_one_is_refused():
-    with pytest.raises(RequestError, match=r"'tau' .* should be an integer or 'inf'"):
-        RetoMaton(tau=math.nan)
-    with pytest.raises(RequestError, match=r"'streams' .* should be at least 1"):
-        RetoMaton(streams=0)
-    with pytest.raises(RequestError, match=r"'max_knns' .* should be at least 1"):
-        RetoMaton(max_knns=0)
-    with pytest.raises(RequestError, match=r"'tau' .* should be at least 1"):
-        RetoMaton(tau=0)
-
-
 def test_a_query_that_is_not_finite_is_an_error_even_without_a_search(model, cache, monkeypatch):
     method = fitted(model, cache, tau=1, clusters=5)
     encode = model.encode
@@ -253,14 +242,6 @@ def test_a_query_that_is_not_finite_is_an_error_even_without_a_search(model, cac
     monkeypatch.setattr(model, "encode", broken)
     with pytest.raises(RequestError, match="finite"):
         method.score(model, [EVALUATION[0]], NO_PHASES)
-
-
-def test_the_cap_hides_no_entry_pointed_to(model, cache):
-    """Without clusters the entries pointed to are the states: all of them are followed, however few are looked at."""
-    given = {"tau": 1, "clustering": "none", "k": 40}
-    methods = [fitted(model, cache, **given, max_knns=most) for most in (1, 1024)]
-    few, many = (sum(a.counters["searches"] for a in m.score(model, EVALUATION, NO_PHASES)) for m in methods)
-    assert few == many
 
 
 def test_empty_streams_and_streams_of_one_token_have_no_scores(model, cache):

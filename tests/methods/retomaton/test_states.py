@@ -95,14 +95,6 @@ def test_members_are_drawn_from_the_states_and_never_twice(chosen, without, most
     assert set(drawn) <= others
 
 
-def test_each_member_is_drawn_equally_often():
-    everything, none = np.arange(4, dtype=np.int32), np.empty(0, np.int64)
-    counts = np.zeros(10)
-    for seed in range(3000):
-        counts[draw(everything, STATES.members, STATES.offsets, none, 3, np.uint64(mixed(seed, 7)))] += 1
-    assert np.abs(counts / 3000 - 0.3).max() < 0.04
-
-
 def test_of_many_members_single_ones_are_drawn_equally_often_and_never_twice():
     states = States.of(np.arange(400) % 8)
     reached, without = np.array([1, 3, 4, 7], np.int32), np.array([12, 3, 399], np.int64)  # of states 4, 3 and 7
@@ -130,7 +122,9 @@ def test_keys_copied_into_memory_give_the_distances_of_mapped_ones(tmp_path):
     for search in (mapped, copied):
         search.load()
     assert np.shares_memory(mapped.bits, store.keys) and not np.shares_memory(copied.bits, store.keys)
-    assert np.array_equal(mapped.distances(query, ids), copied.distances(query, ids))
+    expected = exact_distances(store, query[None], ids[None])[0]
+    assert np.array_equal(mapped.distances(query, ids), expected)
+    assert np.array_equal(copied.distances(query, ids), expected)
 
 
 @given(
@@ -139,6 +133,7 @@ def test_keys_copied_into_memory_give_the_distances_of_mapped_ones(tmp_path):
     stretch=st.sampled_from([1, 4096]),  # ids with equal lowest bits as well
     last=st.sets(st.integers(0, 29)),
 )
+@settings(deadline=None)
 def test_followers_come_once_in_order_and_not_beyond_a_stream(nearest, others, stretch, last):
     ends = np.zeros(30 * stretch, np.bool_)
     ends[[entry * stretch for entry in last]] = True
@@ -161,11 +156,3 @@ def test_counts_of_equal_ids_are_summed(entries, ids, stretch, plus):
     columns = np.array(ids, np.int64).reshape(-1, 2).T
     found = counted(np.array(entries, np.int64) * stretch, columns[0] * stretch, columns[1], plus)
     assert found.tolist() == [plus + sum(count for one, count in ids if one == entry) for entry in entries]
-
-
-def test_distances_are_those_of_search(tmp_path):
-    rng = np.random.default_rng(0)
-    store = store_of(tmp_path / "store", rng.normal(size=(20, 8)))
-    query = rng.normal(size=8).astype(np.float32)
-    ids = np.array([3, 3, 19, 0])
-    assert np.array_equal(search_of(store).distances(query, ids), exact_distances(store, query[None], ids[None])[0])

@@ -191,20 +191,6 @@ def test_empty_clusters_are_moved_to_contexts(world):
     assert refreshed.shape == v.shape
 
 
-def test_completion_gives_every_word_a_probability(world, artifacts):
-    plain = fitted("l2s", world, artifacts, budget=30, **QUICK)
-    completed = fitted("l2s", world, artifacts, budget=30, completion_rank=8, **QUICK)
-    exact = fitted("exact", world, artifacts)
-    context = world.test[0]
-    ids, _ = plain.candidates(context)
-    outside = int(np.setdiff1d(np.arange(500), ids)[0])
-    assert plain.log_prob(context, outside) == -np.inf
-    assert np.isfinite(completed.log_prob(context, outside))
-    assert sum(np.exp(completed.log_prob(context, w)) for w in range(500)) == pytest.approx(1, abs=1e-4)
-    full = fitted("l2s", world, artifacts, budget=30, completion_rank=32, **QUICK)
-    assert full.log_prob(context, outside) == pytest.approx(exact.log_prob(context, outside), abs=1e-3)
-
-
 def test_zero_contexts_are_left_out_of_learning(world, tmp_path):
     padded = make_world()
     padded.contexts = np.concatenate([world.contexts, np.zeros((50, 32), np.float32)])

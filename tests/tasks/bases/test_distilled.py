@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from harness.common.cache import Cache
-from harness.common.errors import RequestError
 from harness.common.generate import generate
 from harness.common.progress import Progress
 from harness.contracts import Decoded
@@ -118,11 +117,6 @@ def test_an_interrupted_search_goes_on(context, copier_folder, monkeypatch):
     found = beam_outputs("one", lambda: model, sources, 8, cache, QUIET)
     assert len(asked) == 3  # two parts before, one after
     assert found == [generate(model, [source], 8, num_beams=BEAM)[0] for source in sources]
-
-
-def test_languages_are_two():
-    with pytest.raises(RequestError, match="languages must be SOURCE-TARGET"):
-        translation(languages="german")
 
 
 # ---------------------------------------------------------------- summaries

@@ -78,15 +78,6 @@ def test_every_source_gets_what_a_naive_search_of_it_alone_finds(seed, beam, lim
         assert hypothesis.log_prob == pytest.approx(total, abs=1e-4)
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10_000), st.integers(0, 8))
-def test_a_beam_of_one_is_greedy_decoding(seed, limit):
-    model, words = RandomModel(seed), []
-    while len(words) < limit and (best := int(model.log_probs((1,), words).argmax())) != END:
-        words.append(best)
-    assert beam_search(model, [[1]], model.softmax, Search(beam=1, limit=limit), END)[0].words == tuple(words)
-
-
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_a_beam_that_holds_everything_finds_the_best_of_all_sentences(penalty):
     model, limit = RandomModel(3), 3

@@ -113,12 +113,6 @@ def test_dense_search_ranks_by_inner_product_even_with_passages_without_a_known_
     np.testing.assert_allclose(products[cache.best(retriever.encode(text))], products.max(), atol=5e-4)
 
 
-def test_of_equal_passages_the_first_is_found(retrievers):
-    for kind in ("exact", "bm25"):
-        found = retrievers[kind].search([retrievers[kind].encode(PASSAGES[4])], 2)[0]
-        assert found.tolist() == [4, 204]
-
-
 def test_bm25_weighs_as_bm25s_does(artifacts_root):
     import bm25s
 
@@ -193,20 +187,27 @@ def test_vectors_that_float16_cannot_hold_are_refused(tmp_path):
         encode_passages(tmp_path, Huge(), ["a passage"])
 
 
-def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_path):
-    import torch
+def save_tokenizer(folder):
+    """Of the words of the passages."""
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+
+
+def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_path):
+    import torch
+    from transformers import DPRConfig, DPRContextEncoder, DPRQuestionEncoder
+
     config = DPRConfig(
         vocab_size=len(WORDS) + 2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
     for name, cls in (("question", DPRQuestionEncoder), ("passage", DPRContextEncoder)):
         torch.manual_seed(0)
         cls(config).save_pretrained(tmp_path / name)
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(tmp_path / name)
+        save_tokenizer(tmp_path / name)
     options = {"encoder": str(tmp_path / "passage"), "query_encoder": str(tmp_path / "question")}
     retriever = opened(artifacts_root, "exact", **options)
     assert isinstance(retriever.encoder, Pretrained)
@@ -226,12 +227,9 @@ def test_a_trained_encoder_in_a_folder_serves_as_dpr_does(artifacts_root, tmp_pa
 def sentence_encoder(folder, pooling="mean_tokens", modules=("Transformer", "Pooling", "Normalize")):
     """A random BERT in the layout of sentence-transformers."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+    from transformers import BertConfig, BertModel
 
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+    save_tokenizer(folder)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(WORDS) + 2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,

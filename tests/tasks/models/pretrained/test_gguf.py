@@ -127,13 +127,6 @@ def test_code_of_a_model_is_not_run(saved, cache_home):
         refused(saved, "its type 'own' needs code of the model's own, which is not run", load)
 
 
-def test_pytorch_weights_alone_load(saved, cache_home):
-    before = TextGenerator.load(str(saved))
-    torch.save(before.module.state_dict(), saved / "pytorch_model.bin")
-    (saved / "model.safetensors").unlink()
-    assert torch.equal(logits(TextGenerator.load(str(saved)).module, [3, 4]), logits(before.module, [3, 4]))
-
-
 def test_a_token_without_an_embedding_is_refused_when_a_text_has_it(saved, cache_home):
     tokenizer = AutoTokenizer.from_pretrained(saved)
     tokenizer.add_tokens([f"<extra{number}>" for number in range(400)])

@@ -103,13 +103,6 @@ def test_mean_loss_is_that_of_the_output_layer_on_the_decoder_states(model):
     assert lstm.mean_loss(model, pairs) == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-def test_groups_hold_every_sentence_once_and_one_length_each():
-    sources = [source for source, _ in reversals(100)]
-    groups = lstm.by_length(sources, 8)
-    assert sorted(position for group in groups for position in group) == list(range(100))
-    assert all(len({len(sources[p]) for p in group}) == 1 and len(group) <= 8 for group in groups)
-
-
 def test_every_epoch_sees_every_pair_once_in_other_batches():
     pairs = reversals(60)
     per_epoch, batch = lstm._batches(pairs, WORDS, replace(TINY, unknown=0.0), 0, "cpu")
