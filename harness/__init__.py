@@ -1,3 +1,3 @@
 """The harness: runs methods on tasks and measures them; it knows contracts, never a concrete method or task."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,7 +1,7 @@
 """Numbers in the documentation, filled in from committed rows; and the rows' own tables and figures.
 
-    python -m harness.publish.docs README.md docs/results.md      writes what is between the marks, tables, figures
-    python -m harness.publish.docs --check README.md              exit code 1 where something is stale
+    python -m harness.publish.docs              writes what is between the marks of README.md and docs/, tables, figures
+    python -m harness.publish.docs --check      exit code 1 where something is stale
 
     <!-- table l2s-table1 small rows="* / 2x200 LSTM" columns="precision@1|speedup" --> ... <!-- end -->
     <!-- value knnlm-wikitext small cell="kNN-LM / FoSS=0.6" metric=saved_share --> ... <!-- end -->
@@ -225,12 +225,22 @@ def _folder(one: Stored, results: Path) -> Path:
     return results / stored.MEASURED / one.recipe.name / one.scale
 
 
+def pages() -> list[Path]:
+    """README and the pages under docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Fill files, or with `--check` only say which are stale. Returns the exit code."""
-    check = "--check" in arguments
+    """Fill files, or with `--check` only say which are stale. Returns the exit code.
+
+    Raises `RequestError` for another argument.
+    """
+    if other := [argument for argument in arguments if argument != "--check"]:
+        raise RequestError(f"unknown argument {other[0]!r}: every page is filled; --check only says which are stale")
+    check = bool(arguments)
     results = ROOT / "results"
     stale = []
-    for path, after in texts([Path(argument) for argument in arguments if argument != "--check"], results):
+    for path, after in texts(pages(), results):
         if not path.exists() or path.read_text(encoding="utf-8") != after:
             stale.append(path)
             if not check:

@@ -18,7 +18,10 @@ from tests.harness import running
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "adding-a-method.md").read_text()
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DOCS = ROOT / "docs"
+PAGES = {"README.md": (ROOT / "README.md").read_text()} | {
+    str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))
+}
 HEAD = "name: toy\ntitle: a toy\npaper: none\nsource: none\n"
 
 
@@ -175,7 +178,7 @@ def links() -> list[tuple[str, Path]]:
     """(page, file) of each link to a file of this repository."""
     found = []
     for name, text in PAGES.items():
-        folder = ROOT if name == "README.md" else ROOT / "docs"
+        folder = ROOT if name == "README.md" else (DOCS / name).parent
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if "://" not in target and not target.startswith("#"):
                 found.append((name, (folder / target.partition("#")[0]).resolve()))
@@ -184,7 +187,9 @@ def links() -> list[tuple[str, Path]]:
 
 def test_every_link_leads_to_a_file_and_every_page_is_linked_from_another():
     assert [(page, str(file)) for page, file in links() if not file.exists()] == []
-    linked = {file.name for page, file in links() if file.suffix == ".md" and file.name != page}
+    linked = {
+        str(file.relative_to(DOCS)) for page, file in links() if file.is_relative_to(DOCS) and file != DOCS / page
+    }
     assert set(PAGES) - linked <= {"README.md"}
 
 

@@ -12,21 +12,18 @@ from harness.publish import docs
 from harness.show.figure import as_bytes
 
 RESULTS = ROOT / "results"
-PAGES = ["README.md", "docs/results.md", "docs/lossless.md"]
+TOLD = "run `python -m harness.publish.docs`"
 
 
 def test_no_page_table_or_figure_is_stale():
-    told = f"run `python -m harness.publish.docs {' '.join(PAGES)}`"
-    pages = [ROOT / name for name in PAGES]
-    for path, text in docs.texts(pages, RESULTS):
-        assert path.read_text(encoding="utf-8") == text, f"{path}: {told}"
-    assert all(docs.BLOCK.search(page.read_text(encoding="utf-8")) for page in pages)
+    for path, text in docs.texts(docs.pages(), RESULTS):
+        assert path.read_text(encoding="utf-8") == text, f"{path}: {TOLD}"
     for path, drawn in docs.figures(RESULTS):
-        assert path.with_suffix(".svg").read_bytes() == as_bytes(drawn, "svg"), f"{path}.svg: {told}"
+        assert path.with_suffix(".svg").read_bytes() == as_bytes(drawn, "svg"), f"{path}.svg: {TOLD}"
 
 
 def test_every_committed_recipe_is_linked_from_the_results():
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "results").glob("*.md"))
     for folder in sorted((RESULTS / "measured").glob("*/*")):
         assert f"../results/measured/{folder.parent.name}/{folder.name}/table.md" in text, folder
 
@@ -77,14 +74,16 @@ def test_check_names_stale_files_and_writes_nothing(tmp_path: Path, capsys, monk
     page, table = tmp_path / "page.md", tmp_path / "table.md"
     block = "<!-- verdicts knnlm-wikitext small of=claims -->\n<!-- end -->"
 
-    def texts(pages, results):  # all committed rows are shown and compared above
+    def texts(every, results):  # all committed rows are shown and compared above
         yield page, docs.filled(page.read_text(), results)
         yield table, "a table"
 
     monkeypatch.setattr(docs, "texts", texts)
     monkeypatch.setattr(docs, "figures", lambda results: iter(()))
     page.write_text(block)
-    assert docs.main(["--check", str(page)]) == 1 and page.read_text() == block and not table.exists()
+    assert docs.main(["--check"]) == 1 and page.read_text() == block and not table.exists()
     assert f"stale: {page}, {table}" in capsys.readouterr().out
-    assert docs.main([str(page)]) == 0 and page.read_text().count("- **holds**") == 3
-    assert table.read_text() == "a table" and docs.main(["--check", str(page)]) == 0
+    assert docs.main([]) == 0 and page.read_text().count("- **holds**") == 3
+    assert table.read_text() == "a table" and docs.main(["--check"]) == 0
+    with pytest.raises(RequestError, match="unknown argument 'README.md'"):
+        docs.main(["README.md"])
