@@ -32,7 +32,7 @@ from methods.softmax.candidates import CandidateSets
 if TYPE_CHECKING:
     import torch
 
-    from methods.decoding.engine.transformer import TransformerEngine
+    from methods.decoding.engine.transformer_session import TransformerEngine
 
 
 @method(
@@ -163,7 +163,7 @@ class Head(Decoder):
         return gap_of_best(self.engine_of(model), model, source, output, expected) if self.exact else None
 
     def _lean(self, model: GenerationModel) -> TransformerEngine:
-        from methods.decoding.engine.transformer import TransformerEngine
+        from methods.decoding.engine.transformer_session import TransformerEngine
 
         engine = self.engine_of(model)
         if not isinstance(engine, TransformerEngine) or engine.head.plain is None:

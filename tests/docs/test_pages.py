@@ -154,7 +154,7 @@ def test_the_commands_of_the_pages_are_understood(example, capsys, arguments):
         shown = capsys.readouterr().out
         assert all(option in shown for option in given if option.startswith("--"))
         return
-    command = "run" if given[0] in example.names("method") else "reproduce"
+    command = "run" if set(given[1:2]) & set(example.names("task")) else "reproduce"
     with pytest.raises(SystemExit) as ended:
         main([command, *given, "--dry-run"])
     assert not ended.value.code, capsys.readouterr().err

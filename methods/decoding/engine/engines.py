@@ -29,7 +29,8 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
     from methods.decoding.engine.causal import known
     from methods.decoding.engine.checks import check
     from methods.decoding.engine.generic import GenericEngine
-    from methods.decoding.engine.transformer import CLASSES, TransformerEngine
+    from methods.decoding.engine.transformer import CLASSES
+    from methods.decoding.engine.transformer_session import TransformerEngine
 
     module = model.module
     # of causal models on a GPU the module's own pass was measured, the lean engine never

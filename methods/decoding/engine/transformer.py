@@ -1,4 +1,4 @@
-"""A lean engine for Marian, BART, T5, Llama, Gemma and similar models in `transformers`.
+"""Weights of the lean engine for Marian, BART, T5, Llama, Gemma and similar models in `transformers`.
 
 Profile (6 + 6 layers, d = 256, one row, one token): see `tests/benchmarks/test_decoding_benchmarks.py`. Most of the
 module's own step is Python and kernel launches. This engine reduces them: it fuses projections, keeps one cache for all
@@ -11,20 +11,15 @@ instead of 4.5), up to 6 at width 512, fewer than 6 at width 1024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from harness.common.errors import RequestError
 from methods.decoding.engine import causal, relative
 from methods.decoding.engine.compiled import gathered
 from methods.decoding.engine.dense import Dense
 from methods.decoding.engine.kernels import ready
-from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, norm_of, numbers
-from methods.decoding.engine.ragged import Ragged
-from methods.decoding.engine.session import Encoded, Engine
-from methods.decoding.engine.transformer_session import TransformerSession, added
+from methods.decoding.engine.layers import DecoderLayer, Embedding, EncoderLayer, norm_of
 
 # up to width NARROW, steps of up to MANY tokens are compiled; for wider models as many as `Dense` gives to its loop
 NARROW, MANY = 256, 20
@@ -41,7 +36,7 @@ CLASSES = {
 }
 
 
-class TransformerEngine(Engine):
+class Transformer:
     """Weights of a model of `CLASSES`, fused and packed. The module must be in eval mode and not change later.
 
     int8: the decoder's matrices were made by `dense.rounded` and are read as 8-bit numbers. bfloat16: products are in
@@ -49,8 +44,6 @@ class TransformerEngine(Engine):
     heads: of queries; shared: of keys and values, each for as many queries; size: width of a head; window: positions
     that a token sees in the narrowest layer; None: all.
     """
-
-    ragged = True
 
     def __init__(
         self, module: Any, start_id: int, device: str, int8: bool = False, bfloat16: bool = False
@@ -113,41 +106,6 @@ class TransformerEngine(Engine):
             cosine, sine = turns[layer.turned, positions].to(qkv.dtype)[:, None].unbind(2)
             query, key = (_turned(x, cosine, sine) for x in (query, key))
         return query, torch.stack([key, value], 1)
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-        if self.causal:
-            return Encoded(list(sources))
-        rows, ids = Ragged.packed(sources, self.device)
-        if not len(ids):
-            return Encoded(list(sources), self.embedding.table[:0])
-        x = self.source_embedding(ids, rows)
-        mask = rows.mask(x.dtype)
-        if self.source_bias is not None:
-            mask = added(self.source_bias(torch.arange(rows.longest, device=self.device), rows.longest), mask)
-        for layer in self.encoder:
-            x = layer(x, rows, mask)
-        return Encoded(list(sources), x if self.source_norm is None else self.source_norm(x))
-
-    def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
-        if self.causal:
-            first = [list(source) or [self.start_id] for source in encoded.sources]
-            return TransformerSession(self, first, max(map(len, first)) + max(limits))
-        rows = Ragged([len(source) for source in encoded.sources], self.device)
-        x = None if encoded.states is None else numbers(encoded.states)
-        width = self.decoder[0].source_kv.inputs
-        if x is None or x.shape[1] != width:
-            raise RequestError(
-                f"the decoder attends to encoder outputs of width {width}, given "
-                f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
-            )
-        # [layers, 2, rows, heads, longest, d / heads]; a source without tokens has one key and value of zeros, so that
-        # attention to it adds nothing
-        source = x.new_zeros(len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.size)
-        if len(x):
-            for number, layer in enumerate(self.decoder):
-                kv = rows.pad(layer.source_kv(x)).view(len(rows.counts), rows.longest, 2, self.heads, -1)
-                source[number] = kv.permute(2, 0, 3, 1, 4)
-        return TransformerSession(self, [[self.start_id]] * len(rows.counts), max(limits), source, rows)
 
 
 def _turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:

@@ -1,21 +1,19 @@
-"""The session of the lean engine: one cache for all layers, masks made once per step, few tokens by a compiled step."""
+"""The lean engine and its session: one cache for all layers, masks once a step, steps of few tokens in one call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
 
+from harness.common.errors import RequestError
 from methods.decoding.engine.kernels import Weights, step
 from methods.decoding.engine.layers import numbers
 from methods.decoding.engine.ragged import Ragged, move
-from methods.decoding.engine.session import Session, last_of
-
-if TYPE_CHECKING:
-    from methods.decoding.engine.transformer import TransformerEngine
+from methods.decoding.engine.session import Encoded, Engine, Session, last_of
+from methods.decoding.engine.transformer import Transformer
 
 PLACES = 64  # initial room of the cache, in tokens per row
 
@@ -25,7 +23,7 @@ class TransformerSession(Session):
     The number of places doubles when they are used up."""
 
     def __init__(
-        self, engine: TransformerEngine, first: list[list[int]], longest: int, source: torch.Tensor | None = None,
+        self, engine: Transformer, first: list[list[int]], longest: int, source: torch.Tensor | None = None,
         layout: Ragged | None = None,
     ) -> None:  # fmt: skip
         """longest: most tokens of a row. source: keys and values [layers, 2, rows, heads, longest source, size], and
@@ -247,8 +245,49 @@ class TransformerSession(Session):
         return mask if self.engine.bias is None else self.engine.bias(sees, total) + mask
 
 
+class TransformerEngine(Transformer, Engine):
+    """A model of `transformer.CLASSES`, ready to decode."""
+
+    ragged = True
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        if self.causal:
+            return Encoded(list(sources))
+        rows, ids = Ragged.packed(sources, self.device)
+        if not len(ids):
+            return Encoded(list(sources), self.embedding.table[:0])
+        x = self.source_embedding(ids, rows)
+        mask = rows.mask(x.dtype)
+        if self.source_bias is not None:
+            mask = added(self.source_bias(torch.arange(rows.longest, device=self.device), rows.longest), mask)
+        for layer in self.encoder:
+            x = layer(x, rows, mask)
+        return Encoded(list(sources), x if self.source_norm is None else self.source_norm(x))
+
+    def open(self, encoded: Encoded, limits: Sequence[int]) -> TransformerSession:
+        if self.causal:
+            first = [list(source) or [self.start_id] for source in encoded.sources]
+            return TransformerSession(self, first, max(map(len, first)) + max(limits))
+        rows = Ragged([len(source) for source in encoded.sources], self.device)
+        x = None if encoded.states is None else numbers(encoded.states)
+        width = self.decoder[0].source_kv.inputs
+        if x is None or x.shape[1] != width:
+            raise RequestError(
+                f"the decoder attends to encoder outputs of width {width}, given "
+                f"{'none' if x is None else x.shape[1]}: encode the sources with a model of that width"
+            )
+        # [layers, 2, rows, heads, longest, d / heads]; a source without tokens has one key and value of zeros, so that
+        # attention to it adds nothing
+        source = x.new_zeros(len(self.decoder), 2, len(rows.counts), self.heads, max(rows.longest, 1), self.size)
+        if len(x):
+            for number, layer in enumerate(self.decoder):
+                kv = rows.pad(layer.source_kv(x)).view(len(rows.counts), rows.longest, 2, self.heads, -1)
+                source[number] = kv.permute(2, 0, 3, 1, 4)
+        return TransformerSession(self, [[self.start_id]] * len(rows.counts), max(limits), source, rows)
+
+
 def _attended(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, engine: TransformerEngine,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, engine: Transformer,
     rows: Ragged,
 ) -> torch.Tensor:  # fmt: skip
     """Attention [N, heads * size] of queries [N, heads, size] in this layout of rows, to keys and values [rows, shared,

@@ -13,8 +13,7 @@ from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfi
 
 from harness.common.errors import RequestError
 from methods.decoding.engine.engines import engine_of
-from methods.decoding.engine.transformer import TransformerEngine
-from methods.decoding.engine.transformer_session import TransformerSession
+from methods.decoding.engine.transformer_session import TransformerEngine, TransformerSession
 
 KINDS = ["marian", "bart", "t5", "umt5", "gpt2"]
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,20 +71,21 @@ def test_quantised_weights_are_dequantised_and_a_table_knows_their_licence(tmp_p
     assert found.dtype == torch.float32 and 0 < float((found - expected).abs().max()) < 0.01
 
 
-def refused(model: object, words: str, load=TextGenerator.load) -> None:
-    with pytest.raises(RequestError, match=words) as error:
+def refusal(model: object, load=TextGenerator.load) -> str:
+    """What a model's refusal says, in one line."""
+    with pytest.raises(RequestError, match=r"\A[^\n]+\Z") as error:
         load(str(model))
-    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def test_files_that_transformers_cannot_read_are_refused(tmp_path, cache_home):
     (tmp_path / "text.gguf").write_text("no model, but long enough to have a header of some kind " * 9)
-    refused(tmp_path / "text.gguf", "cannot read text.gguf as a GGUF model")
+    assert "cannot read text.gguf as a GGUF model" in refusal(tmp_path / "text.gguf")
     whole = write(tmp_path / "whole.gguf", random_module(tied=True)).read_bytes()
     (tmp_path / "half.gguf").write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path / "half.gguf", "cannot read half.gguf as a GGUF model")
+    assert "cannot read half.gguf as a GGUF model" in refusal(tmp_path / "half.gguf")
     strange = write(tmp_path / "strange.gguf", random_module(tied=True), architecture="strange")
-    refused(strange, "cannot read strange.gguf as a GGUF model: .*strange.*not supported")
+    assert re.search("cannot read strange.gguf as a GGUF model: .*strange.*not supported", refusal(strange))
     assert not list(cache_home.glob("gguf/*/config.json"))
 
 
@@ -102,18 +104,17 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(tmp_path,
     TextGenerator.load(str(file))  # converted
     monkeypatch.setattr(memory, "memory", lambda: {"available": 2**14})
     words = r"loading .* takes 0\.0 GiB and 0\.0 GiB of memory are available"
-    refused(saved, words)
-    refused(file, words)
-    refused(write(tmp_path / "other.gguf", random_module(tied=False)), words)
+    for model in (saved, file, write(tmp_path / "other.gguf", random_module(tied=False))):
+        assert re.search(words, refusal(model))
     monkeypatch.setattr(memory, "memory", lambda: {"available": 2**16})
     TextGenerator.load(str(saved), dtype="bfloat16")  # half of the bytes
 
 
 def test_an_adapter_is_refused_with_and_without_a_model_next_to_it(saved, cache_home):
     (saved / "adapter_config.json").write_text("{}")
-    refused(saved, "holds an adapter, which is not loaded: merge it")
+    assert "holds an adapter, which is not loaded: merge it" in refusal(saved)
     (saved / "config.json").unlink()
-    refused(saved, "holds an adapter")
+    assert "holds an adapter" in refusal(saved)
 
 
 def test_code_of_a_model_is_not_run(saved, cache_home):
@@ -124,7 +125,7 @@ def test_code_of_a_model_is_not_run(saved, cache_home):
     TextGenerator.load(str(saved))  # transformers has the type itself
     (saved / "config.json").write_text(json.dumps(stated | {"auto_map": classes, "model_type": "own"}))
     for load in (TextGenerator.load, CausalLM.load):
-        refused(saved, "its type 'own' needs code of the model's own, which is not run", load)
+        assert "its type 'own' needs code of the model's own, which is not run" in refusal(saved, load)
 
 
 def test_a_token_without_an_embedding_is_refused_when_a_text_has_it(saved, cache_home):
@@ -165,6 +166,5 @@ def test_a_name_that_is_nowhere_says_all_three_ways(cache_home, monkeypatch):
         raise LocalEntryNotFoundError("offline")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    refused(
-        "toy", r"no models/toy\*\.gguf .* under HARNESS_DATA; the package not-installed is not installed .* the hub"
-    )
+    words = r"no models/toy\*\.gguf .* under HARNESS_DATA; the package not-installed is not installed .* the hub"
+    assert re.search(words, refusal("toy"))
