@@ -1,21 +1,15 @@
 """The table says what was measured, next to what was published, and what went wrong."""
 
-import csv
 import io
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from rich.console import Console
 
-from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric, described
 from harness.measure import environment
-from harness.plan.registry import Registry
-from harness.show import formats, frame, markup, stored, tables, terminal
+from harness.show import markup, stored, tables, terminal
 from harness.show.claims import Verdicts, verdicts
-from harness.show.formats import with_interval
 from harness.show.published import Number
 from tests.harness.made import cell_of, numbers_of, stored_of
 from tests.harness.rows import new_row, processes
@@ -275,32 +269,6 @@ def test_a_method_that_was_fitted_once_at_random_says_what_its_interval_leaves_o
 # ------------------------------------------------------------ which rows and columns
 
 
-def test_rows_of_other_machines_are_shown_apart_and_finish_no_cell():
-    ours = [replace(one, started="2026-01-02") for one in rows()]
-    theirs = row(CELLS[0], 50.0, machine=OTHER, started="2026-01-01")
-    table = build([theirs, *ours])
-    assert [len(lines) for _, lines in tables.sections(table.lead)] == [3, 1]
-    assert "Another CPU" in list(tables.sections(table.lead))[1][0] and lines_of(table, 1)[0][2].startswith("50.0")
-    newer = build([*ours, replace(theirs, started="2026-01-03")], cells=planned(CELLS[:1]))
-    assert lines_of(newer)[0][2].startswith("50.0") and len(lines_of(newer, 1)) == 3  # the newest measurement leads
-    nothing = build([theirs], lead="runs", cells=planned())
-    assert [line[2] for line in lines_of(nothing)] == ["not run"] * 4
-
-
-def test_machines_that_differ_in_what_their_description_leaves_out_have_a_section_each():
-    def on(system, day):
-        return row(CELLS[0], 50.0, machine={**MACHINE, "os": system}, started=f"2026-01-0{day}")
-
-    table = build([on("one", 1), on("another", 2), on("the newest", 3)])
-    assert [len(lines) for _, lines in tables.sections(table.lead)] == [1, 1, 1]
-
-
-def test_rows_of_cells_that_the_recipe_no_longer_has_are_shown_apart():
-    table = build(cells=planned(CELLS[:2]))
-    (_, today), (heading, earlier) = tables.sections(table.lead)
-    assert (len(today), heading, len(earlier)) == (2, tables.EARLIER, 1)
-
-
 def test_baselines_are_named_as_the_table_names_them():
     def of(foss, baseline):
         params = {"method": {} if foss is None else {"foss": foss}, "task": {}}
@@ -401,104 +369,6 @@ def test_the_hot_loop_stands_among_the_details_where_any_row_has_it():
 
 
 # ------------------------------------------------------------ on the terminal and in files
-
-
-@pytest.mark.parametrize("width", [80, 90, 100, 160])
-def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
-    shown = text(build(numbers=[published()], cells=planned()), width)
-    assert all(len(line) <= width for line in shown.splitlines())
-    for words in ("85.00", "[84.00, 86.00]", "1.800", "[1.731, 1.872]", "faster", "FoSS=0.5"):
-        assert words in shown
-    assert ("Not enough room for: " in shown) == (width <= 100)
-
-
-@pytest.mark.parametrize("width", [100, 160])
-def test_a_committed_table_has_no_number_cut_or_broken(width):
-    registry = Registry()
-    one = stored.of("l2s-table1", "small", ROOT / "results", registry, (stored.MEASURED,))
-    console = Console(file=io.StringIO(), width=width)
-    terminal.show(tables.build(one, frame.of_all([one], registry), Verdicts()), console)
-    shown = console.file.getvalue()
-    assert "…" not in shown
-    speedups = [with_interval(row.speedup, row.interval_of("speedup")) for row in one.rows if row.speedup]
-    assert len(speedups) == 10 and all(speedup.partition(" ")[2] in shown for speedup in speedups)
-
-
-def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
-    table = build(rows()[:2], [published()], cells=planned())
-    markdown, comma = markup.write(table, tmp_path / "new" / "folder")
-    page = markdown.read_text()
-    claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
-    assert "| holds | kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
-    shown = text(table)
-    assert shown.index("Claims of the paper") < shown.index("kNN-LM is better") < shown.index("Targets of this bench")
-    assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page
-    records = {(line["row"], line["metric"]): line for line in csv.DictReader(comma.open())}
-    found = records["kNN-LM", "perplexity"]
-    assert [float(found[name]) for name in ("value", "low", "high", "paper")] == [85, 84, 86, 16.65]
-    assert found["decision"] == "faster" and found["ratio"] == ""
-    assert not list(markdown.parent.glob("*.partial"))
-
-
-def test_worked_examples_of_the_same_matter_stand_together():
-    first = row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}])
-    others = [{"source": "ein Haus", "output": "one | house"}, {"source": "ja", "output": "yes"}]
-    table = build([first, row(CELLS[1], 85.0, examples=others)])
-    assert table.examples == [
-        ({"source": "ein Haus"}, {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}),
-        ({"source": "ja"}, {"kNN-LM / FoSS=0": "yes"}),
-    ]
-    assert "| kNN-LM / FoSS=0 | one \\| house |" in markup.markdown(table)
-    assert "Example 2" in text(table)
-
-
-def test_latex_has_the_leading_rows_with_their_verdicts():
-    shown = markup.as_latex(build(cells=planned()))
-    assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1 and r"\toprule" in shown
-    assert "holds: kNN-LM is better" in shown and "not run" in shown
-    assert markup.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
-
-
-def test_a_run_of_several_recipes_ends_with_a_line_for_each():
-    judged = verdicts(stored_of(RECIPE, rows(), cells=planned()))
-    console = Console(width=120, file=io.StringIO(), force_terminal=False)
-    stated = [replace(one, claim=one.claim.model_copy(update={"scales": ["paper"]})) for one in judged.claims]
-    elsewhere = replace(judged, claims=stated, targets=[])
-    terminal.show_summary([("first", judged), ("second", elsewhere)], console)
-    first, second = (line.split("  ") for line in console.file.getvalue().splitlines()[-2:])
-    assert [part.strip() for part in first if part.strip()] == ["first", "holds: 1", "does not hold: 1"]
-    assert [part.strip() for part in second if part.strip()] == ["second", "none at this scale", "none"]
-
-
-def test_an_empty_run_is_still_a_table():
-    table = build([], cells=planned())
-    assert [line[2] for line in lines_of(table)] == ["not run"] * 4
-    assert "nothing has been measured yet" in text(table)
-
-
-@pytest.mark.parametrize(
-    ("value", "interval", "shown"),
-    [
-        (85.3123, (84.1, 86.52), "85.31 [84.10, 86.52]"),
-        (0.99812, (0.9975, 0.9987), "0.99812 [0.99750, 0.99870]"),
-        (10.6, None, "10.6"),
-        (245569, None, "245,569"),
-        (1.0, (1.0, 1.0), "1"),
-        (0.0, (0.0, 0.0), "0"),
-        (None, (1, 2), "–"),
-        (float("nan"), None, "–"),
-    ],
-)
-def test_numbers_carry_the_digits_that_their_interval_supports(value, interval, shown):
-    assert formats.with_interval(value, interval) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.0123, "12.3 ms"), (4.56, "4.56 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (None, "–")],
-)
-def test_durations(seconds, shown):
-    assert formats.duration(seconds) == shown
 
 
 def test_the_machine_that_is_named_leads_whichever_measured_last():

@@ -1,0 +1,90 @@
+"""A table on a terminal, in Markdown, CSV and LaTeX."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.common.sources import ROOT
+from harness.plan.registry import Registry
+from harness.show import frame, markup, stored, tables, terminal
+from harness.show.claims import Verdicts, verdicts
+from harness.show.formats import with_interval
+from tests.harness.made import stored_of
+from tests.harness.show.test_tables import CELLS, RECIPE, build, lines_of, planned, published, row, rows, text
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 160])
+def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(width):
+    shown = text(build(numbers=[published()], cells=planned()), width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    for words in ("85.00", "[84.00, 86.00]", "1.800", "[1.731, 1.872]", "faster", "FoSS=0.5"):
+        assert words in shown
+    assert ("Not enough room for: " in shown) == (width <= 100)
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_a_committed_table_has_no_number_cut_or_broken(width):
+    registry = Registry()
+    one = stored.of("l2s-table1", "small", ROOT / "results", registry, (stored.MEASURED,))
+    console = Console(file=io.StringIO(), width=width)
+    terminal.show(tables.build(one, frame.of_all([one], registry), Verdicts()), console)
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    speedups = [with_interval(row.speedup, row.interval_of("speedup")) for row in one.rows if row.speedup]
+    assert len(speedups) == 10 and all(speedup.partition(" ")[2] in shown for speedup in speedups)
+
+
+def test_markdown_csv_and_verdicts_are_written(tmp_path: Path):
+    table = build(rows()[:2], [published()], cells=planned())
+    markdown, comma = markup.write(table, tmp_path / "new" / "folder")
+    page = markdown.read_text()
+    claims, targets = page.split("## Claims of the paper")[1].split("## Targets of this bench")
+    assert "| holds | kNN-LM is better (section 4)" in claims and "| does not hold | kNN-LM is far better" in targets
+    shown = text(table)
+    assert shown.index("Claims of the paper") < shown.index("kNN-LM is better") < shown.index("Targets of this bench")
+    assert "| kNN-LM | FoSS=0 | 85.00 [84.00, 86.00] | 16.650 |" in page
+    records = {(line["row"], line["metric"]): line for line in csv.DictReader(comma.open())}
+    found = records["kNN-LM", "perplexity"]
+    assert [float(found[name]) for name in ("value", "low", "high", "paper")] == [85, 84, 86, 16.65]
+    assert found["decision"] == "faster" and found["ratio"] == ""
+    assert not list(markdown.parent.glob("*.partial"))
+
+
+def test_worked_examples_of_the_same_matter_stand_together():
+    first = row(CELLS[0], 92.0, examples=[{"source": "ein Haus", "output": "a house"}])
+    others = [{"source": "ein Haus", "output": "one | house"}, {"source": "ja", "output": "yes"}]
+    table = build([first, row(CELLS[1], 85.0, examples=others)])
+    assert table.examples == [
+        ({"source": "ein Haus"}, {"LM": "a house", "kNN-LM / FoSS=0": "one | house"}),
+        ({"source": "ja"}, {"kNN-LM / FoSS=0": "yes"}),
+    ]
+    assert "| kNN-LM / FoSS=0 | one \\| house |" in markup.markdown(table)
+    assert "Example 2" in text(table)
+
+
+def test_latex_has_the_leading_rows_with_their_verdicts():
+    shown = markup.as_latex(build(cells=planned()))
+    assert shown.count(r"\begin{tabular}") == shown.count(r"\end{tabular}") == 1 and r"\toprule" in shown
+    assert "holds: kNN-LM is better" in shown and "not run" in shown
+    assert markup.escaped("50% of A_1 & {B} ×") == r"50\% of A\_1 \& \{B\} $\times$"
+
+
+def test_a_run_of_several_recipes_ends_with_a_line_for_each():
+    judged = verdicts(stored_of(RECIPE, rows(), cells=planned()))
+    console = Console(width=120, file=io.StringIO(), force_terminal=False)
+    stated = [replace(one, claim=one.claim.model_copy(update={"scales": ["paper"]})) for one in judged.claims]
+    elsewhere = replace(judged, claims=stated, targets=[])
+    terminal.show_summary([("first", judged), ("second", elsewhere)], console)
+    first, second = (line.split("  ") for line in console.file.getvalue().splitlines()[-2:])
+    assert [part.strip() for part in first if part.strip()] == ["first", "holds: 1", "does not hold: 1"]
+    assert [part.strip() for part in second if part.strip()] == ["second", "none at this scale", "none"]
+
+
+def test_an_empty_run_is_still_a_table():
+    table = build([], cells=planned())
+    assert [line[2] for line in lines_of(table)] == ["not run"] * 4
+    assert "nothing has been measured yet" in text(table)
