@@ -108,7 +108,7 @@ def _cores(env: Mapping[str, Any]) -> Check:
 
 def _memory(env: Mapping[str, Any]) -> Check:
     total, free = env["memory"]["total"], env["memory"]["available"]
-    text = f"{decimal(free)} of {decimal(total)} available"
+    text = f"{free / 2**30:.1f} of {total / 2**30:.0f} GiB available"
     return Check("memory", "ok" if free > 4 * 2**30 else "warn", text + ("" if free > 4 * 2**30 else ": little"))
 
 

@@ -124,7 +124,7 @@ class Row:
     fidelity: Mapping[str, Any] | None = None  # what is demanded: {"metric", "is", "bound"}
     facts: Mapping[str, Any] = field(default_factory=dict)  # sizes and names that the task reports
     hashes: Mapping[str, str] = field(default_factory=dict)  # data, model, ...; "key" recognises a finished cell
-    code: Mapping[str, Any] = field(default_factory=dict)  # {"version", "revision", "dirty", "digest"}
+    code: Mapping[str, Any] = field(default_factory=dict)  # {"version", "revision", "dirty"}
     environment: Mapping[str, Any] = field(default_factory=dict)  # {"before", "after"}: `measure.environment.capture`
     started: str | None = None  # ISO 8601, UTC
     seconds: float | None = None

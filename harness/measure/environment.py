@@ -92,9 +92,9 @@ def bandwidth() -> float:
 
 
 @cache
-def libraries() -> dict[str, str]:
+def libraries() -> Mapping[str, str]:
     """Name -> version of the installed distributions that can change a number."""
-    found = {}
+    found: dict[str, str] = {}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)

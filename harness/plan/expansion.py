@@ -183,7 +183,7 @@ class _Expansion:
         overrides |= parameters.typed(Timing, known)
         usual = AT_MINI if self.scale == "mini" else {}
         given = {**usual, **self.recipe.timing, **self.at_scale.timing, **overrides, **of_cell}
-        return checked(Timing, given, f"recipe {self.recipe.name}: timing")
+        return checked(Timing, given, f"timing of {self.recipe.name}")
 
 
 def _declared_baseline(method: str, registry: Registry) -> str:

@@ -272,22 +272,25 @@ def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
         return model.model_validate(raw)
     except ValidationError as error:
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            valid = _keys_at(model, first["loc"])
-            raise unknown("key", str(first["loc"][-1]), valid, f"{where} at {place}") from None
+        *outer, last = [str(part) for part in first["loc"] if part != "[key]"]
+        place = ".".join([*outer, last])
+        if first["type"] == "extra_forbidden" or "[key]" in first["loc"]:
+            valid = _keys_at(model, outer)
+            raise unknown("key", last, valid, f"{where} at {place}") from None
         raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
 
 
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Valid keys at the place of an unknown key, from the names of the outer levels."""
+def _keys_at(model: type[BaseModel], outer: list[str]) -> list[str]:
+    """Valid keys inside levels of these names."""
+    if outer and outer[-1] in (keys := {"published": ["row", "column"], "scales": SCALES, "scale_sweep": SCALES}):
+        return list(keys[outer[-1]])
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
         "fidelity": Fidelity,
     }  # fmt: skip
-    for part in location[:-1]:
-        model = models.get(str(part), model)
+    for part in outer:
+        model = models.get(part, model)
     return [f.alias or n for n, f in model.model_fields.items()]
 
 
