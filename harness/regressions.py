@@ -2,7 +2,7 @@
 
 Every round starts a new process of each side, in turns which first. The rounds of a side are repeats of one row, and
 both sides draw the same items in the same round, so that the comparison pairs them. A slowdown of a method and of its
-baseline alike cancels out: the benchmarks in `tests/benchmarks` find it.
+baseline alike cancels out: the benchmarks of single parts in `tests/benchmarks` find it.
 """
 
 from __future__ import annotations

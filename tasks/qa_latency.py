@@ -16,6 +16,7 @@ from harness.common.progress import Progress
 from harness.common.statistics import mean_interval
 from harness.common.text import SPLITS, Source
 from harness.common.text.kinds import open_source
+from harness.common.text.words import UNSPACED
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
@@ -27,6 +28,7 @@ from tasks.data.tokens import token_ids
 
 DOCUMENTATION = "documentation"
 FORM = "Question: {}?\nAnswer:"
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 RECALLS = (1, 5, 20)
 
 
@@ -163,7 +165,7 @@ def _beginnings(source: Source) -> list[str]:
 
 
 def _words(text: str) -> str:
-    return " ".join(["", *re.findall(r"\w+", text.lower()), ""])
+    return " ".join(["", *_WORD.findall(text.lower()), ""])
 
 
 def _asked(tokenizer: Any, question: str, longest: int) -> list[int]:

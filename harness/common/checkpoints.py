@@ -56,6 +56,12 @@ CHECKPOINTS = {
 }  # fmt: skip
 
 
+ADAPTER = (
+    "{} holds an adapter, which is not loaded: merge it into its model (peft's merge_and_unload) and save that with "
+    "save_pretrained"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a model is. at: a folder, a GGUF file, or a hub id. source: the same in words, without a path. checkpoint:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from harness.common.errors import RequestError
+
 if TYPE_CHECKING:
     import torch
 
@@ -29,6 +31,12 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "stop_strings": (None, []),
     "watermarking_config": (None,),
 }
+
+
+NOT_FINITE = (
+    "the logits of {} are not finite numbers after {} tokens, as in float16 where a model overflows, or where its "
+    "generation configuration forbids every token: decode it in bfloat16 or float32 (task.dtype)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +212,10 @@ def generate(
     A causal model's sources are padded on the left, so that padding does not separate source and output; an empty one
     becomes the start token. Sources of an encoder-decoder model must have a token. Of the model's own generation
     configuration only `Constraints` apply. They count padding as text, so causal sources of a batch should be equally
-    long.
+    long. Raises `RequestError` where no logit is a finite number.
     """
     import torch
-    from transformers import GenerationConfig
+    from transformers import GenerationConfig, LogitsProcessorList
 
     causal = model.kind == "causal"
     rows = [list(source) or [model.start_id] for source in sources] if causal else [list(source) for source in sources]
@@ -227,6 +235,12 @@ def generate(
         **constraints.settings(),
         **{"do_sample": False, **settings},
     )
+
+    def check(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not bool(scores.amax(-1).isfinite().all()):
+            raise RequestError(NOT_FINITE.format(model.name, ids.shape[1]))
+        return scores
+
     module = model.module
     own, module.generation_config = module.generation_config, config  # None must not be filled from it
     try:
@@ -235,6 +249,7 @@ def generate(
                 torch.tensor(ids, device=model.device),
                 attention_mask=torch.tensor(mask, device=model.device),
                 generation_config=config,
+                logits_processor=LogitsProcessorList([check]),
                 streamer=streamer,
                 **({"assistant_model": assistant} if assistant is not None else {}),
             ).tolist()

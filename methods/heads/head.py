@@ -126,7 +126,7 @@ class Head(Decoder):
         def choose(states: torch.Tensor, active: Sequence[int] = ()) -> list[int]:
             rows = states.numpy()
             found = [words.best(row, self._screen.words(row, 1).astype(np.int32, copy=False)) for row in rows]
-            check_finite((logit for _, logit in found), name)
+            check_finite((logit for _, logit in found), name, session.lengths)
             return [word for word, _ in found]
 
         if self.exact:

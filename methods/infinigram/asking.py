@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,10 @@ class Asked:
         if not ids:
             if text and self._coder is None:
                 raise RequestError("this index holds no tokenizer: give the query as --ids 1,2,3")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise RequestError("--text holds bytes that are not UTF-8: give the query as --ids 1,2,3") from None
             found: list[int] = self._coder(text, add_special_tokens=False)["input_ids"] if text else []
             return found
         try:
@@ -71,14 +75,22 @@ class Asked:
             bare = text.strip()
             if not bare or self.engine.count(self.ids(text, "")):
                 continue
-            forms: dict[tuple[int, ...], str] = {}  # some have the same tokens
-            for one in (bare, bare.lower(), bare[:1].upper() + bare[1:], bare.title(), bare.upper()):
-                for form in (one, f" {one}"):
-                    forms[tuple(self.ids(form, ""))] = form
-            for ids, form in forms.items():
-                if number := self.engine.count(ids):
-                    found[form] = number
+            likely = self._likeliest(bare)
+            found |= self._occurring([*_cases(bare), likely, likely[:1].upper() + likely[1:]])
         return {"occurs_as": found} if found else {}
+
+    def _likeliest(self, text: str) -> str:
+        """A text with each of its words in the case in which it occurs most often after a blank."""
+        words = []
+        for word in text.split():
+            forms = self._occurring(_cases(word))
+            words.append(max(forms, key=forms.__getitem__, default=word).strip())
+        return " ".join(words)
+
+    def _occurring(self, texts: Iterable[str]) -> dict[str, int]:
+        """Those of the texts, with and without a blank before them, that occur, with their counts."""
+        forms = {tuple(self.ids(form, "")): form for one in texts for form in (one, f" {one}")}  # some are one n-gram
+        return {form: number for ids, form in forms.items() if (number := self.engine.count(ids))}
 
     def found(self, document: Document) -> dict[str, Any]:
         """A document's facts for output; `line` of its metadata is that of the match."""
@@ -94,6 +106,10 @@ class Asked:
     def shown(self, ids: list[int]) -> Any:
         """Tokens as text if there is a tokenizer."""
         return self._coder.decode(ids) if self._coder is not None else ids
+
+
+def _cases(text: str) -> list[str]:
+    return [text, text.lower(), text[:1].upper() + text[1:], text.title(), text.upper()]
 
 
 def opened_tokenizer(name: str) -> Any:

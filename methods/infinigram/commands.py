@@ -39,7 +39,8 @@ def infinigram() -> typer.Typer:
 
 def build(
     text: Annotated[list[str], typer.Argument(
-        help="Files and folders of .txt, .jsonl (both also .gz) or .parquet, here or under HARNESS_DATA.",
+        help="Files of .txt, .md, .jsonl (.txt and .jsonl also with .gz) or .parquet, and folders of them, here or "
+        "under HARNESS_DATA.",
         show_default=False,
     )],
     output: Annotated[Path, typer.Option(help="Folder to write.")],
@@ -47,7 +48,7 @@ def build(
     field: Annotated[str, typer.Option(help="Field of JSON lines and Parquet that holds the text.")] = "text",
     shards: Annotated[int, typer.Option(help="Shards at least.")] = 1,
     memory_limit: Annotated[
-        int | None, typer.Option(help="Bytes of memory for sorting; by default half of what is free.")
+        int | None, typer.Option(help="Bytes of memory to build in; by default half of what is free.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip

@@ -1,7 +1,8 @@
 """Text files as documents of an index. Each document knows its file, and its line or row there.
 
-Files end in `.txt`, `.jsonl`, either with `.gz`, or `.parquet`. A text file is one document, or one for each WikiText
-article (` = Title = `); a line of JSON or a row of Parquet is one document, whose text is in a field.
+Files end in `.txt`, `.md`, `.jsonl` or `.parquet`; text and JSON lines may be packed (`.gz`). A text file is one
+document, or one for each WikiText article (` = Title = `); a line of JSON or a row of Parquet is one document, whose
+text is in a field.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.common.errors import RequestError, reason
 from harness.common.text.articles import _is_title
 from methods.infinigram.build import Part
 
-ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+ENDINGS = (".txt", ".txt.gz", ".md", ".jsonl", ".jsonl.gz", ".parquet")
 DESCRIBED = ("id", "url", "title")  # fields of a record that are kept as metadata
 PIECE = 1 << 16  # most characters of a text that are read or tokenized at once
 CONTEXT = 1 << 8  # characters on each side with which a piece is tokenized
@@ -60,7 +61,7 @@ def texts_of(files: Iterable[Path], field: str = "text") -> Iterator[Text]:
     file and line for what cannot be read."""
     for file in files:
         kind = file.name.lower().removesuffix(".gz").rpartition(".")[2]
-        if kind == "txt":
+        if kind in ("txt", "md"):
             yield from _plain(file)
             continue
         for where, record in _rows(file, field) if kind == "parquet" else _json_lines(file):

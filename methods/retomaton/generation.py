@@ -7,8 +7,9 @@ with processor.watching():
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,11 @@ from methods.retomaton.walk import Candidates, Walk
 
 class RetoMatonProcessor(LogitsProcessor):
     """Replaces the logits of every step by log(lambda p_auto + (1 - lambda) p_LM), and follows the generated tokens
-    through the automaton, each row of the batch separately. For greedy search and sampling. Beam search is refused,
-    because it reorders rows.
+    through the automaton, each row of the batch separately. For greedy search, sampling and beam search.
 
-    The automaton starts after the prompt. ends: tokens after which a row is no longer followed; None: the end tokens of
-    the model's generation configuration. padding: the token that pads prompts on the left, so that a row's random draws
-    are those of the row alone; None: no padding. searches, tokens: how many of the `tokens` tokens were searched.
+    The automaton starts after the prompt. ends: tokens after which a row is no longer followed; None: those at which
+    the call of `generate` ends. padding: the token that pads prompts on the left, so that a row's random draws are
+    those of the row alone; None: no padding. searches, tokens: how many of the `tokens` tokens were searched.
 
     Raises `RequestError` if the method's datastore was built with another model, `RuntimeError` if it is not fitted.
     """
@@ -48,7 +48,8 @@ class RetoMatonProcessor(LogitsProcessor):
                 f"({model.name}); fit the method with it"
             )
         self.method, self.model, self.padding = method, model, padding
-        self.ends = frozenset(_ends(model) if ends is None else ends)
+        self.given = ends
+        self.ends = frozenset(ends or ())
         self.searches = self.tokens = 0
         self._walks: list[Walk] = []
         self._ended: list[bool] = []
@@ -59,15 +60,25 @@ class RetoMatonProcessor(LogitsProcessor):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Collect the queries of `generate`'s forward passes. Each use begins a new text."""
+        """Collect the queries of `generate`'s forward passes, and the end tokens of the call. Each use begins a new
+        text."""
         self._walks, self._known, self._before = [], {}, None
         self.searches = self.tokens = 0
+        module: Any = getattr(self.model, "module", None)
+
+        def generate(*given: Any, **settings: Any) -> Any:
+            if self.given is None:
+                self.ends = _ends(module, settings)
+            return type(module).generate(module, *given, **settings)
+
         with self.model.capture(self.method.key) as keys:
             self._keys = keys
+            module.generate = generate  # shadows the class's own
             try:
                 yield
             finally:
                 self._keys = None
+                del module.generate
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
         """Raises `RequestError` outside of `watching`, for a row that does not continue its earlier text, for a step of
@@ -120,12 +131,18 @@ class RetoMatonProcessor(LogitsProcessor):
             self._walks = [Walk(automaton, draws(seed, _unpadded(prompt, self.padding))) for prompt in prompts]
             self._ended = [False] * len(prompts)
             return
-        if input_ids.shape != (len(before), before.shape[1] + 1) or not torch.equal(input_ids[:, :-1], before):
-            raise RequestError("rows changed places: RetoMaton generates by greedy search or sampling, not by beams")
-        for row, (walk, token) in enumerate(zip(self._walks, input_ids[:, -1].tolist(), strict=True)):
-            if not self._ended[row]:
+        earlier = {tuple(text): row for row, text in enumerate(before.tolist())}  # beams change places and part
+        walks, ended = [], []
+        for *text, token in input_ids.tolist():
+            row = earlier.get(tuple(text))
+            if row is None:
+                raise RequestError("a row continues none of the rows before it: give each text its own `watching()`")
+            walks.append(walk := replace(self._walks[row]))
+            ended.append(self._ended[row])
+            if not ended[-1]:
                 walk.advance(token, self._known[row])
-                self._ended[row] = token in self.ends
+                ended[-1] = token in self.ends
+        self._walks, self._ended = walks, ended
 
 
 def _unpadded(prompt: NDArray[np.int64], padding: int | None) -> NDArray[np.int64]:
@@ -133,7 +150,9 @@ def _unpadded(prompt: NDArray[np.int64], padding: int | None) -> NDArray[np.int6
     return prompt if padding is None else prompt[int((prompt == padding).cumprod().sum()) :]
 
 
-def _ends(model: LanguageModel) -> list[int]:
-    found = getattr(getattr(model, "module", None), "generation_config", None)
-    ids = getattr(found, "eos_token_id", None)
-    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+def _ends(module: Any, settings: Mapping[str, Any]) -> frozenset[int]:
+    """The end tokens of a call of `generate` with these settings."""
+    own = module.generation_config
+    ids = getattr(settings.get("generation_config") or own, "eos_token_id", None)
+    ids = settings.get("eos_token_id", own.eos_token_id if ids is None else ids)
+    return frozenset(() if ids is None else [ids] if isinstance(ids, int) else torch.as_tensor(ids).flatten().tolist())

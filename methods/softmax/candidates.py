@@ -130,6 +130,9 @@ class SavedSearch(CandidateSearch):
     def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
         """The arrays."""
 
+    def _check(self, words: int, dimension: int) -> None:
+        """Raise `RequestError` for parameters that do not fit a layer of this size."""
+
     @abstractmethod
     def _scratch_of(self, words: int, dimension: int) -> None:
         """What `_find` needs besides the arrays, `_saved`."""
@@ -142,6 +145,7 @@ class SavedSearch(CandidateSearch):
         self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
     ) -> None:
         layer = checked_layer(layer)
+        self._check(*layer.weight.shape)
         contexts, targets = checked_training(layer, contexts, targets, 1, self.name)
 
         def build(folder: Path) -> None:

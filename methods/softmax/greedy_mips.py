@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, OutputLayer
+from harness.contracts import OutputLayer
 from harness.plan.registry import method
-from methods.softmax.candidates import SavedSearch, saved_counters
-from methods.softmax.inputs import checked_layer
+from methods.softmax.candidates import SavedSearch
 from methods.softmax.merge import greedy_candidates
 
 
@@ -38,13 +37,9 @@ class GreedyMips(SavedSearch):
         order = np.argsort(-items, axis=1, kind="stable")
         return {"ids": order.astype(np.int32), "values": np.take_along_axis(items, order, axis=1)}
 
-    def fit(
-        self, layer: OutputLayer, contexts: NDArray[np.float32], targets: NDArray[np.int64], artifacts: Artifacts
-    ) -> None:
-        layer = checked_layer(layer)
-        if self.budget > len(layer.weight):
-            raise RequestError(f"budget {self.budget} is above the vocabulary's {len(layer.weight)} words")
-        super().fit(layer, contexts, targets, artifacts)
+    def _check(self, words: int, dimension: int) -> None:
+        if self.budget > words:
+            raise RequestError(f"budget {self.budget} is above the vocabulary's {words} words")
 
     def _scratch_of(self, words: int, dimension: int) -> None:
         self._query = np.ones(dimension + 1, np.float32)
@@ -62,4 +57,4 @@ class GreedyMips(SavedSearch):
 
     def counters(self) -> dict[str, float]:
         """multiply_adds counts the candidates' products; each candidate costs a heap step of log2(d) on top."""
-        return saved_counters(float(self.budget * self._layer.weight.shape[1]), float(self.budget), self._saved)
+        return self._counted(0.0)

@@ -38,10 +38,11 @@ class PcaMips(SavedSearch):
     depth: Annotated[int, Field(ge=1)] = 5
     neighbourhood: bool = True
 
-    def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
-        words, dimension = layer.weight.shape
+    def _check(self, words: int, dimension: int) -> None:
         if 2**self.depth > words or self.depth > dimension:
             raise RequestError(f"depth {self.depth} is too deep for {words} words in {dimension} dimensions; lower it")
+
+    def _made(self, layer: OutputLayer) -> dict[str, NDArray[Any]]:
         return grow(reduction.points(layer), self.depth)
 
     def _key(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
 from harness.common.text import Source, Split, split_hash
+from harness.common.text.words import UNSPACED
 
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 class Passages(ReadSequence[str]):

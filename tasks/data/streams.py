@@ -23,9 +23,11 @@ from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
 from harness.common.text import Source, Split, split_hash
 from harness.common.text.articles import count_words
+from harness.common.text.words import UNSPACED
 from tasks.data.tokens import token_ids
 
-_WORD = re.compile(r"\s*\S+(?:\s+\Z)?")  # a word with the blanks before it; the last word also with those after it
+# a word with the blanks before it; the last word also with those after it
+_WORD = re.compile(rf"\s*(?:[{UNSPACED}]|[^\s{UNSPACED}]+)(?:\s+\Z)?")
 
 
 class Encoder(Protocol):

@@ -18,7 +18,7 @@ import pytest
 
 from harness.common.cores import usable_cores
 from methods.infinigram import peers
-from methods.infinigram.build import PEAK, build_index
+from methods.infinigram.build import PEAK, TABLE, build_index
 from methods.infinigram.engine import open_index
 
 TOKENS = int(os.environ.get("INFINIGRAM_BENCHMARK_TOKENS", "500000"))
@@ -99,7 +99,7 @@ from methods.infinigram.build import build_index
 
 def built(count, name):
     read = (np.fromfile(sys.argv[1], np.uint16, 5000, offset=2 * at) for at in range(0, count, 5000))
-    build_index(read, Path(sys.argv[2]) / name, vocabulary_size=8192)
+    build_index(read, Path(sys.argv[2]) / name, vocabulary_size=int(sys.argv[4]))
 
 def memory(kind):
     return 1024 * int(re.search(kind + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -108,21 +108,31 @@ built(50_000, "first")  # compiles
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 before, tokens = memory("VmRSS"), int(sys.argv[3])
 built(tokens, "whole")
-print((memory("VmHWM") - before) / tokens)
+print(memory("VmHWM") - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's peak begins anew on Linux alone")
-def test_building_takes_no_more_memory_than_it_says(benchmark, text, tmp_path):
-    """In a process of its own; what it had before is taken off."""
+@pytest.mark.parametrize(("size", "vocabulary"), [(2, VOCABULARY), (4, 3_000_000)])
+def test_building_takes_no_more_memory_than_it_says(benchmark, text, tmp_path, size, vocabulary):
+    """In a process of its own; what it had before is taken off. size: bytes of a stored token."""
     text[:TOKENS].tofile(tmp_path / "text")
-    command = [sys.executable, "-c", _BUILD, str(tmp_path / "text"), str(tmp_path), str(TOKENS)]
+    command = [sys.executable, "-c", _BUILD, str(tmp_path / "text"), str(tmp_path), str(TOKENS), str(vocabulary)]
     done = benchmark.pedantic(
         subprocess.run, args=(command,), kwargs={"capture_output": True, "text": True, "check": True}, rounds=1
     )
-    peak = float(done.stdout)
+    peak = (float(done.stdout) - TABLE[size] * vocabulary) / TOKENS
     benchmark.extra_info.update(tokens=TOKENS, bytes_per_token=peak)
-    assert 2 < peak <= (PEAK[2] if WHOLE else 2 * PEAK[2])  # the files that it writes are pages of it as well
+    assert peak <= (PEAK[size] if WHOLE else 2 * PEAK[size])  # the files that it writes are pages of it as well
+    assert float(done.stdout) > size * TOKENS
+
+
+def test_the_time_of_a_score_is_linear_in_a_run_longer_than_any(benchmark, engine):
+    def seconds(length: int) -> float:
+        return min(_seconds(lambda: engine.score([7] * length)) for _ in range(5))
+
+    short = benchmark.pedantic(seconds, args=(1000,), rounds=1)
+    assert seconds(8000) < 24 * short  # 8 times as long; quadratic would take 64 times
 
 
 # query, of how many tokens, least ratio with infini-gram and with tokengrams (None: no target). For count_many the

@@ -18,7 +18,7 @@ from tasks.bases import pool
 from tasks.data.passages import passages, spans
 from tasks.data.questions import questions
 from tasks.knnlm_serving import KnnLmServing
-from tasks.qa_latency import QaLatency
+from tasks.qa_latency import QaLatency, _words
 
 QUIET = Progress(quiet=True)
 
@@ -110,6 +110,7 @@ def test_passages_overlap_by_the_stride_and_cover_the_text():
     assert [part[0] for part in cut] == ["0", "4", "8", "12", "16"]
     assert all(len(part) == 10 for part in cut[:-1]) and cut[-1][-1] == "22"
     assert list(spans("", 10, 4)) == [] and list(spans(" one ", 10, 4)) == [(1, 4)]
+    assert [(b - a) for a, b in spans("我们去公园散步" * 3, 10, 10)] == [10, 10, 1]  # no blanks between words
 
 
 def test_passages_are_slices_of_the_text_in_any_encoding(root, tmp_path):
@@ -243,6 +244,7 @@ def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_an
     measured = task.evaluate(setting, Method())
     assert [measured[f"answer_recall_{k}"].value for k in (1, 5, 20)] == [0.5, 1.0, 1.0]
     assert task.evaluate(setting, object()) == {}
+    assert _words("公园") in _words("我们去公园散步。") and _words("art") not in _words("the party")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def _read(file: Path) -> Iterator[str]:
                 yield from _texts(file, lines)
             else:
                 yield from articles(line.removesuffix("\n") for line in lines)
-    except (OSError, EOFError, ValueError) as error:  # truncated gzip, not UTF-8, no permission
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # damaged gzip, not UTF-8, no permission
         raise RequestError(f"{file} cannot be read as text: {error}; fetch it again") from error
 
 

@@ -156,7 +156,7 @@ def _verdicts(
             block = verdict.block
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
-                check_finite(values[:1], model)
+                check_finite(values[:1], model, [sum(map(len, written[row][:2])) + len(block)])
                 if len(values) > 1 and values[0] - values[1] <= tie:
                     verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie is decided as in greedy search

@@ -89,13 +89,12 @@ def with_rounded_decoder(model: GenerationModel) -> GenerationModel:
     return other
 
 
-def without_positions(model: GenerationModel, constraints: Constraints, peer: str) -> None:
-    """Raise `RequestError` if constraints depend on positions, which this peer applies otherwise or not at all."""
+def without_positions(model: GenerationModel, constraints: Constraints, peer: str, how: str) -> None:
+    """Raise `RequestError` if constraints depend on positions. how: what this peer does with them."""
     if constraints.by_position:
         raise RequestError(
             f"the generation configuration of {model.name} asks for {', '.join(constraints.facts().values())}, which "
-            f"{peer} applies otherwise or does not know: leave this peer out, or take the settings out of the model's "
-            "generation_config.json"
+            f"{peer} {how}: leave this peer out, or take the settings out of the model's generation_config.json"
         )
 
 

@@ -94,7 +94,7 @@ class CTranslate2(BeamOptions, SequenceDecoding):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         limits, constraints = checked_limits(model, sources, limit)
-        without_positions(model, constraints, "CTranslate2")
+        without_positions(model, constraints, "CTranslate2", "applies otherwise")
         empty = next((number for number, source in enumerate(sources) if not source), None)
         if empty is not None:
             raise RequestError(

@@ -214,7 +214,7 @@ class TransformersAssisted(Peer):
         if model.assistant.vocabulary_size != model.vocabulary_size:
             raise RequestError(
                 f"{model.assistant.name} has {model.assistant.vocabulary_size} tokens and {model.name} has "
-                f"{model.vocabulary_size}: give an assistant with the same vocabulary"
+                f"{model.vocabulary_size}: give an assistant whose embedding has as many"
             )
         assistant = model.assistant.module
         assistant.generation_config.num_assistant_tokens = self.tokens

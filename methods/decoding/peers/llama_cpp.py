@@ -122,7 +122,7 @@ class LlamaCpp(SequenceDecoding):
         self, model: GenerationModel, sources: Sequence[Sequence[int]], limit: int, phases: Phases
     ) -> list[Decoded]:
         limits, constraints = checked_limits(model, sources, limit)
-        without_positions(model, constraints, "llama.cpp")
+        without_positions(model, constraints, "llama.cpp", "does not know")
         for number, (source, most) in enumerate(zip(sources, limits, strict=True)):
             if (longest := len(source) + most) > self._params["n_ctx"]:
                 raise RequestError(

@@ -124,7 +124,8 @@ def _search(session: Session, searches: list[Search], beam: int, batch: Batch) -
         scores = torch.tensor([[score for score, _ in s.running] for s in searches], device=logits.device)
         totals = (chances + scores[:, :, None]).flatten(1)  # in the first step all beams are one row
         chosen = [best(row, min(searches[0].width, totals.shape[1])) for row in totals]
-        check_finite((values[0] for values, _ in chosen), batch.model.name)
+        read = (len(search.prompt) + len(search.running[0][1]) for search in searches)
+        check_finite((values[0] for values, _ in chosen), batch.model.name, read)
         vocabulary = logits.shape[1]
         order: list[int] = []
         since = min(session.lengths)

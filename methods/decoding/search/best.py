@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from harness.common.errors import RequestError
+from harness.common.generate import NOT_FINITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
 Best = tuple[list[float], list[int]]
 
 
-def check_finite(scores: Iterable[float], model: str) -> None:
-    """Raise `RequestError` if one of the best scores is not a number: no token can be chosen by it."""
-    if not all(map(math.isfinite, scores)):
-        raise RequestError(
-            f"the logits of {model} are not finite numbers, as in float16 where a model overflows, or where its "
-            "generation configuration forbids every token: decode it in bfloat16 or float32 (task.dtype)"
-        )
+def check_finite(scores: Iterable[float], model: str, read: Iterable[int]) -> None:
+    """Raise `RequestError` if one of the best scores is not a number: no token can be chosen by it. read: tokens that
+    the decoder has read in each row."""
+    for score, tokens in zip(scores, read, strict=False):
+        if not math.isfinite(score):
+            raise RequestError(NOT_FINITE.format(model, tokens))
 
 
 def best(row: torch.Tensor, count: int) -> Best:

@@ -27,7 +27,8 @@ class Greedy(Decoder):
             logits = session.logits(states)
             batch.constraints.restrict(logits, ((prompts[n], batch.outputs[n].ids, batch.limits[n]) for n in active))
             chosen = logits.argmax(-1)
-            check_finite(logits.gather(1, chosen[:, None])[:, 0].tolist(), batch.model.name)
+            scores = logits.gather(1, chosen[:, None])[:, 0].tolist()
+            check_finite(scores, batch.model.name, session.lengths)
             words: list[int] = chosen.tolist()
             return words
 

@@ -12,6 +12,7 @@ import torch
 
 from harness.common.bandwidth import counted
 from harness.common.errors import RequestError
+from harness.common.generate import NOT_FINITE
 from harness.contracts import GenerationModel, Phases
 from methods.decoding.engine.generic import rotation_switch
 from methods.ralmspec.core.speculation import Process, Step
@@ -59,12 +60,15 @@ class Reader:
 
     @torch.no_grad()
     def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """Read ids (at least one); logits [V] of the token that follows."""
+        """Read ids (at least one); logits [V] of the token that follows. Raises `RequestError` if the largest is not a
+        finite number."""
         inputs = torch.tensor([ids], device=self.device)
         output = self.model.module(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._last_only)
         self.length += len(ids)
         self.passes += 1
         logits: torch.Tensor = output.logits[0, -1]
+        if not bool(logits.amax().isfinite()):
+            raise RequestError(NOT_FINITE.format(self.model.name, self.length))
         return logits
 
     def mark(self) -> Mark:

@@ -24,8 +24,9 @@ GAMMA_MAX = {"os3": 0.98, "paper": 0.6}
 
 
 def room(model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-    """Tokens of the model's window beside prompt and output. Raises `RequestError` when these do not fit."""
-    left = model.window - limit - len(prompt)
+    """Tokens of the model's window next to prompt (the start token if it is empty) and output. Raises `RequestError`
+    when these do not fit."""
+    left = model.window - limit - max(len(prompt), 1)
     if left < 0:
         raise RequestError(
             f"a prompt of {len(prompt)} tokens and an output of {limit} exceed the window of {model.window}; "

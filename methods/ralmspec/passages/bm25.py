@@ -73,11 +73,11 @@ class Bm25Retriever(PassageRetriever):
             np.load(folder / f"{name}.npy") for name in ("starts", "postings", "weights")
         )
         self.workers = Workers()
-        by_term = csc_array((self.weights, self.postings, self.starts), (self.passages, len(self.starts) - 1))
+        narrow = self.starts.astype(np.int32) if len(self.postings) < 1 << 31 else self.starts  # half of the memory
+        by_term = csc_array((self.weights, self.postings, narrow), (self.passages, len(self.starts) - 1))
         by_passage = by_term.tocsr()  # each passage's terms ascending
-        self.offsets, self.words, self.word_weights = (
-            by_passage.indptr, by_passage.indices.astype(np.int32), by_passage.data,
-        )  # fmt: skip
+        self.offsets, self.word_weights = by_passage.indptr.astype(np.int64), by_passage.data
+        self.words = by_passage.indices.astype(np.int32, copy=False)
         self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query being scored; zeros between calls
         self._split = re.compile(TERM).findall
         word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache
-from harness.common.checkpoints import place
+from harness.common.checkpoints import ADAPTER, place
 from harness.common.errors import RequestError
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
+from harness.common.text.words import UNSPACED
 
-TERM = r"(?u)\b\w\w+\b"
+TERM = rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}"
 TERMS = 50_000  # vocabulary of lsa
 CHUNK = 256  # passages whose vectors are written at once
 BATCH = 32  # passages that an encoder reads at once
@@ -73,6 +74,8 @@ class Pretrained:
         self.at = place(name, Cache()).at
         try:
             config = transformers.AutoConfig.from_pretrained(self.at, trust_remote_code=False)
+            if self._read("adapter_config.json") is not None:
+                raise RequestError(ADAPTER.format(name))
             named = (config.architectures or [""])[0]
             loader = getattr(transformers, named) if named.startswith("DPR") else transformers.AutoModel
             self.module: Any = loader.from_pretrained(self.at, trust_remote_code=False).float().eval()

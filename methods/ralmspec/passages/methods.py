@@ -111,8 +111,9 @@ class RalmSeq(IterativeOptions, Sequential):
         return {"passages": float(len(self.passages))} if self.passages is not None else {}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
-        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it."""
-        return min(room(model, prompt or [model.start_id], limit), self.passage_tokens)
+        """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it. Raises `RequestError`
+        when these exceed it."""
+        return min(room(model, prompt, limit), self.passage_tokens)
 
     def _ready(self) -> tuple[PassageRetriever, Passages]:
         if self.opened is None or self.passages is None:

@@ -57,8 +57,8 @@ def _train(
 ) -> None:  # fmt: skip
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    module = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).to(device)
+    tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
+    module = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, trust_remote_code=False).to(device)
     window = int(module.config.max_position_embeddings)
     tokens, held_out = (_flat(source.documents(split), tokenizer) for split in ("train", "validation"))
     try:

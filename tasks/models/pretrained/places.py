@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.cache import Cache
-from harness.common.checkpoints import CHECKPOINTS, INSTALL, place, sha256
+from harness.common.checkpoints import ADAPTER, CHECKPOINTS, INSTALL, place, sha256
 from harness.common.errors import RequestError
 from tasks.models.pretrained.checkpoints import locate, tokenizer_hash, weights_hash
 from tasks.models.pretrained.gguf import FACTS, converted
 
-_TOKENIZER_FILES = ["*token*", "vocab*", "merges.txt", "*.model", "*.spm", "*.jinja"]
+_ADAPTER = "adapter_config.json"
+_TOKENIZER_FILES = ["*token*", "vocab*", "merges.txt", "*.model", "*.spm", "*.jinja", "generation_config.json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,8 @@ def find(model: str, cache: Cache | None = None) -> Found:
         licence = entry.licence if entry else stated["licence"]
         facts = {"source": found.source, "sha256": content, "stored_as": precision, "licence": licence}
         return Found(folder, gguf, facts)
-    if (Path(found.at) / "adapter_config.json").exists():
-        raise RequestError(
-            f"{found.at} holds an adapter, which is not loaded: merge it into its model (peft's merge_and_unload) and "
-            "save that with save_pretrained"
-        )
     try:
-        folder = locate(found.at)
+        folder = Path(found.at) if (Path(found.at) / _ADAPTER).exists() else locate(found.at)
     except RequestError as error:
         entry = CHECKPOINTS.get(model)
         if entry is None or found.at != entry.hub:
@@ -62,12 +58,27 @@ def find(model: str, cache: Cache | None = None) -> Found:
         raise RequestError(
             f"no model {model}: no models/{model}*.gguf nor models/{model} under HARNESS_DATA; {package}; {error}"
         ) from error
+    if (folder / _ADAPTER).exists():
+        raise RequestError(ADAPTER.format(found.at))
     if found.source.startswith("folder ") and folder.resolve().is_relative_to(cache.root.resolve()):
         return Found(folder, None, {})
-    if found.source.startswith("hub ") and not tokenizer_hash(folder):  # another program fetched the weights alone
+    if found.source.startswith("hub ") and not _complete(found.at, folder):
         from huggingface_hub import snapshot_download
 
         with suppress(OSError):  # no network: whatever needs the tokenizer will say so
             snapshot_download(found.at, revision=folder.name, allow_patterns=_TOKENIZER_FILES)  # into the same folder
     facts = {"source": found.source, "weights": weights_hash(folder, cache)}
     return Found(folder, None, facts | ({"licence": found.checkpoint.licence} if found.checkpoint else {}))
+
+
+def _complete(hub_id: str, folder: Path) -> bool:
+    """Whether a snapshot holds all that determines answers next to the weights. Another program may have fetched the
+    weights alone, or a tokenizer.json without what says which tokens begin and end a text. A file that the hub does not
+    have is asked for once: its cache keeps the answer."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    for file in ("tokenizer_config.json", "generation_config.json"):
+        if try_to_load_from_cache(hub_id, file, revision=folder.name) is None and not (folder / file).exists():
+            with suppress(OSError):
+                hf_hub_download(hub_id, file, revision=folder.name)
+    return bool(tokenizer_hash(folder))

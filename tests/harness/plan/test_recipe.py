@@ -219,8 +219,9 @@ def test_mistakes_name_their_place(toys, old, new, message):
     [
         ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
         ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
-        ("processes: 2", "processes: 0", r"recipe toy: timing at processes should be at least 1 \(given: 0\)"),
+        ("processes: 2", "processes: 0", r"timing of toy at processes should be at least 1 \(given: 0\)"),
         ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),
+        ("method: toy-uniform}", "method: toy-uniform, published: {rwo: x}}", r"published\.rwo: did you mean 'row'"),
         ("title: a toy\n", "", r"toy\.yaml at title is missing: give it a value"),
         ("paper: none", "paper: [", r"toy\.yaml line \d: expected"),
     ],

@@ -84,11 +84,26 @@ def test_documents_hold_all_of_several_texts(built, capsys):
 def test_a_query_that_does_not_occur_is_told_where_it_does(built, capsys):
     found = asked(capsys, "count", str(built), "--text", "NEAR THE RIVER")
     assert found["count"] == 0 and found["occurs_as"] == {" near the river": 2}
+    found = asked(capsys, "count", str(built), "--text", "THE Old bridge CROSSES")  # as a whole in no usual case
+    assert found["count"] == 0 and list(found["occurs_as"]) == [" The old bridge crosses"]
     assert asked(capsys, "count", str(built), "--text", " " * 4) == {"ngram": " " * 4, "count": 0}
     assert harness("documents", str(built), "--text", "NEAR THE RIVER") == 0
     assert capsys.readouterr().out.splitlines() == [
         "no document holds this", 'occurs as " near the river": 2 times',
     ]  # fmt: skip
+
+
+def test_ids_may_have_gaps(tmp_path, capsys):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    coder = Tokenizer(models.WordLevel({"<unk>": 0, "river": 7, "house": 600}, unk_token="<unk>"))
+    coder.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=coder).save_pretrained(tmp_path / "words")
+    (tmp_path / "a.txt").write_text("house river\x00 house river house")
+    text, words, index = (str(tmp_path / name) for name in ("a.txt", "words", "index"))
+    assert asked(capsys, "build", text, "--tokenizer", words, "--output", index)["vocabulary_size"] == 601
+    assert asked(capsys, "count", index, "--text", "house")["count"] == 3
 
 
 def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
@@ -110,6 +125,7 @@ def test_a_damaged_tokenizer_is_found(built, tmp_path, capsys):
         (["count", "INDEX", "--text", " house||"], "has no token, so every document would hold it"),
         (["count", "INDEX", "--ids", "5||"], "has no token, so every document would hold it"),
         (["count", "INDEX", "--text", ""], "has no token, so every document would hold it"),
+        (["count", "INDEX", "--text", "\udcff"], "--text holds bytes that are not UTF-8"),
         (["documents", "INDEX", "--limit", "0"], "--limit"),
         (["count", "INDEX", "--ids=-1"], "token -1 is outside the vocabulary"),
         (["count", "INDEX", "--ids", "1", "--ids", "1||y"], "give token ids with commas between them"),

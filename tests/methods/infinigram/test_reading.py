@@ -106,7 +106,7 @@ def test_every_kind_of_file_is_read(tmp_path):
         ("a.txt.gz", DAMAGED, "a.txt.gz, line 1: Error -3 while decompressing"),
         ("a.txt", b"one\ntwo\n\xff\n", "a.txt, line 3: 'utf-8' codec"),
         ("a.parquet", b"PAR1", "a.parquet, row 0"),
-        ("a.csv", b"x", r"a.csv is no text: give files that end in .txt, .txt.gz, .jsonl"),
+        ("a.csv", b"x", r"a.csv is no text: give files that end in .txt, .txt.gz, .md, .jsonl"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, name, content, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
@@ -78,12 +78,25 @@ def test_a_row_that_has_ended_is_not_followed(model, cache):
     assert processor.tokens < whole.tokens == 16
 
 
-def test_a_row_ends_where_the_model_s_generation_configuration_says(model, cache, monkeypatch):
+@pytest.mark.parametrize("where", ["call", "configuration", "model"])
+def test_a_row_ends_where_the_call_does(model, cache, monkeypatch, where):
     method = fitted(model, cache, tau=1, clusters=20)
-    monkeypatch.setattr(model.module.generation_config, "eos_token_id", [3, 5])
-    assert RetoMatonProcessor(method, model).ends == {3, 5}
-    monkeypatch.setattr(model.module.generation_config, "eos_token_id", None)
-    assert RetoMatonProcessor(method, model).ends == frozenset()
+    ids, *_ = generated(model, method, [[1, 2, 3], [4, 5, 6]], 8)
+    end, settings = [int(ids[0, 5])], {}
+    monkeypatch.setattr(model.module.generation_config, "eos_token_id", end if where == "model" else [39])
+    if where == "call":
+        settings = {"eos_token_id": end}
+    elif where == "configuration":
+        settings = {"generation_config": GenerationConfig(max_new_tokens=8, pad_token_id=0, eos_token_id=end)}
+    processor = RetoMatonProcessor(method, model)
+    with processor.watching(), torch.inference_mode():
+        found = model.module.generate(
+            torch.tensor([[1, 2, 3], [4, 5, 6]]), max_new_tokens=8, do_sample=False, pad_token_id=0,
+            logits_processor=LogitsProcessorList([processor]), **settings,
+        )  # fmt: skip
+    written = [row.index(end[0]) + 1 if end[0] in row else len(row) for row in found[:, 3:].tolist()]
+    assert processor.ends == set(end) and processor.tokens == sum(written) < 16
+    assert "generate" not in vars(model.module)
 
 
 def test_a_query_that_is_no_number_is_refused_also_where_nothing_is_searched(model, cache):
@@ -105,12 +118,31 @@ def test_padding_on_the_left_changes_no_draw(model, cache):
     torch.testing.assert_close(others, scores, rtol=0, atol=1e-4)
 
 
-def test_beams_and_passes_that_were_not_seen_are_refused(model, cache):
+def test_a_beam_s_probability_is_that_of_scoring_its_text(model, cache):
+    """A prompt of one token, so that both begin their walk at the same place."""
+    method = fitted(model, cache, tau=2, clusters=40, transitions="capped", max_knns=4096)
+    processor = RetoMatonProcessor(method, model)
+    with processor.watching(), torch.inference_mode():
+        found = model.module.generate(
+            torch.tensor([[7], [9]]), max_new_tokens=9, do_sample=False, pad_token_id=0, eos_token_id=None,
+            num_beams=4, num_return_sequences=4, length_penalty=0.0, return_dict_in_generate=True, output_scores=True,
+            logits_processor=LogitsProcessorList([processor]),
+        )  # fmt: skip
+    for text, total in zip(found.sequences.numpy(), found.sequences_scores.tolist(), strict=True):
+        [answer] = method.score(model, [text], NoPhases())
+        assert total == pytest.approx(answer.log_probs.sum(), abs=1e-3)
+
+
+def test_passes_that_were_not_seen_and_rows_of_another_text_are_refused(model, cache):
     method = fitted(model, cache, tau=1, clusters=20)
-    with pytest.raises(RequestError, match="not by beams"):
-        generated(model, method, [[1, 2, 3]], 14, num_beams=3)
     with pytest.raises(RequestError, match="no forward pass was seen"):
         RetoMatonProcessor(method, model)(torch.tensor([[1]]), torch.zeros(1, 40))
+    processor = RetoMatonProcessor(method, model)
+    with processor.watching(), torch.inference_mode():
+        given = {"max_new_tokens": 2, "pad_token_id": 0, "logits_processor": LogitsProcessorList([processor])}
+        model.module.generate(torch.tensor([[1, 2, 3]]), **given)
+        with pytest.raises(RequestError, match="a row continues none of the rows before it"):
+            model.module.generate(torch.tensor([[4, 5, 6]]), **given)
 
 
 @pytest.mark.parametrize("tokens", [1, 4])

@@ -244,6 +244,14 @@ def test_a_query_that_is_not_finite_is_an_error_even_without_a_search(model, cac
         method.score(model, [EVALUATION[0]], NO_PHASES)
 
 
+def test_the_cap_hides_no_entry_pointed_to(model, cache):
+    """Without clusters the entries pointed to are the states: all of them are followed, however few are looked at."""
+    given = {"tau": 1, "clustering": "none", "k": 40}
+    methods = [fitted(model, cache, **given, max_knns=most) for most in (1, 1024)]
+    few, many = (sum(a.counters["searches"] for a in m.score(model, EVALUATION, NO_PHASES)) for m in methods)
+    assert few == many
+
+
 def test_empty_streams_and_streams_of_one_token_have_no_scores(model, cache):
     method = fitted(model, cache, tau=2)
     short, empty = np.array([3]), np.array([], np.int64)

@@ -95,6 +95,14 @@ def test_members_are_drawn_from_the_states_and_never_twice(chosen, without, most
     assert set(drawn) <= others
 
 
+def test_each_member_is_drawn_equally_often():
+    everything, none = np.arange(4, dtype=np.int32), np.empty(0, np.int64)
+    counts = np.zeros(10)
+    for seed in range(3000):
+        counts[draw(everything, STATES.members, STATES.offsets, none, 3, np.uint64(mixed(seed, 7)))] += 1
+    assert np.abs(counts / 3000 - 0.3).max() < 0.04
+
+
 def test_of_many_members_single_ones_are_drawn_equally_often_and_never_twice():
     states = States.of(np.arange(400) % 8)
     reached, without = np.array([1, 3, 4, 7], np.int32), np.array([12, 3, 399], np.int64)  # of states 4, 3 and 7

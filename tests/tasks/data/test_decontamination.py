@@ -66,6 +66,11 @@ def test_an_unknown_word_of_the_held_out_text_is_any_word_it_lacks():
     assert kept([f"{copy} <unk>"], [held_out]) == [f"{copy} <unk>"]  # its unknown words are written as such
 
 
+def test_text_without_blanks_is_compared_by_characters():
+    sentence, other = "我们明天早上要去公园散步然后在图书馆里看书", "今天天气很好我们在家里休息没有出去也没有看书"
+    assert kept([f"昨天说{sentence}", other], [f"{sentence}吧"], share=0.5) == [other]
+
+
 def test_short_documents_and_case():
     assert kept(["a b c", "a b", ""], ["A B C", "x y"]) == ["a b", ""]
 

@@ -62,6 +62,12 @@ def test_pieces_cover_the_text_between_words(text: str, limit: int) -> None:
     assert all(b - a <= limit or len(text[a:b].split()) == 1 for a, b in spans)
 
 
+def test_text_without_blanks_is_cut_between_characters() -> None:
+    text = "我们去公园 散步。\nand back"
+    spans = list(pieces(text, 3, lambda words: [1] * len(words)))
+    assert "".join(text[a:b] for a, b in spans) == text and [text[a:b] for a, b in spans][:2] == ["我们去", "公园 散"]
+
+
 def test_whole_split_keeps_every_document_and_word(model: Model, tmp_path: Path) -> None:
     source, cache = Numbers(), Cache(tmp_path)
     whole = streams(source, "test", model, Selection(), cache, QUIET)

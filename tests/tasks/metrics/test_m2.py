@@ -127,6 +127,13 @@ def test_a_long_sentence_with_nothing_in_common_is_scored_in_time():
     assert [edit[:2] for edit in Lattice(source, hypothesis).best_edits([])] == [(0, 60)]
 
 
+def test_a_hypothesis_that_repeats_itself_is_scored_in_time():
+    source = ["this", "are", "a", "sentence", "of", "some", "words"]
+    hypothesis = ["this", "is", *source[2:]] * 25
+    found = Lattice(source, hypothesis).best_edits([gold(1, 2, "is")])
+    assert [edit[:2] for edit in found][:1] == [(1, 2)] and len(found) > 1
+
+
 def test_a_file_is_read_with_all_annotators_and_their_alternatives(tmp_path):
     file = tmp_path / "gold.m2"
     file.write_text(

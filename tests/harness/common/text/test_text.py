@@ -109,6 +109,10 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, cache: Cache) -> No
     (root / "test.jsonl.gz").write_bytes(gzip.compress(b'{"text": "hello"}\n' * 100)[:20])
     with pytest.raises(RequestError, match=r"test\.jsonl\.gz cannot be read"):
         source.documents("test")
+    packed = gzip.compress(b'{"text": "hello"}\n')
+    (root / "test.jsonl.gz").write_bytes(packed[:10] + b"\xff" + packed[11:])  # damaged where the data begin
+    with pytest.raises(RequestError, match=r"test\.jsonl\.gz cannot be read as text: Error -3"):
+        source.documents("test")
 
 
 def test_embedded_text_is_real_and_no_paragraph_of_test_is_in_train(cache: Cache) -> None:

@@ -47,5 +47,5 @@ def test_an_assistant_is_needed_and_must_speak_the_same_tokens(tiny):
         decoded(TransformersAssisted(), model, [[3, 0]])
     model.assistant = tiny.make("marian", 1)
     model.assistant.vocabulary_size = 50
-    with pytest.raises(RequestError, match="same vocabulary"):
+    with pytest.raises(RequestError, match="an assistant whose embedding has as many"):
         decoded(TransformersAssisted(), model, [[3, 0]])

@@ -160,7 +160,7 @@ def test_requests_that_it_cannot_answer_are_refused(tiny, make, tmp_path, monkey
     with pytest.raises(RequestError, match=r"source 0 .* room for 20: raise method\.context"):
         outputs(peer, model)
     model.module.generation_config.no_repeat_ngram_size = 2
-    with pytest.raises(RequestError, match=r"no_repeat_ngram_size 2.*llama\.cpp applies otherwise"):
+    with pytest.raises(RequestError, match=r"no_repeat_ngram_size 2.*llama\.cpp does not know"):
         outputs(peer, model, 4)
     model.gguf.write_bytes(b"no model")
     with pytest.raises(CellFailedError, match=r"llama\.cpp"):

@@ -273,10 +273,14 @@ def test_logits_that_are_no_numbers_are_refused(tiny, kind):
         method.engine_of(model)  # while they are
         with torch.no_grad():
             method.engine_of(model).head.transposed[:, 7] = float("nan")
-        with pytest.raises(RequestError, match="the logits of tiny are not finite numbers"):
+        with pytest.raises(RequestError, match=r"the logits of tiny are not finite numbers after \d+ tokens"):
             outputs(method, model, [[5, 6, 7]])
         with torch.no_grad():
             method.engine_of(model).head.transposed[:, 7] = 0.0
+    with torch.no_grad():
+        model.module.get_output_embeddings().weight[7] = float("nan")
+    with pytest.raises(RequestError, match="the logits of tiny are not finite numbers after 1 tokens"):
+        outputs(TransformersGreedy(), model, [[5]], 4)
 
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(), Iad(), TransformersGreedy()])

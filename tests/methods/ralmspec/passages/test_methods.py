@@ -344,3 +344,12 @@ def test_counters_that_depend_on_timing_never_gate(artifacts_root, model):
         counters, by_time, _ = figures(**parameters)
         assert set(counters) == {"tokens", "passages"}  # iterations depend on time here, too
         assert {"searches", "rollbacks", "generation_s", "retrieval_s", "steps"} <= set(by_time)
+
+
+@pytest.mark.parametrize("cls", [RalmSeq, RalmSpec])
+def test_logits_that_are_no_numbers_are_refused(cls, artifacts_root):
+    model = make_model(4)
+    method = fitted(cls, model, make_passages(0, 40), artifacts_root)
+    model.module.get_output_embeddings().weight.data[7] = float("nan")
+    with pytest.raises(RequestError, match=r"the logits of .* are not finite numbers after \d+ tokens"):
+        method.generate(model, PROMPTS[0], 12, NoPhases())

@@ -113,6 +113,20 @@ def test_dense_search_ranks_by_inner_product_even_with_passages_without_a_known_
     np.testing.assert_allclose(products[cache.best(retriever.encode(text))], products.max(), atol=5e-4)
 
 
+def test_of_equal_passages_the_first_is_found(retrievers):
+    for kind in ("exact", "bm25"):
+        found = retrievers[kind].search([retrievers[kind].encode(PASSAGES[4])], 2)[0]
+        assert found.tolist() == [4, 204]
+
+
+def test_words_without_blanks_between_them_are_found(artifacts_root):
+    passages = ["我们明天去公园散步", "他在图书馆里看书", "the park is closed", "สวนสาธารณะปิด"]
+    for kind in ("exact", "bm25"):
+        retriever = opened(artifacts_root, kind, passages, dimension=3)
+        for query, passage in (("公园", 0), ("看书", 1), ("park", 2), ("สวน", 3)):
+            assert retriever.search([retriever.encode(query)], 1)[0].tolist() == [passage]
+
+
 def test_bm25_weighs_as_bm25s_does(artifacts_root):
     import bm25s
 

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from harness.common import checkpoints, memory
 from harness.common.cache import Cache
 from harness.common.checkpoints import Checkpoint
 from harness.common.errors import RequestError
+from methods.ralmspec.passages.encoders import Pretrained
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.language import CausalLM
 from tasks.models.pretrained.places import find
@@ -117,6 +126,14 @@ def test_an_adapter_is_refused_with_and_without_a_model_next_to_it(saved, cache_
     assert "holds an adapter" in refusal(saved)
 
 
+def test_an_adapter_of_the_hub_and_of_an_encoder_is_refused(saved, cache_home, monkeypatch):
+    (saved / "adapter_config.json").write_text("{}")
+    with pytest.raises(RequestError, match="holds an adapter, which is not loaded"):
+        Pretrained(str(saved))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(saved))
+    assert "some/model holds an adapter" in refusal("some/model")
+
+
 def test_code_of_a_model_is_not_run(saved, cache_home):
     stated = json.loads((saved / "config.json").read_text())
     classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
@@ -126,6 +143,35 @@ def test_code_of_a_model_is_not_run(saved, cache_home):
     (saved / "config.json").write_text(json.dumps(stated | {"auto_map": classes, "model_type": "own"}))
     for load in (TextGenerator.load, CausalLM.load):
         assert "its type 'own' needs code of the model's own, which is not run" in refusal(saved, load)
+
+
+def test_a_tokenizer_may_be_sentencepiece_alone(tmp_path, cache_home):
+    import sentencepiece
+
+    folder, text = tmp_path / "model", tmp_path / "text"
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=320, **sizes)).save_pretrained(folder)
+    text.write_text("the student reads a book about the river\n" * 50)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(folder / "tokenizer"), vocab_size=300, model_type="bpe", byte_fallback=True,
+        minloglevel=2, hard_vocab_limit=False,
+    )  # fmt: skip
+    said = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    model, given = CausalLM.load(str(folder), cache=Cache(cache_home)), "the river é"
+    right = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model")).encode(given)
+    assert model.tokenizer(given, add_special_tokens=False)["input_ids"] == right
+
+
+@pytest.mark.parametrize("changed", [{"pad_token_id": -1}, {"vocab_size": 448}])
+def test_a_folder_may_have_no_padding_and_more_embeddings_than_tokens(saved, cache_home, changed):
+    config = GPT2Config.from_pretrained(saved, **changed)
+    module = GPT2LMHeadModel(config).eval()
+    module.save_pretrained(saved)  # without the output layer, which is the embedding
+    model = TextGenerator.load(str(saved))
+    ids = model.encode(["The student"])[0]
+    torch.testing.assert_close(logits(model.module, ids), logits(module, ids))
+    assert CausalLM.load(str(saved), cache=Cache(cache_home)).vocabulary_size == config.vocab_size
 
 
 def test_a_token_without_an_embedding_is_refused_when_a_text_has_it(saved, cache_home):
@@ -154,6 +200,33 @@ def test_the_tokenizer_of_a_hub_model_is_fetched_if_another_program_left_it_out(
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     model = TextGenerator.load("some/model")
     assert model.encode(["The student"]) and model.facts["source"] == "hub some/model"
+
+
+def test_what_says_how_texts_begin_and_end_is_fetched_once(saved, cache_home, monkeypatch):
+    """Another program may have fetched weights and tokenizer.json alone."""
+    said = (saved / "tokenizer_config.json").read_bytes()
+    (saved / "tokenizer_config.json").unlink()
+    (saved / "generation_config.json").unlink(missing_ok=True)
+    asked: list[str] = []
+
+    def download(_: str, file: str, *, revision: str) -> str:
+        asked.append(file)
+        if file != "tokenizer_config.json":
+            raise FileNotFoundError(file)
+        (saved / file).write_bytes(said)
+        return str(saved / file)
+
+    absent = object()  # as the hub's cache notes that there is no such file
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(saved))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache", lambda _, file, **__: absent if file in asked else None
+    )
+    assert find("some/model", Cache(cache_home)).folder == saved
+    assert asked == ["tokenizer_config.json", "generation_config.json"]
+    assert (saved / "tokenizer_config.json").read_bytes() == said
+    find("some/model", Cache(cache_home))
+    assert len(asked) == 2
 
 
 def test_a_name_that_is_nowhere_says_all_three_ways(cache_home, monkeypatch):
