@@ -16,7 +16,7 @@ from harness.common.progress import Progress
 from harness.common.statistics import mean_interval
 from harness.common.text import SPLITS, Source
 from harness.common.text.kinds import open_source
-from harness.common.text.words import UNSPACED
+from harness.common.text.words import word_pattern
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
@@ -28,7 +28,7 @@ from tasks.data.tokens import token_ids
 
 DOCUMENTATION = "documentation"
 FORM = "Question: {}?\nAnswer:"
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+_WORD = re.compile(word_pattern(r"\W"))
 RECALLS = (1, 5, 20)
 
 

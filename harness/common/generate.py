@@ -212,10 +212,10 @@ def generate(
     A causal model's sources are padded on the left, so that padding does not separate source and output; an empty one
     becomes the start token. Sources of an encoder-decoder model must have a token. Of the model's own generation
     configuration only `Constraints` apply. They count padding as text, so causal sources of a batch should be equally
-    long. Raises `RequestError` where no logit is a finite number.
+    long. Raises `RequestError` if the last logits are not finite numbers: a check of every step would slow a peer.
     """
     import torch
-    from transformers import GenerationConfig, LogitsProcessorList
+    from transformers import GenerationConfig
 
     causal = model.kind == "causal"
     rows = [list(source) or [model.start_id] for source in sources] if causal else [list(source) for source in sources]
@@ -236,12 +236,9 @@ def generate(
         **{"do_sample": False, **settings},
     )
 
-    def check(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if not bool(scores.amax(-1).isfinite().all()):
-            raise RequestError(NOT_FINITE.format(model.name, ids.shape[1]))
-        return scores
-
     module = model.module
+    last: dict[str, torch.Tensor] = {}
+    hook = module.register_forward_hook(lambda _, given, output: last.update(logits=output.logits))
     own, module.generation_config = module.generation_config, config  # None must not be filled from it
     try:
         with torch.inference_mode():
@@ -249,11 +246,13 @@ def generate(
                 torch.tensor(ids, device=model.device),
                 attention_mask=torch.tensor(mask, device=model.device),
                 generation_config=config,
-                logits_processor=LogitsProcessorList([check]),
                 streamer=streamer,
                 **({"assistant_model": assistant} if assistant is not None else {}),
             ).tolist()
     finally:
         module.generation_config = own
+        hook.remove()
+    if not bool(last["logits"][:, -1].amax(-1).isfinite().all()):
+        raise RequestError(NOT_FINITE.format(model.name, len(answers[0]) - 1))
     first = longest if causal else 1
     return [until_end(answer[first : first + limit], model.eos_ids) for answer in answers]

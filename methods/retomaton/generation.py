@@ -65,11 +65,12 @@ class RetoMatonProcessor(LogitsProcessor):
         self._walks, self._known, self._before = [], {}, None
         self.searches = self.tokens = 0
         module: Any = getattr(self.model, "module", None)
+        own, before = vars(module).get("generate"), module.generate  # own: of a `watching` around this one
 
         def generate(*given: Any, **settings: Any) -> Any:
             if self.given is None:
                 self.ends = _ends(module, settings)
-            return type(module).generate(module, *given, **settings)
+            return before(*given, **settings)
 
         with self.model.capture(self.method.key) as keys:
             self._keys = keys
@@ -78,7 +79,10 @@ class RetoMatonProcessor(LogitsProcessor):
                 yield
             finally:
                 self._keys = None
-                del module.generate
+                if own:
+                    module.generate = own
+                else:
+                    del module.generate
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> Any:
         """Raises `RequestError` outside of `watching`, for a row that does not continue its earlier text, for a step of

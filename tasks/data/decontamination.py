@@ -15,12 +15,12 @@ from typing import Any
 from harness.common.errors import RequestError
 from harness.common.sources import built_by
 from harness.common.text import SPLITS, Source, Split
-from harness.common.text.words import UNSPACED
+from harness.common.text.words import word_pattern
 from tasks.data.wikitext_style import UNKNOWN
 
 N, SHARE = 13, 0.8
 HELD_OUT: tuple[Split, ...] = ("validation", "test")
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_WORD = re.compile(word_pattern(r"\W_"))
 
 
 class Decontaminated(Source):

@@ -16,9 +16,9 @@ from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
 from harness.common.text import Source, Split, split_hash
-from harness.common.text.words import UNSPACED
+from harness.common.text.words import word_pattern
 
-_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+_WORD = re.compile(word_pattern(r"\s"))
 
 
 class Passages(ReadSequence[str]):

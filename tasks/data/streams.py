@@ -23,11 +23,11 @@ from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
 from harness.common.text import Source, Split, split_hash
 from harness.common.text.articles import count_words
-from harness.common.text.words import UNSPACED
+from harness.common.text.words import word_pattern
 from tasks.data.tokens import token_ids
 
 # a word with the blanks before it; the last word also with those after it
-_WORD = re.compile(rf"\s*(?:[{UNSPACED}]|[^\s{UNSPACED}]+)(?:\s+\Z)?")
+_WORD = re.compile(r"\s*" + word_pattern(r"\s") + r"(?:\s+\Z)?")
 
 
 class Encoder(Protocol):

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import isfinite
 from typing import TYPE_CHECKING
 
-from harness.common.generate import Constraints
+from harness.common.errors import RequestError
+from harness.common.generate import NOT_FINITE, Constraints
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import near_tie
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.engine.session import Session, without
-from methods.decoding.search.best import best_of_rows, check_finite
+from methods.decoding.search.best import best_of_rows
 from methods.decoding.search.decoder import Batch
 
 if TYPE_CHECKING:
@@ -156,7 +158,8 @@ def _verdicts(
             block = verdict.block
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
-                check_finite(values[:1], model, [sum(map(len, written[row][:2])) + len(block)])
+                if not isfinite(values[0]):
+                    raise RequestError(NOT_FINITE.format(model, sum(map(len, written[row][:2])) + len(block)))
                 if len(values) > 1 and values[0] - values[1] <= tie:
                     verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie is decided as in greedy search

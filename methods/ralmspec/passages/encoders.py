@@ -24,9 +24,9 @@ from harness.common.checkpoints import ADAPTER, place
 from harness.common.errors import RequestError
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
-from harness.common.text.words import UNSPACED
+from harness.common.text.words import word_pattern
 
-TERM = rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}"
+TERM = word_pattern(r"\W", least=2)
 TERMS = 50_000  # vocabulary of lsa
 CHUNK = 256  # passages whose vectors are written at once
 BATCH = 32  # passages that an encoder reads at once

@@ -62,23 +62,11 @@ def find(model: str, cache: Cache | None = None) -> Found:
         raise RequestError(ADAPTER.format(found.at))
     if found.source.startswith("folder ") and folder.resolve().is_relative_to(cache.root.resolve()):
         return Found(folder, None, {})
-    if found.source.startswith("hub ") and not _complete(found.at, folder):
+    whole = (folder / "tokenizer_config.json").exists() and tokenizer_hash(folder)
+    if found.source.startswith("hub ") and not whole:  # as where another program fetched the weights alone
         from huggingface_hub import snapshot_download
 
         with suppress(OSError):  # no network: whatever needs the tokenizer will say so
             snapshot_download(found.at, revision=folder.name, allow_patterns=_TOKENIZER_FILES)  # into the same folder
     facts = {"source": found.source, "weights": weights_hash(folder, cache)}
     return Found(folder, None, facts | ({"licence": found.checkpoint.licence} if found.checkpoint else {}))
-
-
-def _complete(hub_id: str, folder: Path) -> bool:
-    """Whether a snapshot holds all that determines answers next to the weights. Another program may have fetched the
-    weights alone, or a tokenizer.json without what says which tokens begin and end a text. A file that the hub does not
-    have is asked for once: its cache keeps the answer."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    for file in ("tokenizer_config.json", "generation_config.json"):
-        if try_to_load_from_cache(hub_id, file, revision=folder.name) is None and not (folder / file).exists():
-            with suppress(OSError):
-                hf_hub_download(hub_id, file, revision=folder.name)
-    return bool(tokenizer_hash(folder))

@@ -99,6 +99,15 @@ def test_a_row_ends_where_the_call_does(model, cache, monkeypatch, where):
     assert "generate" not in vars(model.module)
 
 
+def test_contexts_may_be_nested(model, cache):
+    outer, inner = (RetoMatonProcessor(fitted(model, cache), model) for _ in range(2))
+    with outer.watching():
+        with inner.watching():
+            pass
+        assert "generate" in vars(model.module)
+    assert "generate" not in vars(model.module)
+
+
 def test_a_query_that_is_no_number_is_refused_also_where_nothing_is_searched(model, cache):
     method = fitted(model, cache, tau=1, clusters=20)
     processor = RetoMatonProcessor(method, model)

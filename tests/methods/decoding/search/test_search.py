@@ -280,7 +280,7 @@ def test_logits_that_are_no_numbers_are_refused(tiny, kind):
     with torch.no_grad():
         model.module.get_output_embeddings().weight[7] = float("nan")
     with pytest.raises(RequestError, match="the logits of tiny are not finite numbers after 1 tokens"):
-        outputs(TransformersGreedy(), model, [[5]], 4)
+        outputs(TransformersGreedy(), model, [[5]], 1)
 
 
 @pytest.mark.parametrize("method", [Greedy(), Beam(), Iad(), TransformersGreedy()])
