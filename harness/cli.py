@@ -49,7 +49,7 @@ def _recipe_names() -> list[str]:
 MethodName = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=_names_of("method"))]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_of("task"))]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
-Format = Annotated[str, typer.Option("--format", help="text, md, latex or json.")]
+Format = Annotated[str, typer.Option("--format", help="text, md, github (a step summary), latex or json.")]
 
 
 @app.command("list")
@@ -153,7 +153,7 @@ def compare(
     \b
     Examples:
       harness compare results/measured/iad-table1 results/runs/iad-table1
-      harness compare old/rows.jsonl new/rows.jsonl --format md
+      harness compare old/rows.jsonl new/rows.jsonl --format github >> $GITHUB_STEP_SUMMARY
     """
     from harness.show import compare as comparing
 
@@ -179,7 +179,8 @@ def table(
       harness table iad-table1 --scale small --format latex > table.tex
     """
     from harness import session
-    from harness.show import claims, every_eval, frame, markup, stored, tables, terminal
+    from harness.publish import every_eval
+    from harness.show import claims, frame, markup, stored, tables, terminal
 
     written = {"md": markup.markdown, "csv": markup.as_csv, "latex": markup.as_latex}
     if format_ not in (known := ("text", "eee", *written)):

@@ -221,9 +221,22 @@ def as_text(compared: pd.DataFrame) -> str:
     return "\n".join([*aligned([list(shown), *shown.to_numpy().tolist()]), "", summary(compared)])
 
 
+def as_markdown(compared: pd.DataFrame) -> str:
+    return f"{markdown_table(COLUMNS, _shown(compared).to_numpy().tolist())}\n\n{summary(compared)}"
+
+
+def as_github(compared: pd.DataFrame) -> str:
+    """A step summary: the counts, the lines that got worse or better, and all lines folded away."""
+    changed = _shown(compared[compared.verdict.isin(VERDICTS[:2])])
+    told = markdown_table(COLUMNS, changed.to_numpy().tolist()) if len(changed) else "Nothing got worse or better."
+    every = f"<details><summary>All lines</summary>\n\n{as_markdown(compared)}\n\n</details>"
+    return f"### {summary(compared)}\n\n{told}\n\n{every}"
+
+
 FORMATS: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "text": as_text,
-    "md": lambda found: f"{markdown_table(COLUMNS, _shown(found).to_numpy().tolist())}\n\n{summary(found)}",
+    "md": as_markdown,
+    "github": as_github,
     "latex": lambda found: floating(_shown(found), summary(found)),
     "json": lambda found: found.to_json(orient="records", indent=1),
 }

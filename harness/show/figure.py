@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,8 @@ from harness.show import curves
 from harness.show.stored import Stored, place_of
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.figure import Figure
-
-Graph = dict[str, dict[str, str]]  # node -> edge -> the node that it leads to
 
 
 def draw(one: Stored, numbers: pd.DataFrame, folder: Path, *, strict: bool = False) -> list[Path]:
@@ -180,79 +178,61 @@ def _histograms(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Fi
     return drawn
 
 
-def graph_of(row: Row, node: str) -> Graph:
+def graph_of(row: Row, node: str) -> nx.DiGraph[str]:
     """The graph that a row's worked examples tell of: each is a node, named by its text under the label `node`; its
-    other labels are edges to the nodes that they name. Edges to nodes that no example describes are left out."""
-    described = [example for example in row.examples if node in example]
-    names = {example[node] for example in described}
-    return {
-        example[node]: {edge: end for edge, end in example.items() if edge != node and end in names}
-        for example in described
-    }
+    other labels are edges to the nodes that they name. Edges of one direction between two nodes are one, with the
+    labels of all; edges to nodes that no example describes are left out."""
+    import networkx as nx
+
+    described = {example[node]: example for example in row.examples if node in example}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(described)
+    for start, example in described.items():
+        for label, end in example.items():
+            if label != node and end in graph:
+                known = graph.edges[start, end]["label"] + "\n" if graph.has_edge(start, end) else ""
+                graph.add_edge(start, end, label=known + label)
+    return graph
 
 
-def layers(graph: Graph) -> list[list[str]]:
+def layers(graph: nx.DiGraph[str]) -> dict[int, list[str]]:
     """The nodes by the least number of edges that lead to them from the first one; those that none leads to are
     last."""
-    first = next(iter(graph))
-    depth, waiting = {first: 0}, deque([first])
-    while waiting:
-        node = waiting.popleft()
-        for end in graph[node].values():
-            if end not in depth:
-                depth[end] = depth[node] + 1
-                waiting.append(end)
-    last = max(depth.values()) + 1
-    found = [[node for node in graph if depth.get(node, last) == level] for level in range(last + 1)]
-    return [layer for layer in found if layer]
+    import networkx as nx
+
+    depth = nx.single_source_shortest_path_length(graph, next(iter(graph)))
+    found: dict[int, list[str]] = {}
+    for node in graph:
+        found.setdefault(depth.get(node, len(graph)), []).append(node)
+    return found
 
 
 def _graphs(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
-    """A panel for each graph, from left to right by layers. Edges of one direction between two nodes are one arrow."""
+    """A panel for each graph, from left to right by layers; an edge from a node to itself is a line in its box."""
+    import networkx as nx
+
     graphs = {row.cell: graph for row in _finished(one) if (graph := graph_of(row, wanted.graph))}
     if not graphs:
         return None
-    deep = max(len(layers(graph)) for graph in graphs.values())
-    wide = max(len(layer) for graph in graphs.values() for layer in layers(graph))
-    drawn, panels = _panels(len(graphs), 1, (3.0 * deep, max(4.0, 1.5 * wide)), one.title, place_of(one.rows))
+    every = [layers(graph) for graph in graphs.values()]
+    size = 3.0 * max(map(len, every)), max(4.0, 1.5 * max(len(layer) for found in every for layer in found.values()))
+    drawn, panels = _panels(len(graphs), 1, size, one.title, place_of(one.rows))
+    # bent, so that an edge there and one back do not cover each other; each ends 35 points from its nodes' middles
+    bent = {"connectionstyle": "arc3,rad=0.2", "node_size": 70**2}
     for panel, (name, graph) in zip(panels, graphs.items(), strict=True):
+        places = nx.multipartite_layout(graph, {depth: layer[::-1] for depth, layer in layers(graph).items()})
+        loops = {start: f"\n↻ {label}" for start, end, label in graph.edges.data("label") if start == end}
+        texts = {node: textwrap.fill(node, 18) + loops.get(node, "") for node in graph}
+        graph.remove_edges_from([*nx.selfloop_edges(graph)])
+        nx.draw_networkx_edges(graph, places, ax=panel, edge_color="0.45", **bent)
+        labels = nx.get_edge_attributes(graph, "label")
+        nx.draw_networkx_edge_labels(graph, places, labels, 0.5, 7, "C3", rotate=False, ax=panel, **bent)
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "#dbe9f6", "edgecolor": "C0"}
+        nx.draw_networkx_labels(graph, places, texts, ax=panel, font_size=8, bbox=box)
         panel.set_title(name, fontsize="medium")
         panel.set_axis_off()
-        _graph(panel, graph)
+        panel.margins(0.15)
     return drawn
-
-
-def _graph(panel: Any, graph: Graph) -> None:
-    places: dict[str, tuple[float, float]] = {}
-    for depth, layer in enumerate(found := layers(graph)):
-        for row, node in enumerate(layer):
-            places[node] = float(depth), (len(layer) - 1) / 2 - row + 0.2 * (depth % 2)
-    heights = [y for _, y in places.values()]
-    panel.set(xlim=(-0.5, len(found) - 0.5), ylim=(min(heights) - 0.7, max(heights) + 0.7))
-    for node, edges in graph.items():
-        together: dict[str, list[str]] = {}
-        for edge, end in edges.items():
-            together.setdefault(end, []).append(edge)
-        for end, labels in together.items():
-            _edge(panel, places[node], places[end], "\n".join(labels))
-    for node, place in places.items():
-        box = {"boxstyle": "round,pad=0.4", "facecolor": "#dbe9f6", "edgecolor": "C0"}
-        panel.text(*place, textwrap.fill(node, 18), ha="center", va="center", fontsize="small", zorder=3, bbox=box)
-
-
-def _edge(panel: Any, start: tuple[float, float], end: tuple[float, float], label: str, bend: float = 0.2) -> None:
-    """An arrow with its label in the middle; bent, so that one there and one back do not cover each other. From a node
-    to itself it is only the label, above the node."""
-    if start == end:
-        middle, label = (start[0], start[1] + 0.42), f"↻ {label}"
-    else:
-        style = {"arrowstyle": "-|>", "color": "0.45", "shrinkA": 26, "shrinkB": 30}
-        panel.annotate("", end, start, arrowprops={**style, "connectionstyle": f"arc3,rad={bend}"}, zorder=1)
-        # the middle of the arc lies half of the bend to the right of the straight line
-        across, up = (end[0] - start[0]) / 2, (end[1] - start[1]) / 2
-        middle = start[0] + across + bend * up, start[1] + up - bend * across
-    box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    panel.text(*middle, label, ha="center", va="center", fontsize="x-small", color="C3", zorder=2, bbox=box)
 
 
 Draw = Callable[[Stored, recipe.Figure, pd.DataFrame], "Figure | None"]

@@ -22,7 +22,7 @@ def show(table: Table, console: Console) -> None:
     console.print(Text(table.title, style="bold"))
     console.print(_pairs(table.above.items()))
     labelled = table.lead if table.lead.empty or table.lead["column"].any() else table.lead.drop(columns="column")
-    fitting, left_out = _fitting(labelled, console.width)
+    fitting, left_out = _fitting(labelled, console)
     console.print(_rich(fitting))
     if left_out:
         console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))
@@ -61,36 +61,33 @@ def _counted(group: Sequence[Verdict]) -> Text:
     return Text(", ").join(parts) if parts else Text("none at this scale" if group else "none", "bright_black")
 
 
-def _fitting(grid: pd.DataFrame, width: int) -> tuple[pd.DataFrame, list[str]]:
+def _fitting(grid: pd.DataFrame, console: Console) -> tuple[pd.DataFrame, list[str]]:
     """The table with intervals on a second line where it is too wide otherwise, without the columns at its right end
     that do not fit then, and the names of these. Labels, speedup and decision stay."""
-    heads = list(grid)
-    columns = [grid.iloc[:, place].tolist() for place in range(len(heads))]
 
-    def needs(place: int, apart: str) -> int:
-        head = heads[place].replace("_", " ")
-        words = [word for text in columns[place] for word in text.split(apart)]
-        return 3 + max(map(len, [*(head.split() if heads[place] in WORDS else [head]), *words]), default=0)
+    def too_wide(places: list[int]) -> bool:
+        unbounded = console.options.update(max_width=10**6)
+        return console.measure(_rich(grid.iloc[:, places]), options=unbounded).minimum > console.width
 
-    if sum(needs(place, "\n") for place in range(len(heads))) <= width:
-        return grid, []
-    kept = list(range(len(heads)))
-    for place in reversed(range(len(heads))):
-        total = sum(needs(i, " " if heads[i] in WORDS else " [") for i in kept)
-        if total > width and not heads[place].startswith(STAYING):
+    kept = list(range(grid.shape[1]))
+    if too_wide(kept):
+        grid = grid.map(lambda text: text.replace(" [", "\n["))
+    for place, head in reversed(list(enumerate(grid))):
+        if too_wide(kept) and not head.startswith(STAYING):
             kept.remove(place)
-    left_out = [heads[place] for place in range(len(heads)) if place not in kept]
-    return grid.iloc[:, kept].map(lambda text: text.replace(" [", "\n[")), left_out
+    return grid.iloc[:, kept], [head for place, head in enumerate(grid) if place not in kept]
 
 
 def _rich(grid: pd.DataFrame) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for place, head in enumerate(grid):
-        words = head in WORDS
-        longest = max((len(word) for text in grid.iloc[:, place] for word in text.split()), default=0)
+        words, head = head in WORDS, head.replace("_", " ")
+        parts = [
+            part for text in (head, *grid.iloc[:, place]) for part in (text.split() if words else text.split("\n"))
+        ]
         rich.add_column(
-            Text(head.replace("_", " ")), justify="left" if words else "right", no_wrap=not words,
-            min_width=longest if words else None,
+            Text(head), justify="left" if words else "right", no_wrap=not words,
+            min_width=max(map(len, parts), default=0),
         )  # fmt: skip
     for heading, lines in sections(grid):
         if heading:

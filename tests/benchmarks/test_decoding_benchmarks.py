@@ -204,6 +204,7 @@ def test_gad_is_ahead_of_beam_search_where_drafts_are_right(benchmark, repeater,
     assert ratio(benchmark, repeater, Beam(), method, one_by_one()) >= bound(1.5, 1)
 
 
+@pytest.mark.slow
 def test_iad_takes_no_more_memory_than_greedy():
     """Resident memory of a process of its own that decodes a batch of long sources: its peak, and how it grew."""
     peaks = {name: _peak(name) for name in ("Greedy", "Iad")}

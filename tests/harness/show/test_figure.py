@@ -198,10 +198,12 @@ def test_examples_that_name_one_another_are_a_graph():
         {"output": "no node"},
     )
     nodes = figure.graph_of(sample, "state")
-    assert nodes["1: of the"] == {"first": "2: the first", "same": "2: the first"}
-    assert figure.layers(nodes) == [["1: of the"], ["2: the first"], ["3: alone"]]
+    assert dict(nodes["1: of the"]) == {"2: the first": {"label": "first\nsame"}}
+    assert list(figure.layers(nodes).values()) == [["1: of the"], ["2: the first"], ["3: alone"]]
     recipe = RECIPE.replace("{x: k, y: speed}", "{graph: state}")
-    assert {"1: of the", "2: the first", "3: alone", "time"} <= set(words([sample, told("none")], recipe))
+    assert {"1: of the", "2: the first", "3: alone", "time", "first", "same", "↻ and"} <= set(
+        words([sample, told("none")], recipe)
+    )
     assert drawn([told("none")], recipe) is None
 
 

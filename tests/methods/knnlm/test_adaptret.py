@@ -186,6 +186,7 @@ def test_a_learned_lambda_is_better_than_one_for_all(model, cache, kind):
         np.testing.assert_array_equal(one.log_probs, two.log_probs)
 
 
+@pytest.mark.slow
 def test_fits_search_the_validation_text_once(model, tmp_path, monkeypatch):
     asked = []
 

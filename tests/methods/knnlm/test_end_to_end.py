@@ -115,6 +115,7 @@ def test_a_recipe_measures_the_lm_exact_and_approximate_search_and_saved_searche
     assert rows["sq8"].value("perplexity") == pytest.approx(perplexity, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_damaged_datastore_and_a_model_without_keys_are_failed_rows(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
