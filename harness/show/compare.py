@@ -222,12 +222,14 @@ def as_text(compared: pd.DataFrame) -> str:
 
 
 def as_markdown(compared: pd.DataFrame) -> str:
+    """A Markdown table."""
     return f"{markdown_table(COLUMNS, _shown(compared).to_numpy().tolist())}\n\n{summary(compared)}"
 
 
 def as_github(compared: pd.DataFrame) -> str:
-    """A step summary: the counts, the lines that got worse or better, and all lines folded away."""
-    changed = _shown(compared[compared.verdict.isin(VERDICTS[:2])])
+    """A step summary: the counts, the lines that got worse or better or cannot be compared, and all lines folded
+    away."""
+    changed = _shown(compared[compared.verdict.isin(["worse", "better", "not comparable"])])
     told = markdown_table(COLUMNS, changed.to_numpy().tolist()) if len(changed) else "Nothing got worse or better."
     every = f"<details><summary>All lines</summary>\n\n{as_markdown(compared)}\n\n</details>"
     return f"### {summary(compared)}\n\n{told}\n\n{every}"

@@ -219,8 +219,8 @@ def _graphs(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure
     drawn, panels = _panels(len(graphs), 1, size, one.title, place_of(one.rows))
     # bent, so that an edge there and one back do not cover each other; each ends 35 points from its nodes' middles
     bent = {"connectionstyle": "arc3,rad=0.2", "node_size": 70**2}
-    for panel, (name, graph) in zip(panels, graphs.items(), strict=True):
-        places = nx.multipartite_layout(graph, {depth: layer[::-1] for depth, layer in layers(graph).items()})
+    for panel, (name, graph), found in zip(panels, graphs.items(), every, strict=True):
+        places = nx.multipartite_layout(graph, {depth: layer[::-1] for depth, layer in found.items()})
         loops = {start: f"\n↻ {label}" for start, end, label in graph.edges.data("label") if start == end}
         texts = {node: textwrap.fill(node, 18) + loops.get(node, "") for node in graph}
         graph.remove_edges_from([*nx.selfloop_edges(graph)])

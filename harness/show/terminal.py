@@ -73,7 +73,7 @@ def _fitting(grid: pd.DataFrame, console: Console) -> tuple[pd.DataFrame, list[s
     if too_wide(kept):
         grid = grid.map(lambda text: text.replace(" [", "\n["))
     for place, head in reversed(list(enumerate(grid))):
-        if too_wide(kept) and not head.startswith(STAYING):
+        if not head.startswith(STAYING) and too_wide(kept):
             kept.remove(place)
     return grid.iloc[:, kept], [head for place, head in enumerate(grid) if place not in kept]
 
@@ -82,9 +82,8 @@ def _rich(grid: pd.DataFrame) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for place, head in enumerate(grid):
         words, head = head in WORDS, head.replace("_", " ")
-        parts = [
-            part for text in (head, *grid.iloc[:, place]) for part in (text.split() if words else text.split("\n"))
-        ]
+        apart = None if words else "\n"  # where a cell may be broken: at any blank, or nowhere else
+        parts = [part for text in (head, *grid.iloc[:, place]) for part in text.split(apart)]
         rich.add_column(
             Text(head), justify="left" if words else "right", no_wrap=not words,
             min_width=max(map(len, parts), default=0),

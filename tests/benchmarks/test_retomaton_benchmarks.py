@@ -105,13 +105,17 @@ def test_a_pass_saves_of_the_time_what_it_saves_in_searches(benchmark, tmp_path)
     found = {
         "saved": median(1 - ours[0] / theirs[0] for theirs, ours in pairs),
         "search_share": median(theirs[1] / theirs[0] for theirs, _ in pairs),
+        "searching": median(ours[1] / theirs[1] for theirs, ours in pairs),
         "foss": pairs[0][1][2],
     }
     benchmark.pedantic(lambda: timed(saving), rounds=1)
     benchmark.extra_info.update(entries=TEXT, **found)
     short = found["foss"] * found["search_share"] - found["saved"]
     assert found["foss"] > 0.2
-    assert short <= (0.05 if TEXT >= 500_000 else 0.5)
+    if TEXT >= 500_000:
+        assert short <= 0.05
+    else:  # a search of so few entries costs little more than a step of the walk: its own time must fall nevertheless
+        assert found["searching"] < 0.7
 
 
 def test_kmeans_takes_minutes_for_a_million_entries(benchmark, tmp_path):

@@ -76,14 +76,12 @@ def test_probabilities_that_sum_to_more_than_one_are_refused(toys, tmp_path):
     assert "toy-oracle gives 50 words at one place probabilities that sum to 1.051" in row.error["message"]
 
 
-@pytest.mark.slow
 def test_wrong_answers_weigh_by_the_time_that_they_save(toys, tmp_path):
     row = run(toys, tmp_path, "toy-successors", against("toy-skips", "toy-steps"), "{batch: 1}")
     assert row.value("exact_match") == 1 and row.speedup > 1.2
     assert row.decision == "no claim" and "weighted by the time that each answer saved" in row.reason
 
 
-@pytest.mark.slow
 def test_a_method_that_slows_the_shared_model_gets_no_claim(toys, tmp_path):
     row = run(toys, tmp_path, "toy-successors", against("toy-mutant", "toy-slow"))
     assert row.value("exact_match") == 1 and row.speedup > 1.5
@@ -102,7 +100,6 @@ def test_answers_that_are_prepared_are_not_there_for_varied_items(toys, tmp_path
     assert row.value("open_s") > 0
 
 
-@pytest.mark.slow
 def test_a_clock_that_is_replaced_changes_nothing(toys, tmp_path):
     row = run(toys, tmp_path, "toy-successors", against("toy-clockmaker", "toy-slow"))
     assert row.status == "ok", row.error

@@ -21,7 +21,7 @@ RESULTS = ROOT / "results"
 
 def test_the_records_of_every_eval_ever_have_what_the_schema_demands(capsys):
     """The demands are spelled out; the schema's own package validates all records in a slow test."""
-    with pytest.raises(SystemExit, match="0"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(["table", "knnlm-wikitext", "--scale", "small", "--results", str(RESULTS), "--format", "eee"])
     records = json.loads(capsys.readouterr().out)
     assert records

@@ -109,7 +109,8 @@ def test_each_cell_is_better_worse_alike_or_not_comparable(tmp_path, capsys):
             assert "8 cells: 2 worse, 1 better, 1 no difference shown, 4 not comparable" in text
         if name == "github":
             told, _, folded = text.partition("<details>")
-            assert "slower" in told and "faster" in told and "failed" not in told and "failed" in folded
+            assert "slower" in told and "faster" in told and "failed" in told
+            assert ": same |" not in told and ": same |" in folded
     with pytest.raises(SystemExit) as ended:
         main(["compare", str(before), str(before)])
     assert ended.value.code == 0
