@@ -332,14 +332,16 @@ class Runner:
 
 
 def blocks(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells that are timed in the same processes, against one pass of one baseline: those of a column with the same
-    task, baseline and timing. The baseline's own cell is one of them. Everything else is a block of its own."""
+    """The cells that are timed in the same processes, against one pass of one baseline: those of a column (of all
+    columns, if they are timed `together`) with the same task, baseline and timing. The baseline's own cell is one of
+    them. Everything else is a block of its own."""
     found: dict[str, list[Cell]] = {}
     for number, cell in enumerate(cells):
         baseline = cell.speed_baseline or cell.method
-        together = [cell.column, asdict(cell.task), asdict(baseline), cell.timing.model_dump(), cell.seed]
+        column = "" if cell.timing.together else cell.column
+        same = [column, asdict(cell.task), asdict(baseline), cell.timing.model_dump(), cell.seed]
         alone = [number] if cell.kind == "analysis" or not cell.timed else []
-        found.setdefault(digest([*together, *alone]), []).append(cell)
+        found.setdefault(digest([*same, *alone]), []).append(cell)
     return list(found.values())
 
 

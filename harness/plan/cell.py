@@ -45,9 +45,9 @@ class Cell:
     @property
     def resolved(self) -> dict[str, Any]:
         """The settings of this cell from recipe and command line, as JSON: labels, methods, task, fidelity, timing.
-        `timeout` and `equal` are left out, because they change no number."""
+        `timeout`, `equal` and `together` are left out: the same cell is measured."""
         cell: dict[str, Any] = json.loads(json.dumps(asdict(self), default=lambda part: part.model_dump(by_alias=True)))
-        for name in ("timeout", "equal"):
+        for name in ("timeout", "equal", "together"):
             cell["timing"].pop(name)
         return cell
 

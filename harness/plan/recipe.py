@@ -95,7 +95,9 @@ class Timing(_Strict):
 
     timeout: of each process, in seconds. fits: number of fits if fitting is random. The processes are divided among
     them, so there are at most as many fits as processes. threads: null means the machine's default. equal: a speedup
-    that differs from 1 by less, with its whole interval, is called equal.
+    that differs from 1 by less, with its whole interval, is called equal. together: cells of all columns are timed
+    in the same processes, not those of one column, so that all speedups can be compared; a run that is interrupted
+    times them all anew.
     """
 
     processes: int = Field(default=10, ge=1)
@@ -104,6 +106,7 @@ class Timing(_Strict):
     timeout: float = Field(default=7200.0, gt=0)
     threads: int | None = Field(default=None, ge=1)
     equal: float = Field(default=0.02, gt=0, lt=1)
+    together: bool = False
 
     @model_validator(mode="after")
     def _has_a_process_for_each_fit(self) -> Timing:

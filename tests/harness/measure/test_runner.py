@@ -10,7 +10,7 @@ import time
 import pytest
 
 from harness.common.errors import RequestError
-from harness.measure.runner import only_run_in
+from harness.measure.runner import blocks, only_run_in
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from tests.harness import running
@@ -143,6 +143,18 @@ def test_cells_of_equal_parameters_and_other_labels_are_measured_apart(toys, tmp
     result, _ = run(toys, tmp_path, "toy-text", lines)
     assert [row.row for row in result.rows] == ["a", "b"]
     assert not any(result.known)
+
+
+@pytest.mark.parametrize(("together", "expected"), [("false", [["a", "b"], ["c"]]), ("true", [["a", "b", "c"]])])
+def test_cells_of_all_columns_share_processes_if_they_are_timed_together(toys, together, expected):
+    lines = """
+  - {row: a, column: one, method: toy-uniform}
+  - {row: b, column: one, method: toy-unigram, speed_baseline: toy-uniform}
+  - {row: c, column: two, method: toy-unigram, params: {pause: 0.01}, speed_baseline: toy-uniform}
+"""
+    text = RECIPE.format(task="toy-text", cells=lines, timeout=f"9, together: {together}")
+    cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)
+    assert [[cell.row for cell in block] for block in blocks(cells)] == expected
 
 
 def test_a_hanging_cell_times_out(toys, tmp_path):

@@ -37,6 +37,12 @@ def test_with_its_knob_at_the_accurate_end_a_method_is_exact(name, world, artifa
     assert found == 1 if name not in ("lsh-mips", "adaptive-softmax", "fgd") else found > 0.99
 
 
+def test_svd_softmax_weighted_by_contexts_finds_the_exact_words_too(world, artifacts):
+    method = fitted("svd-softmax", world, artifacts, width=32, refined=50, weighted=True)
+    found = np.stack([method.topk(context, 5).ids for context in world.test])
+    assert precision(found, brute_force(world.layer, world.test, 5)) == 1
+
+
 def test_fgd_on_the_reduced_points_of_the_paper_finds_the_exact_words_too(world, artifacts):
     method = fitted("fgd", world, artifacts, ef_search=500, neighbours=20, space="reduced")
     found = np.stack([method.topk(context, 5).ids for context in world.test])
@@ -134,6 +140,18 @@ def test_a_low_rank_completion_is_exact_inside_the_set_and_low_rank_outside(name
         logits[inside] = exact[inside]
         found = [method.log_prob(context, word) for word in range(500)]
         np.testing.assert_allclose(found, logits - np.logaddexp.reduce(logits), atol=2e-4)
+
+
+def test_a_preview_weighted_by_contexts_has_the_least_error_on_their_logits(world, artifacts):
+    def error(**parameters) -> float:
+        method = fitted("svd-softmax", world, artifacts, width=8, refined=1, **parameters)
+        missed = world.contexts @ (world.layer.weight - (method._directions.T @ method._preview).T).T
+        return float((missed.astype(float) ** 2).mean())
+
+    root = np.linalg.cholesky(world.contexts.T.astype(float) @ world.contexts / len(world.contexts))
+    least = (np.linalg.svd(world.layer.weight @ root, compute_uv=False)[8:] ** 2).sum() / 500  # Eckart and Young
+    assert error(weighted=True) == pytest.approx(least, rel=1e-3)
+    assert error() > 1.05 * least
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
