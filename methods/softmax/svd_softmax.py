@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.errors import RequestError
-from harness.contracts import Artifacts, OutputLayer, SoftmaxScreening, TopK
+from harness.contracts import Artifacts, OutputLayer
 from harness.plan.registry import method
 from methods.softmax import arrays
-from methods.softmax.candidates import COUNTERS, read, saved_counters
+from methods.softmax.candidates import read, saved_counters
 from methods.softmax.completion import principal_directions
-from methods.softmax.inputs import checked_layer, checked_query, checked_target, checked_training, not_finite
+from methods.softmax.inputs import checked_layer, checked_training
+from methods.softmax.preview import Preview
 
 
 @method(
@@ -30,18 +31,15 @@ from methods.softmax.inputs import checked_layer, checked_query, checked_target,
     baseline="exact",
     summary="low-rank preview of all logits, exact refinement of the best (Shim et al., 2017)",
 )
-class SvdSoftmax(SoftmaxScreening):
+class SvdSoftmax(Preview):
     """Knobs: `width` (w, singular directions of the preview) and `refined` (N, words scored exactly). weighted:
     preview with the singular directions of W L, where L L^T is the second moment of the training contexts. No other
     preview of this width has a smaller mean squared error on their logits. Else with those of W, as in the paper.
 
-    Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity; of `fit`: a width above d.
+    Errors as for `Preview`; of `fit`: a width above d.
     """
 
-    measures = COUNTERS
-
     width: Annotated[int, Field(ge=1)] = 24
-    refined: Annotated[int, Field(ge=1)] = 200
     weighted: bool = False
 
     def fit(
@@ -65,57 +63,19 @@ class SvdSoftmax(SoftmaxScreening):
         artifacts.build("svd-softmax", key, build)
 
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
-        from methods.softmax import kernels
-
-        self._layer = checked_layer(subject)
         saved = arrays.load(artifacts.path("svd-softmax"))
-        self._directions, self._preview = saved["directions"], saved["preview"]
-        words = len(self._layer.weight)
-        self._n = min(self.refined, words)
-        self._ids = np.empty(words, np.int32)
-        self._previewed, self._scratch = np.empty(words, np.float32), np.empty(words, np.float32)
-        self._at_least, self._score = kernels.at_least, kernels.score_candidates
-        self._log_prob = kernels.refined_log_prob
-        probe = np.zeros(self._layer.weight.shape[1], np.float32)
-        self.topk(probe, 1)  # compile before timing
-        self.log_prob(probe, 0)
+        self._directions, self._previews = saved["directions"], saved["preview"]
+        self._prepare(subject)
 
-    def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        """The normaliser sums only over the refined words; `log_prob` uses all previews, as the paper's softmax."""
-        weight, bias = self._layer.weight, self._layer.bias
-        context = checked_query(context, k, *weight.shape)
-        count = self._refine(context, max(k, self._n))
-        ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
-        log_normalizer = self._score(weight, bias, context, self._ids, count, self._scratch, ids, logits)
-        if log_normalizer != log_normalizer:
-            raise not_finite()
-        return TopK(ids, logits, log_normalizer)
-
-    def _refine(self, context: NDArray[np.float32], least: int) -> int:
-        """Write the ids of the `least` best previews to `_ids`."""
-        previewed = self._previewed
-        np.dot(self._directions @ context, self._preview, out=previewed)
-        previewed += self._layer.bias
-        # values only: a vectorised partition, twice as fast as argpartition
-        bound = np.partition(previewed, len(previewed) - least)[-least]
-        count: int = self._at_least(previewed, bound, least, self._ids)
-        return count
-
-    def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        checked_target(target, len(self._layer.weight))
-        context = checked_query(context, 1, *self._layer.weight.shape)
-        count = self._refine(context, self._n)
-        weight, bias = self._layer.weight, self._layer.bias
-        value = self._log_prob(weight, bias, context, self._ids, count, self._scratch, self._previewed, target)
-        if value != value:
-            raise not_finite()
-        return float(value)
+    def _preview(self, context: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        np.dot(self._directions @ context, self._previews, out=out)
+        out += self._layer.bias
 
     def counters(self) -> dict[str, float]:
         words, dimension = self._layer.weight.shape
         found = saved_counters(
             self.width * (dimension + words) + self._n * dimension, self._n,
-            {"directions": self._directions, "preview": self._preview},
+            {"directions": self._directions, "preview": self._previews},
         )  # fmt: skip
         return found | {"bytes_read": found["bytes_read"] + read(0, words)}  # every preview has a bias
 

@@ -10,6 +10,7 @@ from harness.common.errors import RequestError
 from harness.contracts import OutputLayer
 from harness.measure.drivers import DRIVERS
 from harness.plan.registry import Registry, construct
+from methods.softmax.preview import Preview
 
 from .conftest import EXACT, RIVALS, brute_force, fitted, precision
 
@@ -18,7 +19,7 @@ SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
          "spherical-kmeans": {"clusters": 16, "budget": 40}, "svd-softmax": {"width": 8, "refined": 40},
          "adaptive-softmax": {"head": 100}, "greedy-mips": {"budget": 100}, "pca-mips": {"depth": 3},
          "two-sided": {"clusters": 16, "row_probes": 2, "probes": 2, "common": 20}, "flashhead": {"row_probes": 4},
-         "shortlist": {"common": 100}}  # fmt: skip
+         "shortlist": {"common": 100}, "quantized": {"refined": 40}}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=ALL)
@@ -72,6 +73,8 @@ def test_a_call_reads_the_weights_that_it_multiplies_by(world, artifacts):
 
     assert read("exact")[1] == 500 * row
     assert read("svd-softmax")[1] == 4 * (8 * 32 + 8 * 500 + 500) + 40 * row  # directions, previews, biases; refined
+    assert read("quantized")[1] == 500 * (32 + 4 + 4) + 40 * row  # int8, scales, biases; refined
+    assert read("quantized", numbers="bfloat16")[1] == 500 * (2 * 32 + 4 + 4) + 40 * row
     assert read("greedy-mips")[1] == 100 * row
     found, total = read("l2s")
     assert total == pytest.approx(16 * 32 + found["mean_candidates"] * row)  # clusters in int8
@@ -108,7 +111,7 @@ def test_topk_many_agrees_with_topk(method, world):
 def test_the_normalizer_turns_logits_into_the_log_probabilities_of_log_prob(method, world):
     for context in world.test[:10]:
         answer = method.topk(context, 1)
-        if type(method).__name__ == "SvdSoftmax":  # its softmax has all previews, its top-k only refined words
+        if isinstance(method, Preview):  # its softmax has all previews, its top-k only refined words
             continue
         for word, logit in zip(answer.ids, answer.logits, strict=True):
             assert method.log_prob(context, int(word)) == pytest.approx(logit - answer.log_normalizer, abs=1e-4)
@@ -145,7 +148,7 @@ def test_a_low_rank_completion_is_exact_inside_the_set_and_low_rank_outside(name
 def test_a_preview_weighted_by_contexts_has_the_least_error_on_their_logits(world, artifacts):
     def error(**parameters) -> float:
         method = fitted("svd-softmax", world, artifacts, width=8, refined=1, **parameters)
-        missed = world.contexts @ (world.layer.weight - (method._directions.T @ method._preview).T).T
+        missed = world.contexts @ (world.layer.weight - (method._directions.T @ method._previews).T).T
         return float((missed.astype(float) ** 2).mean())
 
     root = np.linalg.cholesky(world.contexts.T.astype(float) @ world.contexts / len(world.contexts))
@@ -240,7 +243,7 @@ def test_broken_training_material_is_refused_in_one_line(name, world, artifacts)
     broken = world.layer.weight.copy()
     broken[0, 0] = np.inf
     refused("weight holds NaN or infinity", layer=OutputLayer(broken, world.layer.bias))
-    if name == "svd-softmax":  # learns from the layer alone
+    if name in ("svd-softmax", "quantized"):  # learn from the layer alone
         return
     refused("training contexts must be", contexts=world.contexts[:, :-1])
     refused("training targets must be", targets=world.targets[:-1])
@@ -280,6 +283,18 @@ def test_a_knob_that_is_nothing_or_more_than_there_is_is_refused(name, parameter
     with pytest.raises(RequestError, match=message):
         method = construct(Registry().resolve("method", name), parameters)
         method.fit(world.layer, world.contexts, world.targets, artifacts)
+
+
+@pytest.mark.parametrize("numbers", ["int8", "bfloat16"])
+def test_a_quantized_preview_is_off_by_the_rounding_of_its_weights(numbers, world, artifacts):
+    method = fitted("quantized", world, artifacts, numbers=numbers, refined=5)
+    size, found = np.abs(world.layer.weight.astype(float)), np.empty(500, np.float32)
+    step = size.max(axis=1, keepdims=True) / 127 if numbers == "int8" else size / 2**7
+    for context in world.test[:50]:
+        method._preview(context, found)
+        missed = np.abs(found - (world.layer.weight.astype(float) @ context + world.layer.bias))
+        assert (missed <= 0.51 * step.repeat(32 // step.shape[1], axis=1) @ np.abs(context)).all()
+        assert missed.max() > 1e-4
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("svd-softmax", {"refined": 501}), ("fgd", {"neighbours": 501})])
