@@ -159,7 +159,7 @@ def one_sees_all(self, weights, tokens, last, places, sees, cache, step=Transfor
 )
 @pytest.mark.parametrize("width", [16, 272])
 def test_an_engine_is_tried_with_blocks_that_are_compiled_and_with_others(tiny, monkeypatch, width, name, broken):
-    model = tiny.make("marian", 1, torch.float32, d_model=width)
+    model = tiny.make("marian", 2, torch.float32, d_model=width)
     assert engine_of(model).compiled is not None
     monkeypatch.setattr(TransformerSession, name, broken)
     with pytest.raises(RequestError, match="other logits with a key-value cache"):
