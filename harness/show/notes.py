@@ -86,15 +86,16 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
     lines = []
     for group in columns.values():
         ordered = sorted(group, key=lambda row: row.value("latency_s") or 0.0)
+        shared = {row.column for row in group} == {group[0].column}
         parts = [
-            f"{row.row} is {with_interval(found.speedup, found.interval)} times as fast as {slower.row}"
+            f"{row.row if shared else row.cell} is {with_interval(found.speedup, found.interval)} times as fast as "
+            f"{slower.row if shared else slower.cell}"
             for row, slower in pairwise(ordered)
             if (found := paired(row, slower)) is not None and found.interval
         ]
         if parts:
-            lines.append(
-                f"Timed in the same processes{f', {group[0].column}' * bool(group[0].column)}: {'; '.join(parts)}."
-            )
+            column = f", {group[0].column}" if shared and group[0].column else ""
+            lines.append(f"Timed in the same processes{column}: {'; '.join(parts)}.")
     return lines
 
 
