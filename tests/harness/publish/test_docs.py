@@ -40,7 +40,9 @@ def test_the_overview_has_the_asked_for_lines():
     wanted = '<!-- overview rows="l2s / *|iad* / conll-gec / ctranslate2*" --><!-- end -->'
     lines = [line for line in docs.filled(wanted, RESULTS).splitlines() if line.startswith("|")][2:]
     assert {line.split(" | ")[0].strip("| ").split()[0] for line in lines} == {"iad", "l2s"}
-    assert all("ctranslate2" in line or "ptb-next-word" in line for line in lines)
+    assert all(
+        "ctranslate2" in line or " | ptb-next-word | " in line or " | lm-output-layer | " in line for line in lines
+    )
     with pytest.raises(RequestError, match="nothing"):
         docs.filled(wanted.replace("iad*", "nothing"), RESULTS)
 

@@ -99,7 +99,7 @@ def started(store) -> Iterator[tuple[str, str]]:
         yield lines[2], lines[3]
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(90) == 130
     assert not answers(lines[0])  # every process of the server has ended
 
 
