@@ -40,13 +40,13 @@ class Quantized(Preview):
         layer = checked_layer(layer)
 
         def build(folder: Path) -> None:
-            import torch
-
-            scale = np.ones(len(layer.weight), np.float32)
             if self.numbers == "int8":
                 scale = np.maximum(np.abs(layer.weight).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
                 weight = np.rint(layer.weight / scale[:, None]).astype(np.int8)
             else:
+                import torch
+
+                scale = np.ones(len(layer.weight), np.float32)
                 weight = torch.from_numpy(layer.weight).bfloat16().view(torch.uint16).numpy()
             arrays.save(folder, {"weight": weight, "scale": scale})
 

@@ -11,9 +11,9 @@ of the matrix once, from start to end, for all rows of the input, and widens its
 | bfloat16, oneDNN with packed weights | 22 | 21 | 25 | 27 | 16 |
 | int8, the loop | 29 | 23 | 13 | 9 | |
 
-That was on an AMD EPYC. An Intel Xeon with AVX-512, which reads 30 GB/s, waits for the sum of a row rather than for its
-weights: int8 has 10 GB/s there, 18 with two columns summed together; scattered rows of bfloat16 9, 19 with eight
-(`multiply_chosen`).
+That was on an AMD EPYC. An Intel Xeon with AVX-512 reads 30 GB/s on two threads, but one sum at a time keeps it
+waiting for additions: int8 has 10 GB/s there, and 18 with two columns at once; scattered rows of bfloat16
+(`multiply_chosen`) 9, and 19 with eight at once.
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
