@@ -84,9 +84,7 @@ class CandidateSearch(CandidateSets):
     def topk(self, context: NDArray[np.float32], k: int) -> TopK:
         weight, bias = self._layer.weight, self._layer.bias
         context = checked_query(context, k, *weight.shape)
-        count = self._find(context)
-        if count < k:
-            count = self._fill(self._ids, count, k, self._frequent)
+        count = self._find_at_least(context, k)
         ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
         log_normalizer = self._score(weight, bias, context, self._ids, count, self._scratch, ids, logits)
         if log_normalizer != log_normalizer:
@@ -111,10 +109,15 @@ class CandidateSearch(CandidateSets):
         return float(value)
 
     def words(self, context: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        return self._ids[: self._find_at_least(context, k)].astype(np.int64)
+
+    def _find_at_least(self, context: NDArray[np.float32], k: int) -> int:
         count = self._find(context)
-        if count < k:
-            count = self._fill(self._ids, count, k, self._frequent)
-        return self._ids[:count].astype(np.int64)
+        return count if count >= k else self._more(count, k)
+
+    def _more(self, count: int, k: int) -> int:
+        """Number of candidates in `_ids`, k at least, after `_find` has written only `count`."""
+        return int(self._fill(self._ids, count, k, self._frequent))
 
     def _mean_found(self, contexts: NDArray[np.float32]) -> float:
         """Mean number of candidates over the first training contexts (which also warms up)."""

@@ -10,20 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from harness.contracts import OutputLayer, SoftmaxScreening, TopK
-from methods.softmax.candidates import COUNTERS
-from methods.softmax.inputs import checked_layer, checked_query, checked_target, not_finite
+from harness.contracts import OutputLayer
+from methods.softmax.candidates import CandidateSearch
+from methods.softmax.inputs import checked_query, checked_target, not_finite
 
 
 @dataclass(kw_only=True)
-class Preview(SoftmaxScreening):
-    """Knob: `refined` (words scored exactly; k if that is more).
-
-    Errors of all calls: `RequestError` for a wrong shape, k outside 1..L, NaN or infinity. Not to be called from two
-    threads at once (scratch arrays).
-    """
-
-    measures = COUNTERS
+class Preview(CandidateSearch):
+    """Knob: `refined` (words scored exactly; k if that is more). Errors as for `CandidateSearch`."""
 
     refined: Annotated[int, Field(ge=1)] = 200
 
@@ -31,46 +25,36 @@ class Preview(SoftmaxScreening):
     def _preview(self, context: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the previews of all logits to `out` [L]."""
 
-    def _prepare(self, subject: OutputLayer) -> None:
+    def _open(self, subject: OutputLayer) -> None:
         """The last step of `open`."""
         from methods.softmax import kernels
 
-        self._layer = checked_layer(subject)
+        self._prepare(subject, np.empty(0, np.int32))
         words, dimension = self._layer.weight.shape
         self._n = min(self.refined, words)
-        self._ids = np.empty(words, np.int32)
-        self._previewed, self._scratch = np.empty(words, np.float32), np.empty(words, np.float32)
-        self._at_least, self._score = kernels.at_least, kernels.score_candidates
-        self._log_prob = kernels.refined_log_prob
+        self._previewed = np.empty(words, np.float32)
+        self._at_least, self._log_prob = kernels.at_least, kernels.refined_log_prob
         probe = np.zeros(dimension, np.float32)
         self.topk(probe, 1)  # compile before timing
         self.log_prob(probe, 0)
 
-    def topk(self, context: NDArray[np.float32], k: int) -> TopK:
-        """The normaliser sums only over the refined words; `log_prob` uses all previews, as SVD-softmax's paper."""
-        weight, bias = self._layer.weight, self._layer.bias
-        context = checked_query(context, k, *weight.shape)
-        count = self._refine(context, max(k, self._n))
-        ids, logits = np.empty(k, np.int64), np.empty(k, np.float32)
-        log_normalizer = self._score(weight, bias, context, self._ids, count, self._scratch, ids, logits)
-        if log_normalizer != log_normalizer:
-            raise not_finite()
-        return TopK(ids, logits, log_normalizer)
+    def _find(self, context: NDArray[np.float32]) -> int:
+        self._preview(context, self._previewed)
+        return self._more(0, self._n)
 
-    def _refine(self, context: NDArray[np.float32], least: int) -> int:
-        """Write the ids of the `least` best previews to `_ids`."""
-        previewed = self._previewed
-        self._preview(context, previewed)
+    def _more(self, count: int, k: int) -> int:
+        """Write the ids of the k best previews."""
         # values only: a vectorised partition, twice as fast as argpartition
-        bound = np.partition(previewed, len(previewed) - least)[-least]
-        count: int = self._at_least(previewed, bound, least, self._ids)
-        return count
+        bound = np.partition(self._previewed, len(self._previewed) - k)[-k]
+        return int(self._at_least(self._previewed, bound, k, self._ids))
 
     def log_prob(self, context: NDArray[np.float32], target: int) -> float:
-        checked_target(target, len(self._layer.weight))
-        context = checked_query(context, 1, *self._layer.weight.shape)
-        count = self._refine(context, self._n)
+        """Natural-log probability under the softmax of exact logits of the refined words and previews of all others, as
+        in SVD-softmax's paper. The normaliser of `topk` sums over the refined words only."""
         weight, bias = self._layer.weight, self._layer.bias
+        checked_target(target, len(weight))
+        context = checked_query(context, 1, *weight.shape)
+        count = self._find(context)
         value = self._log_prob(weight, bias, context, self._ids, count, self._scratch, self._previewed, target)
         if value != value:
             raise not_finite()

@@ -61,7 +61,7 @@ class Quantized(Preview):
         saved = arrays.load(artifacts.path("quantized"))
         self._weight, self._scale = saved["weight"], saved["scale"]
         self._multiply, self._threads = multiply, get_num_threads()
-        self._prepare(subject)
+        self._open(subject)
 
     def _preview(self, context: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         parts = (self._weight, self._scale, self._layer.bias, context[None], False, out[None])

@@ -65,7 +65,7 @@ class SvdSoftmax(Preview):
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
         saved = arrays.load(artifacts.path("svd-softmax"))
         self._directions, self._previews = saved["directions"], saved["preview"]
-        self._prepare(subject)
+        self._open(subject)
 
     def _preview(self, context: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         np.dot(self._directions @ context, self._previews, out=out)

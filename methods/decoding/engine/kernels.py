@@ -12,8 +12,7 @@ of the matrix once, from start to end, for all rows of the input, and widens its
 | int8, the loop | 29 | 23 | 13 | 9 | |
 
 That was on an AMD EPYC. An Intel Xeon with AVX-512 reads 30 GB/s on two threads, but one sum at a time keeps it
-waiting for additions: int8 has 10 GB/s there, and 18 with two columns at once; scattered rows of bfloat16
-(`multiply_chosen`) 9, and 19 with eight at once.
+waiting for additions: int8 has 10 GB/s there, and 18 with two columns at once.
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
@@ -178,48 +177,6 @@ def _columns(weight, scale, bias, x, bfloat16, result, begin, end):  # type: ign
             for place in range(inputs):
                 total += widened(weight[column, place]) * x[row, place]
             result[row, column] = (to_bfloat16(total) if bfloat16 else total) * factor + add
-
-
-@njit(parallel=True, **FAST)
-def multiply_chosen(weight, scale, bias, x, bfloat16, chosen, result, threads):  # type: ignore[no-untyped-def]
-    """`multiply` of one row x [in] for some columns, int32 [m], into result [m]."""
-    if bfloat16:
-        narrow = np.empty_like(x)
-        for place in range(len(x)):
-            narrow[place] = to_bfloat16(x[place])
-        x = narrow
-    for part in prange(threads):
-        _chosen(weight, scale, bias, x, bfloat16, chosen, result, part * len(chosen) // threads,
-                (part + 1) * len(chosen) // threads)  # fmt: skip
-
-
-@njit(**FAST)
-def _chosen(weight, scale, bias, x, bfloat16, chosen, result, begin, end):  # type: ignore[no-untyped-def]
-    """`multiply_chosen` for the columns chosen[begin:end]. Eight at once hide the latency of reading scattered rows."""
-    number = begin
-    while number + 8 <= end:
-        c0, c1, c2, c3 = chosen[number], chosen[number + 1], chosen[number + 2], chosen[number + 3]
-        c4, c5, c6, c7 = chosen[number + 4], chosen[number + 5], chosen[number + 6], chosen[number + 7]
-        t0 = t1 = t2 = t3 = t4 = t5 = t6 = t7 = np.float32(0)
-        for place in range(len(x)):
-            factor = x[place]
-            t0 += widened(weight[c0, place]) * factor
-            t1 += widened(weight[c1, place]) * factor
-            t2 += widened(weight[c2, place]) * factor
-            t3 += widened(weight[c3, place]) * factor
-            t4 += widened(weight[c4, place]) * factor
-            t5 += widened(weight[c5, place]) * factor
-            t6 += widened(weight[c6, place]) * factor
-            t7 += widened(weight[c7, place]) * factor
-        for column, total in ((c0, t0), (c1, t1), (c2, t2), (c3, t3), (c4, t4), (c5, t5), (c6, t6), (c7, t7)):
-            result[number] = (to_bfloat16(total) if bfloat16 else total) * scale[column] + bias[column]
-            number += 1
-    while number < end:
-        column, total = chosen[number], np.float32(0)
-        for place in range(len(x)):
-            total += widened(weight[column, place]) * x[place]
-        result[number] = (to_bfloat16(total) if bfloat16 else total) * scale[column] + bias[column]
-        number += 1
 
 
 @njit(**FAST)

@@ -90,7 +90,10 @@ def started(store) -> Iterator[tuple[str, str]]:
     """The two links of `harness dashboard`, in a process that is interrupted like a person interrupts it."""
     command = [sys.executable, "-m", "harness", "dashboard", "--results", str(store.parent), "--port", str(free_port())]
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background inherit it ignored
+    )  # fmt: skip
     lines = [process.stdout.readline().split()[-1] for _ in range(5)]
     try:
         until = time.monotonic() + 120
@@ -99,7 +102,7 @@ def started(store) -> Iterator[tuple[str, str]]:
         yield lines[2], lines[3]
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(90) == 130
+        assert process.wait(30) == 130
     assert not answers(lines[0])  # every process of the server has ended
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from methods.decoding.engine.kernels import multiply, multiply_chosen
+from methods.decoding.engine.kernels import multiply
+from methods.heads.chosen import multiply_chosen
 
 
 def made(numbers: str, outputs: int, inputs: int = 37):
