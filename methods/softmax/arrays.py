@@ -40,3 +40,9 @@ def aligned(rows: int, width: int) -> NDArray[np.float32]:
     raw = np.zeros(size + LINE, np.uint8)
     first = -raw.ctypes.data % LINE
     return raw[first : first + size].view(np.float32).reshape(rows, width)
+
+
+def in_int8(rows: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Rows float32 [n, d] as int8 [n, d] times a scale float32 [n] for each row, its largest number over 127."""
+    scales = np.maximum(np.abs(rows).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
+    return np.rint(rows / scales[:, None]).astype(np.int8), scales

@@ -41,8 +41,7 @@ class Quantized(Preview):
 
         def build(folder: Path) -> None:
             if self.numbers == "int8":
-                scale = np.maximum(np.abs(layer.weight).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
-                weight = np.rint(layer.weight / scale[:, None]).astype(np.int8)
+                weight, scale = arrays.in_int8(layer.weight)
             else:
                 import torch
 

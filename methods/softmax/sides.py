@@ -41,9 +41,9 @@ class Side:
         cls, centres: NDArray[np.float32], offsets: NDArray[np.float32], words: NDArray[Any], owners: NDArray[np.int64]
     ) -> Side:
         """centres [r, d]; offsets [r]; words [m], each in the cluster owners [m], ascending."""
-        scales = np.maximum(np.abs(centres).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
+        rows, scales = arrays.in_int8(centres)
         starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(centres)))])
-        return cls(np.rint(centres / scales[:, None]).astype(np.int8), scales, offsets, starts, words.astype(np.int32))
+        return cls(rows, scales, offsets, starts, words.astype(np.int32))
 
     @classmethod
     def load(cls, folder: Path) -> Side:

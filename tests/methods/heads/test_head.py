@@ -14,7 +14,7 @@ from harness.plan.registry import Registry
 
 PROMPTS = [[5, 7, 9], [11], [3, 4, 5, 6, 7, 8, 9]]
 SHORT = {"screen": "shortlist", "knobs": {"common": 12}}
-SVD = {"screen": "svd-softmax", "knobs": {"width": 4, "refined": 4, "weighted": True}}
+SVD = {"screen": "svd-softmax", "knobs": {"width": 4, "refined": 4, "weighted": True, "numbers": "int8"}}
 INT8 = {"screen": "quantized", "knobs": {"refined": 1}}
 ALL = {"screen": "shortlist", "knobs": {"common": 40}}
 TWO = {"screen": "two-sided", "knobs": {"clusters": 4, "probes": 1, "cluster_words": 4, "row_probes": 2}}

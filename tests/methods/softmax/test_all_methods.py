@@ -38,8 +38,9 @@ def test_with_its_knob_at_the_accurate_end_a_method_is_exact(name, world, artifa
     assert found == 1 if name not in ("lsh-mips", "adaptive-softmax", "fgd") else found > 0.99
 
 
-def test_svd_softmax_weighted_by_contexts_finds_the_exact_words_too(world, artifacts):
-    method = fitted("svd-softmax", world, artifacts, width=32, refined=50, weighted=True)
+@pytest.mark.parametrize("parameters", [{"weighted": True}, {"numbers": "int8"}, {"weighted": True, "numbers": "int8"}])
+def test_a_preview_with_options_finds_the_exact_words_too(parameters, world, artifacts):
+    method = fitted("svd-softmax", world, artifacts, width=32, refined=50, **parameters)
     found = np.stack([method.topk(context, 5).ids for context in world.test])
     assert precision(found, brute_force(world.layer, world.test, 5)) == 1
 
@@ -73,6 +74,8 @@ def test_a_call_reads_the_weights_that_it_multiplies_by(world, artifacts):
 
     assert read("exact")[1] == 500 * row
     assert read("svd-softmax")[1] == 4 * (8 * 32 + 8 * 500 + 500) + 40 * row  # directions, previews, biases; refined
+    int8 = 4 * (8 * 32 + 500) + 8 * 500 + 4 * 500  # directions, biases; previews, scales
+    assert read("svd-softmax", numbers="int8")[1] == int8 + 40 * row
     assert read("quantized")[1] == 500 * (32 + 4 + 4) + 40 * row  # int8, scales, biases; refined
     assert read("quantized", numbers="bfloat16")[1] == 500 * (2 * 32 + 4 + 4) + 40 * row
     assert read("greedy-mips")[1] == 100 * row
@@ -155,6 +158,20 @@ def test_a_preview_weighted_by_contexts_has_the_least_error_on_their_logits(worl
     least = (np.linalg.svd(world.layer.weight @ root, compute_uv=False)[8:] ** 2).sum() / 500  # Eckart and Young
     assert error(weighted=True) == pytest.approx(least, rel=1e-3)
     assert error() > 1.05 * least
+
+
+def test_a_preview_in_int8_is_off_by_half_a_step_of_each_number(world, artifacts):
+    exact, rounded = (
+        fitted("svd-softmax", world, artifacts, width=8, numbers=numbers, weighted=True)
+        for numbers in ("float32", "int8")
+    )
+    step = np.abs(exact._previews).max(axis=0) / 127
+    out, other = np.empty(500, np.float32), np.empty(500, np.float32)
+    for context in world.test[:20]:
+        exact._preview(context, out)
+        rounded._preview(context, other)
+        assert (np.abs(out - other) <= 0.51 * step * np.abs(exact._directions @ context).sum() + 1e-4).all()
+    assert rounded.counters()["extra_bytes"] < 0.45 * exact.counters()["extra_bytes"]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
