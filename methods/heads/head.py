@@ -70,7 +70,7 @@ class Head(Decoder):
         if not (isinstance(target, type) and issubclass(target, CandidateSets)):
             raise RequestError(
                 f"screen={self.screen!r} finds no candidate words; two-sided, flashhead, shortlist, l2s, "
-                "spherical-kmeans, fgd, svd-softmax and quantized do"
+                "spherical-kmeans, fgd, svd-softmax, quantized and pq do"
             )
         seed = {"seed": self.seed} if "seed" in declared(target) else {}
         self._screen: CandidateSets = target(**{**seed, **self.knobs})

@@ -14,7 +14,7 @@ from harness.plan.registry import Registry
 
 RIVALS = [
     "spherical-kmeans", "svd-softmax", "fgd", "adaptive-softmax", "greedy-mips", "pca-mips", "lsh-mips", "two-sided",
-    "flashhead", "shortlist", "quantized",
+    "flashhead", "shortlist", "quantized", "pq",
 ]  # fmt: skip
 # parameters that make every method exact on `World.layer`: its knob at the accurate end
 EXACT = {
@@ -31,6 +31,7 @@ EXACT = {
     "flashhead": {"row_probes": 20},
     "shortlist": {"common": 500},
     "quantized": {"refined": 500},
+    "pq": {"refined": 500},
 }
 
 

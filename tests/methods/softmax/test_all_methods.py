@@ -19,7 +19,8 @@ SMALL = {"l2s": {"clusters": 16, "budget": 40, "rounds": 2, "batches": 30},
          "spherical-kmeans": {"clusters": 16, "budget": 40}, "svd-softmax": {"width": 8, "refined": 40},
          "adaptive-softmax": {"head": 100}, "greedy-mips": {"budget": 100}, "pca-mips": {"depth": 3},
          "two-sided": {"clusters": 16, "row_probes": 2, "probes": 2, "common": 20}, "flashhead": {"row_probes": 4},
-         "shortlist": {"common": 100}, "quantized": {"refined": 40}}  # fmt: skip
+         "shortlist": {"common": 100}, "quantized": {"refined": 40},
+         "pq": {"refined": 40}}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=ALL)
@@ -260,7 +261,7 @@ def test_broken_training_material_is_refused_in_one_line(name, world, artifacts)
     broken = world.layer.weight.copy()
     broken[0, 0] = np.inf
     refused("weight holds NaN or infinity", layer=OutputLayer(broken, world.layer.bias))
-    if name in ("svd-softmax", "quantized"):  # learn from the layer alone
+    if name in ("svd-softmax", "quantized", "pq"):  # learn from the layer alone
         return
     refused("training contexts must be", contexts=world.contexts[:, :-1])
     refused("training targets must be", targets=world.targets[:-1])
@@ -292,6 +293,7 @@ KNOBS_THAT_CANNOT_BE = [
     ("pca-mips", {"depth": 0}, "should be at least 1"),
     ("pca-mips", {"depth": 40}, "depth 40 is too deep for 500 words"),
     ("lsh-mips", {"tables": 0}, "should be at least 1"),
+    ("pq", {"width": 0}, "should be at least 1"),
 ]
 
 
@@ -314,6 +316,15 @@ def test_a_quantized_preview_is_off_by_the_rounding_of_its_weights(numbers, worl
     for context in world.test[:50]:
         method._preview(context, found)
         np.testing.assert_allclose(found, held @ context + world.layer.bias, atol=1e-4)
+
+
+def test_narrower_parts_of_product_quantisation_find_more(world, artifacts):
+    def found(width: int) -> float:
+        method = fitted("pq", world, artifacts, width=width, refined=20)
+        ids = np.stack([method.topk(context, 1).ids for context in world.test])
+        return precision(ids, brute_force(world.layer, world.test, 1))
+
+    assert found(1) > found(8) + 0.02
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("svd-softmax", {"refined": 501}), ("fgd", {"neighbours": 501})])
