@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tasks.data.streams import Streams
     from tasks.models.pretrained.language import CausalLM
 
-PIECE_WINDOWS = 4  # windows of a piece of text: most tokens have full context, and many parts are sampled
+PIECE_WINDOWS, PIECES = 4, 16  # most windows of a piece of text, and pieces from which it has more than one
 
 
 @task(
@@ -104,7 +104,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
         sizes = {}
         parts: tuple[tuple[str, Split, int], ...] = (("", "train", self.contexts), ("test_", "test", self.evaluation))
         for prefix, split, tokens in parts:
-            chosen = Selection(tokens=tokens, piece=PIECE_WINDOWS * model.window, seed=self.seed)
+            windows = min(PIECE_WINDOWS, max(1, tokens // (PIECES * model.window)))
+            chosen = Selection(tokens=tokens, piece=windows * model.window, seed=self.seed)
             text = streams(source, split, model, chosen, cache, progress)
             sizes[split] = text.tokens
             write_contexts(folder, prefix, (text.tokens, model.key_dimension("last_hidden")), states(text, split))
