@@ -35,7 +35,7 @@ class ProductQuantised(CandidateSearch):
     for `CandidateSearch`; of `fit`: a layer of fewer words than a part has centres."""
 
     width: Annotated[int, Field(ge=1)] = 4
-    refined: Annotated[int, Field(ge=1)] = 1000
+    refined: Annotated[int, Field(ge=1)] = 2000
 
     @property
     def random_fit(self) -> bool:
