@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tasks.data.streams import Streams
     from tasks.models.pretrained.language import CausalLM
 
-PIECE_WINDOWS, PIECES = 4, 16  # most windows of a piece of text, and pieces from which it has more than one
+PIECE_WINDOWS = 4  # most windows of a piece of text
+PIECES = 16  # below as many pieces, a piece has fewer windows, down to one
 
 
 @task(
@@ -41,8 +42,8 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
     """Parameters: those of `SlidingWindowOptions` and of `LanguageModelTask`.
 
     Layer and contexts are float32 for any dtype; a layer without bias gets a bias of zeros. contexts, evaluation:
-    tokens of seeded pieces of the train and the test split. Between two timed calls the model, without its output
-    layer, reads one token of the test text (in each of `batch` texts).
+    tokens of seeded pieces of the train and the test split, as many windows long in both (`piece_windows`). Between two
+    timed calls the model, without its output layer, reads one token of the test text (in each of `batch` texts).
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -102,10 +103,10 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
                 progress.update(f"hidden states of the {split} text", row, text.tokens, "tokens")
 
         sizes = {}
+        length = model.window * piece_windows(min(self.contexts, self.evaluation), model.window)
         parts: tuple[tuple[str, Split, int], ...] = (("", "train", self.contexts), ("test_", "test", self.evaluation))
         for prefix, split, tokens in parts:
-            windows = min(PIECE_WINDOWS, max(1, tokens // (PIECES * model.window)))
-            chosen = Selection(tokens=tokens, piece=windows * model.window, seed=self.seed)
+            chosen = Selection(tokens=tokens, piece=length, seed=self.seed)
             text = streams(source, split, model, chosen, cache, progress)
             sizes[split] = text.tokens
             write_contexts(folder, prefix, (text.tokens, model.key_dimension("last_hidden")), states(text, split))
@@ -120,3 +121,9 @@ class LmOutputLayer(SlidingWindowOptions, LanguageModelTask):
             model_hash=model.hash,
             **model.facts,
         )
+
+
+def piece_windows(tokens: int, window: int) -> int:
+    """Windows of a piece of text, 1 to 4: as many as leave 16 pieces in `tokens`, so that few tokens are still of many
+    articles."""
+    return min(PIECE_WINDOWS, max(1, tokens // (PIECES * window)))

@@ -34,7 +34,7 @@ SPINNING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 SHORT_SPIN = "3000"
 # Memory in huge pages, for torch's tensors of 2 MiB and for all that glibc gives (from 2.35 on). A product with one row
 # reads bfloat16 weights 1.2 to 1.35 times as fast from them (two cores of an Intel Xeon).
-HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+HUGE_PAGES = "glibc.malloc.hugetlb"
 
 WORKER = "harness.measure.worker"
 
@@ -64,7 +64,7 @@ class LocalExecutor:
         write_atomically(files["request.json"], json.dumps({**request, "runner": os.getpid()}))
         files["response.json"].unlink(missing_ok=True)
         reading, writing = os.pipe()
-        environment = {**HUGE_PAGES, **os.environ, PIPE: str(writing)}
+        environment = {"THP_MEM_ALLOC_ENABLE": "1", **os.environ, PIPE: str(writing), "GLIBC_TUNABLES": _tunables()}
         environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
         if mode in ("prepare", "build", "fit") and not any(name in os.environ for name in SPINNING):
             environment["GOMP_SPINCOUNT"] = SHORT_SPIN
@@ -88,6 +88,12 @@ class LocalExecutor:
             stop(process)  # past its time; or, after its end, whatever it started and left
         reader.join(1)  # a process that left the group may hold the pipe open
         return _outcome(process.returncode, on_time, timeout, files)
+
+
+def _tunables() -> str:
+    """The caller's settings of glibc, and huge pages unless they speak of these."""
+    given = os.environ.get("GLIBC_TUNABLES", "")
+    return given if HUGE_PAGES in given else ":".join(filter(None, (given, f"{HUGE_PAGES}=1")))
 
 
 def _pass_on(reading: int, report: Report) -> None:

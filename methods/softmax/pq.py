@@ -32,7 +32,8 @@ CENTRES = 16  # of a part: 4 bits
 )
 class ProductQuantised(CandidateSearch):
     """Knobs: `width`, numbers of a row in one part, and `refined`, words scored exactly (k if that is more). Errors as
-    for `CandidateSearch`; of `fit`: a layer of fewer words than a part has centres."""
+    for `CandidateSearch`; of `fit`: a layer of fewer words than a part has centres. A call runs on one thread, whatever
+    the number of threads: faiss shares out queries, not words."""
 
     width: Annotated[int, Field(ge=1)] = 4
     refined: Annotated[int, Field(ge=1)] = 2000
@@ -65,7 +66,7 @@ class ProductQuantised(CandidateSearch):
     def open(self, subject: OutputLayer, artifacts: Artifacts) -> None:
         import faiss
 
-        self._prepare(subject, np.empty(0, np.int32))
+        self._prepare(subject, np.arange(len(subject.weight), dtype=np.int32))
         words, dimension = self._layer.weight.shape
         self._path = artifacts.path("pq-codes") / "codes.faiss"
         self._index = cast(Any, faiss.read_index(str(self._path)))
@@ -82,10 +83,10 @@ class ProductQuantised(CandidateSearch):
             raise not_finite()
         self._query[0, : len(context)] = context
         found = self._index.search(self._query, max(k, self._n))[1][0]
-        if found[-1] < 0:  # all previews are equal, as those of a context of zeros, which faiss cannot put into 8 bits
-            found = np.arange(max(k, self._n))
+        found = found[found >= 0]
         self._ids[: len(found)] = found
-        return len(found)
+        # too few where previews are equal, as those of a context of zeros: faiss cannot put them into 8 bits
+        return len(found) if len(found) >= k else self._more(len(found), k)
 
     def counters(self) -> dict[str, float]:
         """multiply_adds: the additions of a preview count as such."""

@@ -15,7 +15,7 @@ from harness.common.progress import Progress
 from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.plan.registry import construct
-from tasks.lm_output_layer import LmOutputLayer
+from tasks.lm_output_layer import LmOutputLayer, piece_windows
 from tasks.models.lm.training import trained_tokenizer
 from tasks.models.pretrained import language
 
@@ -125,3 +125,8 @@ def test_impossible_requests_are_refused(where):
             construct(LmOutputLayer, {name: 0})
     with pytest.raises(RequestError, match="no model folder"):
         prepared(where, "/nowhere/at/all")
+
+
+@pytest.mark.parametrize(("tokens", "windows"), [(100, 1), (2000, 1), (8192, 2), (30_000, 4), (200_000, 4)])
+def test_few_contexts_come_from_short_pieces(tokens, windows):
+    assert piece_windows(tokens, 256) == windows

@@ -165,3 +165,24 @@ def test_threads_of_untimed_steps_spin_shortly_unless_the_user_says_how(tmp_path
     }  # fmt: skip
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     assert spin("fit") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "tunables", "torch"),
+    [
+        ({}, "glibc.malloc.hugetlb=1", "1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.tcache_count=7"}, "glibc.malloc.tcache_count=7:glibc.malloc.hugetlb=1", "1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0", "THP_MEM_ALLOC_ENABLE": "0"}, "glibc.malloc.hugetlb=0", "0"),
+    ],
+)
+def test_steps_ask_for_huge_pages_unless_the_user_says_otherwise(given, tunables, torch, tmp_path, monkeypatch):
+    names = ("GLIBC_TUNABLES", "THP_MEM_ALLOC_ENABLE")
+    found = f"{{'found': [os.environ[name] for name in {names}]}}"
+    (tmp_path / "paging.py").write_text(f"import json, os, sys\nopen(sys.argv[3], 'w').write(json.dumps({found}))\n")
+    monkeypatch.setattr(executors, "WORKER", "paging")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert LocalExecutor().run("time", {}, tmp_path, "time", timeout=60.0).response["found"] == [tunables, torch]

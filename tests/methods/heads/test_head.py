@@ -16,6 +16,7 @@ PROMPTS = [[5, 7, 9], [11], [3, 4, 5, 6, 7, 8, 9]]
 SHORT = {"screen": "shortlist", "knobs": {"common": 12}}
 SVD = {"screen": "svd-softmax", "knobs": {"width": 4, "refined": 4, "weighted": True, "numbers": "int8"}}
 INT8 = {"screen": "quantized", "knobs": {"refined": 1}}
+PQ = {"screen": "pq", "knobs": {"width": 2, "refined": 3}}
 ALL = {"screen": "shortlist", "knobs": {"common": 40}}
 TWO = {"screen": "two-sided", "knobs": {"clusters": 4, "probes": 1, "cluster_words": 4, "row_probes": 2}}
 
@@ -45,7 +46,8 @@ def decoded(name, model, folder, limit=20, **parameters):
     [
         (2, SHORT, torch.float32, "float32"), (5, SHORT, torch.float32, "float32"), (8, TWO, torch.float32, "float32"),
         (5, SHORT, torch.bfloat16, "float32"), (8, TWO, torch.bfloat16, "float32"), (5, SHORT, torch.float32, "int8"),
-        (5, SVD, torch.float32, "float32"), (5, INT8, torch.float32, "float32"), (12, ALL, torch.float32, "float32"),
+        (5, SVD, torch.float32, "float32"), (5, INT8, torch.float32, "float32"), (5, PQ, torch.float32, "float32"),
+        (12, ALL, torch.float32, "float32"),
     ],
 )  # fmt: skip
 def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, block, screen, dtype, engine):

@@ -318,6 +318,20 @@ def test_a_quantized_preview_is_off_by_the_rounding_of_its_weights(numbers, worl
         np.testing.assert_allclose(found, held @ context + world.layer.bias, atol=1e-4)
 
 
+def test_product_quantisation_of_a_context_of_zeros_gives_distinct_words(world, artifacts):
+    method = fitted("pq", world, artifacts, width=5, refined=3)  # 5 does not divide 32 + 1
+    for context in (np.zeros(32, np.float32), world.test[0]):
+        for k in (1, 5):  # below and above `refined`
+            assert len(set(method.topk(context, k).ids.tolist())) == k
+    assert method.counters()["multiply_adds"] == 16 * 35 + 500 * 7 + 3 * 32
+
+
+def test_product_quantisation_needs_as_many_words_as_a_part_has_centres(world, artifacts):
+    few = OutputLayer(world.layer.weight[:15], world.layer.bias[:15])
+    with pytest.raises(RequestError, match="at least 16 words, given 15"):
+        Registry().resolve("method", "pq")().fit(few, world.contexts, world.targets % 15, artifacts)
+
+
 def test_narrower_parts_of_product_quantisation_find_more(world, artifacts):
     def found(width: int) -> float:
         method = fitted("pq", world, artifacts, width=width, refined=20)
