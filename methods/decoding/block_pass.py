@@ -1,0 +1,107 @@
+"""What a pass over a block of tokens costs: verifying k drafted tokens gains only where it takes less than k steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from harness.common.errors import RequestError
+from harness.common.progress import Progress
+from harness.contracts import Artifacts
+from harness.contracts.analyses import TimedAnalysis
+from harness.contracts.metrics import Metric
+from harness.contracts.ratios import Ratio
+from harness.contracts.tasks import DecodingSetting
+from harness.plan.registry import analysis
+from methods.decoding.engine.engines import engine_of
+from methods.decoding.search.decoder import EngineOptions
+
+if TYPE_CHECKING:
+    from methods.decoding.engine.session import Session
+
+Given = tuple["Session", list[int]]
+
+
+@analysis("block-pass", summary="time of a pass over several tokens, in steps of one token")
+@dataclass(kw_only=True)
+class BlockPass(EngineOptions, TimedAnalysis):
+    """Tokens in one pass (the method) and one by one (the baseline), each with the logits after it, as drafts are
+    verified. An item is an evaluation prompt, whose last `tokens` tokens are the block; the others are in the cache.
+    Of an encoder-decoder the block is the beginning of the source.
+
+    tokens: of a block. prompts: of a timed pass. engine: see `EngineOptions`.
+    """
+
+    measures = (
+        Metric("pass_ms", "a pass", "ms", "lower", "time"),
+        Metric("step_ms", "a step of one token", "ms", "lower", "time"),
+        Metric("pass_in_steps", "a pass in steps", better="lower", kind="time"),
+    )
+
+    tokens: Annotated[int, Field(ge=1)] = 8
+    prompts: Annotated[int, Field(ge=1)] = 4
+
+    @property
+    def ratios(self) -> Mapping[str, Ratio]:
+        return {
+            "pass_ms": Ratio({"method": 1e3}, per={"items": 1}),
+            "step_ms": Ratio({"baseline": 1e3}, per={"items": self.tokens}),
+            "pass_in_steps": Ratio({"method": self.tokens}, per={"baseline": 1}, equal=self.tokens),
+        }
+
+    def fit(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> None:
+        """Raises `RequestError` if no prompt is longer than the block, and for what `engine_of` refuses."""
+        self.open(setting, artifacts)
+        if not self._sources:
+            raise RequestError(f"no prompt has more than tokens={self.tokens} tokens; give fewer, or longer prompts")
+        if self._engine.weights is not None:
+            read = self._engine.weights.each_pass
+            artifacts.values.update(bytes_read=read, baseline_bytes_read=read * self.tokens)
+
+    def open(self, setting: DecodingSetting, artifacts: Artifacts) -> None:
+        self._engine, self._causal = engine_of(setting.model, self.engine), setting.model.kind == "causal"
+        self._sources = [list(source) for source in setting.evaluation if len(source) > self.tokens]
+
+    def items(self) -> tuple[int, int]:
+        return len(self._sources), self.prompts
+
+    def inputs(self, items: NDArray[Any]) -> list[Given]:
+        """Sessions with the prompt in their cache, and the block that follows."""
+        return [self._session(self._sources[item]) for item in items.tolist()]
+
+    def _session(self, source: list[int]) -> Given:
+        import torch
+
+        size = self.tokens
+        prompt, block = (source[:-size], source[-size:]) if self._causal else (source, source[:size])
+        with torch.inference_mode():
+            session = self._engine.start([prompt], [size + 1])
+            session.advance(session.first, last=True)
+        return session, block
+
+    def baseline(self, given: Given) -> list[int]:
+        session, block = given
+        return self._words(session, [[token] for token in block])
+
+    def method(self, given: Given) -> list[int]:
+        session, block = given
+        return self._words(session, [block])
+
+    def _words(self, session: Session, parts: list[list[int]]) -> list[int]:
+        """The best word after each token; the session is left as it was."""
+        import torch
+
+        length, words = session.lengths[0], []
+        with torch.inference_mode():
+            for part in parts:
+                words += session.logits(session.advance([part])).argmax(-1).tolist()
+        session.lengths[0] = length
+        return words
+
+    def answers(self, call: list[int]) -> list[Sequence[int]]:
+        """Each word alone: one that rounding decides does not count for the whole block."""
+        return [[word] for word in call]
