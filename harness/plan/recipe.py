@@ -169,8 +169,8 @@ class Figure(_Strict):
     """One of four kinds of figure:
 
     - Curves of `y` over `x`, one for each pair of row and column label. The column's part `x=VALUE` is ignored. Curves
-      of `beside` are in a panel of their own.
-    - Bars, one for each cell: `parts`, stacked from below.
+      of `beside` are in a panel of their own. Points are joined in the order of `x`.
+    - Bars, one for each cell: `parts`, stacked from below; a single part gives plain bars.
     - A `histogram` for each cell: the speedups of its items.
     - A `graph` for each cell. Each node is a worked example, named by its text under the label that `graph` gives.
 
@@ -185,7 +185,7 @@ class Figure(_Strict):
     graph: str = ""
 
     @model_validator(mode="after")
-    def _is_one_of_both(self) -> Figure:
+    def _is_one_kind(self) -> Figure:
         curves = bool(self.x or self.y or self.beside)
         kinds = [curves, bool(self.parts), bool(self.histogram), bool(self.graph)]
         if kinds.count(True) != 1 or (curves and not (self.x and self.y)):

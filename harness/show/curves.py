@@ -138,6 +138,9 @@ def points(numbers: pd.DataFrame, x: str, y: str, names: Names | None = None) ->
         lines = lines[lines.against == lines.against.value_counts(sort=True).index[0]]
     ends = numbers[numbers.metric == y].set_index("cell")[["low", "high"]]
     lines = lines.join(ends).assign(curve=[names.curve(r.row, r.column) for r in lines.itertuples()])
+    if "speedup" in (x, y):  # over two baselines they are two curves
+        several = lines.groupby("curve").baseline.transform("nunique") > 1
+        lines.loc[several, "curve"] += ", over " + lines.baseline[several]
     order = lines.assign(place=lines.curve.map({name: i for i, name in enumerate(dict.fromkeys(lines.curve))}))
     return order.sort_values(["place", "x", "y"], kind="stable").reset_index()
 
@@ -154,7 +157,7 @@ def levels(numbers: pd.DataFrame, x: str, y: str) -> dict[str, float]:
 def _cells(numbers: pd.DataFrame) -> pd.DataFrame:
     """A line for each cell."""
     cells = numbers.drop_duplicates("cell").set_index("cell")
-    return cells[["row", "column", "method", "params"]].assign(against=cells.reference.fillna(""))
+    return cells[["row", "column", "method", "params", "baseline"]].assign(against=cells.reference.fillna(""))
 
 
 def _coordinate(numbers: pd.DataFrame, name: str) -> pd.Series[float]:
@@ -196,7 +199,7 @@ def _papers(one: Stored, x: Metric, y: Metric, numbers: pd.DataFrame, names: Nam
 
 def _note(panels: dict[str, pd.DataFrame], every: Sequence[str], numbers: pd.DataFrame, axes: dict[str, Metric]) -> str:
     bounded = any(found.low.notna().any() for found in panels.values())
-    parts = ["bars: 95% intervals"] * bounded
+    parts = ["bars: 95% intervals of the vertical axis"] * bounded
     parts += [f"in the table alone: {', '.join(every[SERIES:])}"] * (len(every) > SERIES)
     distances = {y: found for y, found in panels.items() if y in DISTANCES and len(found)}
     parts += [f"{axes[y].label}: from {found.against.iloc[-1]}" for y, found in distances.items()]

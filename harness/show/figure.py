@@ -97,7 +97,7 @@ def _panels(count: int, across: int, size: tuple[float, float], title: str, note
     panels = drawn.subplots(down, across, squeeze=False).ravel().tolist()
     for unused in panels[count:]:
         unused.set_axis_off()
-    width = int(14 * max(6.5, size[0] * across))
+    width = int(12 * max(6.5, size[0] * across))
     drawn.suptitle(textwrap.fill(title, width), fontsize="medium")
     drawn.supxlabel(textwrap.fill(note, int(1.3 * width)), fontsize="x-small", color="0.4")
     return drawn, panels

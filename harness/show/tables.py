@@ -71,7 +71,7 @@ def build(one: Stored, numbers: pd.DataFrame, verdicts: Verdicts) -> Table:
         above=notes.above(one),
         lead=layout.grid(layout.lead, blanks=True),
         details=layout.grid(layout.details, blanks=False),
-        notes=[*notes.below(one, used, layout.one_setting), *layout.directions],
+        notes=[*notes.below(one, used, layout.one_setting), *layout.directions, *layout.unknown],
         verdicts=verdicts,
         about=notes.about(one.rows),
         alone=pd.DataFrame(
@@ -170,6 +170,17 @@ class _Layout:
         """What the arrows in the heads mean, where there are any."""
         arrows = any(head.endswith(("↑", "↓")) for head, _ in [*self.lead, *self.details])
         return ["↑: higher is better, ↓: lower."] * arrows
+
+    @property
+    def unknown(self) -> list[str]:
+        """Metrics that the recipe names and no finished row has, such as a misspelt one."""
+        figure = self.one.recipe.figure
+        drawn = [figure.x, figure.y, figure.beside, *figure.parts] if figure else []
+        params = {name for row in self.one.good for side in row.params.values() for name in side}
+        known = {*self.texts, *IN_PLACES, *params, ""}
+        names = dict.fromkeys([*self.names, *self.others, *drawn])
+        lost = [name for name in names if name not in known and _parameter(name) is None]
+        return [f"In no row: {', '.join(lost)}."] * bool(lost and self.one.good)
 
     def _all(self, names: Sequence[str]) -> Heads:
         """The columns of all of these that a row has, or of parameters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from rich import box
@@ -15,6 +15,8 @@ from harness.show.claims import COLOURS, SHADES, Verdict, Verdicts, counted
 from harness.show.tables import CLAIMS, TARGETS, WORDS, Table, sections
 
 STAYING = ("row", "column", "speedup", "decision")  # heads of columns that a narrow terminal keeps
+GAP = 3  # blanks between two columns
+LABEL = 18  # a label is not broken at fewer characters while intervals can go to a second line
 
 
 def show(table: Table, console: Console) -> None:
@@ -23,7 +25,7 @@ def show(table: Table, console: Console) -> None:
     console.print(_pairs(table.above.items()))
     labelled = table.lead if table.lead.empty or table.lead["column"].any() else table.lead.drop(columns="column")
     fitting, left_out = _fitting(labelled, console)
-    console.print(_rich(fitting))
+    console.print(_rich(fitting, console.width))
     if left_out:
         console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))
     for note in table.notes:
@@ -65,29 +67,44 @@ def _fitting(grid: pd.DataFrame, console: Console) -> tuple[pd.DataFrame, list[s
     """The table with intervals on a second line where it is too wide otherwise, without the columns at its right end
     that do not fit then, and the names of these. Labels, speedup and decision stay."""
 
-    def too_wide(places: list[int]) -> bool:
-        unbounded = console.options.update(max_width=10**6)
-        return console.measure(_rich(grid.iloc[:, places]), options=unbounded).minimum > console.width
-
     kept = list(range(grid.shape[1]))
-    if too_wide(kept):
+    if _spare(grid, console.width, LABEL) < 0:
         grid = grid.map(lambda text: text.replace(" [", "\n["))
     for place, head in reversed(list(enumerate(grid))):
-        if not head.startswith(STAYING) and too_wide(kept):
+        if not head.startswith(STAYING) and _spare(grid.iloc[:, kept], console.width) < 0:
             kept.remove(place)
     return grid.iloc[:, kept], [head for place, head in enumerate(grid) if place not in kept]
 
 
-def _rich(grid: pd.DataFrame) -> RichTable:
-    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+def _widths(grid: pd.DataFrame, label: int = 0) -> list[tuple[int, int]]:
+    """The least and the whole width of each column. Words may be broken at any blank, numbers nowhere. label: width
+    that a column of words has at least, if it needs it."""
+    found = []
     for place, head in enumerate(grid):
-        words, head = head in WORDS, head.replace("_", " ")
-        apart = None if words else "\n"  # where a cell may be broken: at any blank, or nowhere else
-        parts = [part for text in (head, *grid.iloc[:, place]) for part in text.split(apart)]
-        rich.add_column(
-            Text(head), justify="left" if words else "right", no_wrap=not words,
-            min_width=max(map(len, parts), default=0),
-        )  # fmt: skip
+        lines = [line for text in (head.replace("_", " "), *grid.iloc[:, place]) for line in text.split("\n")]
+        whole = max(map(len, lines))
+        longest = max(len(word) for line in lines for word in line.split())
+        found.append((max(longest, min(whole, label)) if head in WORDS else whole, whole))
+    return found
+
+
+def _spare(grid: pd.DataFrame, width: int, label: int = 0) -> int:
+    """Characters that are left of a width when every column has its least; below 0: the table does not fit."""
+    return width - sum(least for least, _ in _widths(grid, label)) - GAP * (int(grid.shape[1]) - 1)
+
+
+def _rich(grid: pd.DataFrame, width: int) -> RichTable:
+    """The table in this width, where it fits: what is spare goes to the columns of words that lack most. rich itself
+    would cut columns."""
+    widths, spare = _widths(grid), _spare(grid, width)
+    given = [least for least, _ in widths]
+    while spare > 0 and (lack := max(whole - has for has, (_, whole) in zip(given, widths, strict=True))):
+        given[next(n for n, (_, whole) in enumerate(widths) if whole - given[n] == lack)] += 1
+        spare -= 1
+    rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for head, size in zip(grid, given, strict=True):
+        justify: Literal["left", "right"] = "left" if head in WORDS else "right"
+        rich.add_column(Text(head.replace("_", " ")), justify=justify, no_wrap=head not in WORDS, width=size)
     for heading, lines in sections(grid):
         if heading:
             rich.add_section()
