@@ -19,6 +19,7 @@ from harness.show.stored import Stored, place_of
 
 UNDECIDED = ("no claim", "exploratory", "no difference shown")
 ERROR = 0.05  # of the rule of `harness.decision`, by simulation
+RANKED = 8  # ratios of one method's time to the next's that a note has
 PLACES = 4  # columns or cells named before "and so many more"
 
 
@@ -93,7 +94,11 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
             for row, slower in pairwise(ordered)
             if (found := paired(row, slower)) is not None and found.interval
         ]
-        if parts:
+        if len(parts) > RANKED:
+            lines.append(
+                f"{len(ordered)} methods were timed in the same processes: their times per item compare directly."
+            )
+        elif parts:
             column = f", {group[0].column}" if shared and group[0].column else ""
             lines.append(f"Timed in the same processes{column}: {'; '.join(parts)}.")
     return lines

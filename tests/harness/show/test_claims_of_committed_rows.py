@@ -10,7 +10,6 @@ from harness.show.claims import verdicts
 # (recipe, scale) -> claims and targets that stand there and find no row. A label, a parameter or a metric that changes
 # in a recipe unties a claim from its row: tie it again, or measure the row again. A number here needs a reason.
 WITHOUT_A_ROW: dict[tuple[str, str], int] = {
-    ("heads-layer", "small"): 4,  # measured before the low-rank screen had previews in int8
     ("ralmspec-table1", "small"): 15,  # measured with an earlier scheduler; claims are about scheduler=paper
     # measured before RetoMaton counted as its authors' code does; claims are about counts=runs and counts=weighted
     ("retomaton-fig3", "small"): 7,
