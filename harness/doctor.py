@@ -127,6 +127,9 @@ def _threads(variables: Mapping[str, str], cores: int) -> Check:
         return Check("threads", "warn", f"{text}: libraries would use different numbers of threads")
     if any(count.isdigit() and int(count) > cores for count in counts):
         return Check("threads", "warn", f"{text}: more threads than the {cores} usable cores")
+    if given.get("OMP_WAIT_POLICY", "").casefold() == "passive":
+        slower = "threads sleep between products and are woken for each, which slows decoding by a fifth: unset it"
+        return Check("threads", "warn", f"{text}: {slower}")
     return Check("threads", "ok", text or f"nothing set: libraries use all {cores} cores")
 
 

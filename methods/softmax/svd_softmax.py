@@ -11,8 +11,8 @@ Profile (262,144 words, one thread of an Intel Xeon, ms of a preview):
 | 64 | 2.6 | 3.0 | 1.0 |
 | 128 | 7.2 | 9.4 | 1.8 |
 
-Choosing the best previews takes 0.2. Previews in int8 choose other words to refine: on 600 held-out
-contexts precision@1 was that of float32's within 0.002.
+Choosing the best previews takes 0.2. Previews in int8 choose other words to refine, and find the best
+word as often as those in float32, within 0.001 (2,000 contexts, recipe `heads-layer`).
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ def test_the_report_covers_the_machine_without_importing_heavy_libraries(tmp_pat
         ({"OMP_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}, "ok", "NUMBA_NUM_THREADS=2"),
         ({"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}, "warn", "different numbers"),
         ({"OMP_NUM_THREADS": "8", "NUMBA_NUM_THREADS": "8"}, "warn", "more threads than the 4"),
+        ({"OMP_WAIT_POLICY": "passive"}, "warn", "unset it"),
+        ({"OMP_WAIT_POLICY": "active"}, "ok", "OMP_WAIT_POLICY=active"),
     ],
 )
 def test_thread_settings_that_mislead_timings_are_named(variables, state, words):
