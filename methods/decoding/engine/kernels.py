@@ -12,14 +12,11 @@ of the matrix once, from start to end, for all rows of the input, and widens its
 | int8, the loop | 29 | 23 | 13 | 9 | |
 
 That was on an AMD EPYC. An Intel Xeon with AVX-512 reads 30 GB/s on two threads, but one sum at a time keeps it
-waiting for additions: int8 has 10 GB/s there, and 18 with two columns at once. One row of bfloat16 has 18 there, and 26
-with its numbers read in pairs and its weights in huge pages.
+waiting for additions: int8 has 10 GB/s there, 18 with two columns at once; bfloat16 18, 26 in pairs from huge pages.
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
-does not start the threads that it uses.
-
-Fast-math without `nnan`: sums vectorise, NaNs still propagate.
+does not start the threads that it uses. Fast-math without `nnan`: sums vectorise, NaNs still propagate.
 """
 
 from __future__ import annotations
@@ -151,8 +148,7 @@ def _in_threads(weight, scale, bias, x, bfloat16, result, threads):  # type: ign
 def _columns(weight, scale, bias, x, bfloat16, result, begin, end):  # type: ignore[no-untyped-def]
     """`multiply` for columns [begin, end) of the result. Five rows, as in a beam search, are summed together; of one
     row two columns, where int8 would wait for the sum and not for the weights. Numbers in bfloat16 are read in pairs:
-    a shift gives the first as float32 and a mask the second (on little-endian processors, as all are that torch runs
-    on), where `widened` spreads each over 32 bits."""
+    a shift gives the first as float32, a mask the second (little-endian); `widened` spreads each over 32 bits."""
     inputs = weight.shape[1]
     if len(x) == 1 and weight.itemsize == 2 and inputs % 2 == 0:
         pairs, even, odd = weight.view(np.uint32), x[0, ::2].copy(), x[0, 1::2].copy()
