@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tasks.models.pretrained.language import CausalLM
 
 PIECE_WINDOWS = 4  # most windows of a piece of text
-PIECES = 16  # below as many pieces, a piece has fewer windows, down to one
+PIECES = 16  # with fewer pieces than this, a piece has fewer windows, down to one
 
 
 @task(

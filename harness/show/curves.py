@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ def figure(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure 
         return None
     measured = pd.concat(drawn).drop_duplicates("curve")
     axes = {name: metric_among(one.rows, name) for name in (wanted.x, *shown)}
-    papers = _papers(one, axes[wanted.x], axes[wanted.y], numbers, names)
+    named = dict(zip(measured.cell, measured.curve, strict=True))
+    papers = _papers(one, axes[wanted.x], axes[wanted.y], numbers, names, named)
     beside = dict(zip(papers.curve, papers.measured, strict=True))  # a published curve -> the measured one next to it
     every = [*measured.curve, *dict.fromkeys(name for name, ours in beside.items() if name == ours + PUBLISHED)]
     methods = dict(zip(measured.curve, measured.method, strict=True))
@@ -174,10 +175,13 @@ def _names(numbers: pd.DataFrame, x: str) -> Names:
     return Names.of(x, [(line.row, line.column, line.x) for line in lines.itertuples()])
 
 
-def _papers(one: Stored, x: Metric, y: Metric, numbers: pd.DataFrame, names: Names) -> pd.DataFrame:
-    """A line for each published point: curve, x, y, measured (the measured curve next to it, else its own name)."""
+def _papers(
+    one: Stored, x: Metric, y: Metric, numbers: pd.DataFrame, names: Names, named: Mapping[str, str]
+) -> pd.DataFrame:
+    """A line for each published point: curve, x, y, measured (the measured curve next to it, else its own name).
+    named: cell -> its curve, of the cells that are drawn."""
     paired = {
-        tuple(row.published or ()): names.curve(row.row, row.column)
+        tuple(row.published or ()): named.get(row.cell) or names.curve(row.row, row.column)
         for row in reversed([row for row in one.rows if row.status == "ok" and row.published])
         if row.cell in set(numbers.cell) and row.value(y.name) is not None
     }

@@ -94,12 +94,10 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
             for row, slower in pairwise(ordered)
             if (found := paired(row, slower)) is not None and found.interval
         ]
+        column = f", {group[0].column}" if shared and group[0].column else ""
         if len(parts) > RANKED:
-            lines.append(
-                f"{len(ordered)} methods were timed in the same processes: their times per item compare directly."
-            )
+            lines.append(f"{len(ordered)} rows were timed in the same processes{column}; their times per item compare.")
         elif parts:
-            column = f", {group[0].column}" if shared and group[0].column else ""
             lines.append(f"Timed in the same processes{column}: {'; '.join(parts)}.")
     return lines
 

@@ -180,7 +180,9 @@ class _Layout:
         known = {*self.texts, *IN_PLACES, *params, ""}
         names = dict.fromkeys([*self.names, *self.others, *drawn])
         lost = [name for name in names if name not in known and _parameter(name) is None]
-        return [f"In no row: {', '.join(lost)}."] * bool(lost and self.one.good)
+        return [f"Named by the recipe, in no row (measured before, or misspelt): {', '.join(lost)}."] * bool(
+            lost and self.one.good
+        )
 
     def _all(self, names: Sequence[str]) -> Heads:
         """The columns of all of these that a row has, or of parameters."""

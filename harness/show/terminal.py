@@ -77,14 +77,17 @@ def _fitting(grid: pd.DataFrame, console: Console) -> tuple[pd.DataFrame, list[s
 
 
 def _widths(grid: pd.DataFrame, label: int = 0) -> list[tuple[int, int]]:
-    """The least and the whole width of each column. Words may be broken at any blank, numbers nowhere. label: width
-    that a column of words has at least, if it needs it."""
+    """The least and the whole width of each column. Heads and words may be broken at any blank, numbers nowhere. label:
+    width that a column of words has at least, if it needs it."""
     found = []
     for place, head in enumerate(grid):
-        lines = [line for text in (head.replace("_", " "), *grid.iloc[:, place]) for line in text.split("\n")]
-        whole = max(map(len, lines))
-        longest = max(len(word) for line in lines for word in line.split())
-        found.append((max(longest, min(whole, label)) if head in WORDS else whole, whole))
+        lines, head_words = [line for text in grid.iloc[:, place] for line in text.split("\n")], head.replace("_", " ")
+        whole = max(map(len, [head_words, *lines]))
+        if head in WORDS:
+            least = max([min(whole, label), *(len(word) for line in [head_words, *lines] for word in line.split())])
+        else:
+            least = max(map(len, [*head_words.split(), *lines]))
+        found.append((least, whole))
     return found
 
 
@@ -94,8 +97,8 @@ def _spare(grid: pd.DataFrame, width: int, label: int = 0) -> int:
 
 
 def _rich(grid: pd.DataFrame, width: int) -> RichTable:
-    """The table in this width, where it fits: what is spare goes to the columns of words that lack most. rich itself
-    would cut columns."""
+    """The table in this width, where it fits: what is spare goes to the columns that lack most. rich itself would cut
+    columns."""
     widths, spare = _widths(grid), _spare(grid, width)
     given = [least for least, _ in widths]
     while spare > 0 and (lack := max(whole - has for has, (_, whole) in zip(given, widths, strict=True))):
@@ -104,7 +107,7 @@ def _rich(grid: pd.DataFrame, width: int) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for head, size in zip(grid, given, strict=True):
         justify: Literal["left", "right"] = "left" if head in WORDS else "right"
-        rich.add_column(Text(head.replace("_", " ")), justify=justify, no_wrap=head not in WORDS, width=size)
+        rich.add_column(Text(head.replace("_", " ")), justify=justify, width=size)
     for heading, lines in sections(grid):
         if heading:
             rich.add_section()

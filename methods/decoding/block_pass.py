@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from methods.decoding.engine.session import Session
 
 Given = tuple["Session", list[int]]
+BACK = 32  # tokens before a prompt's end at which blocks begin
 
 
 @analysis("block-pass", summary="time of a pass over several tokens, in steps of one token")
 @dataclass(kw_only=True)
 class BlockPass(EngineOptions, TimedAnalysis):
     """Tokens in one pass (the method) and one by one (the baseline), each with the logits after it, as drafts are
-    verified. An item is an evaluation prompt, whose last `tokens` tokens are the block; the others are in the cache.
-    Of an encoder-decoder the block is the beginning of the source.
+    verified. An item is an evaluation prompt. The block begins 32 tokens before its end (`tokens` before it, if that is
+    more), what is before it is in the cache: blocks of up to 32 tokens are compared on the same prompts. Of an
+    encoder-decoder the block is the beginning of the source.
 
     tokens: of a block. prompts: of a timed pass. engine: see `EngineOptions`.
     """
@@ -54,17 +56,26 @@ class BlockPass(EngineOptions, TimedAnalysis):
         }
 
     def fit(self, setting: DecodingSetting, artifacts: Artifacts, progress: Progress) -> None:
-        """Raises `RequestError` if no prompt is longer than the block, and for what `engine_of` refuses."""
+        """Raises `RequestError` if no prompt is long enough, for a source that the decoder cannot read, and for what
+        `engine_of` refuses."""
         self.open(setting, artifacts)
         if not self._sources:
-            raise RequestError(f"no prompt has more than tokens={self.tokens} tokens; give fewer, or longer prompts")
+            raise RequestError(f"no prompt has more than {self._back} tokens; give longer prompts, or lower tokens")
+        vocabulary = self._session(self._sources[0])[0].vocabulary
+        if max(map(max, self._sources)) >= vocabulary:
+            raise RequestError(f"a source has ids that the decoder of {setting.model.name} does not know")
         if self._engine.weights is not None:
             read = self._engine.weights.each_pass
             artifacts.values.update(bytes_read=read, baseline_bytes_read=read * self.tokens)
 
     def open(self, setting: DecodingSetting, artifacts: Artifacts) -> None:
         self._engine, self._causal = engine_of(setting.model, self.engine), setting.model.kind == "causal"
-        self._sources = [list(source) for source in setting.evaluation if len(source) > self.tokens]
+        self._sources = [list(source) for source in setting.evaluation if len(source) > self._back]
+
+    @property
+    def _back(self) -> int:
+        """Tokens of a prompt that are not in the cache."""
+        return max(self.tokens, BACK) if self._causal else self.tokens
 
     def items(self) -> tuple[int, int]:
         return len(self._sources), self.prompts
@@ -76,8 +87,8 @@ class BlockPass(EngineOptions, TimedAnalysis):
     def _session(self, source: list[int]) -> Given:
         import torch
 
-        size = self.tokens
-        prompt, block = (source[:-size], source[-size:]) if self._causal else (source, source[:size])
+        size, begin = self.tokens, len(source) - self._back
+        prompt, block = (source[:begin], source[begin : begin + size]) if self._causal else (source, source[:size])
         with torch.inference_mode():
             session = self._engine.start([prompt], [size + 1])
             session.advance(session.first, last=True)

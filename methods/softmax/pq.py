@@ -86,7 +86,7 @@ class ProductQuantised(CandidateSearch):
         found = found[found >= 0]
         self._ids[: len(found)] = found
         # too few where previews are equal, as those of a context of zeros: faiss cannot put them into 8 bits
-        return len(found) if len(found) >= k else self._more(len(found), k)
+        return len(found) if len(found) == max(k, self._n) else self._more(len(found), max(k, self._n))
 
     def counters(self) -> dict[str, float]:
         """multiply_adds: the additions of a preview count as such."""

@@ -217,6 +217,18 @@ def timed(label, *passes):
     return row(label, known={"processes": [{"pairs": pairs[:1]}, {"pairs": pairs[1:] or pairs[:1]}]})
 
 
+def test_speedups_over_two_baselines_are_two_curves():
+    rows = [
+        replace(timed("Reto", {7: (30, 10)}), params={"method": {"k": k}, "task": {}}, column=f"k={k}",
+                speed_baseline={"method": baseline, "params": {}})
+        for k, baseline in ((1, "lm"), (2, "knnlm"), (3, "knnlm"))
+    ]  # fmt: skip
+    assert {name: [x for x, _ in curve] for name, curve in points(rows, "k", "speedup").items()} == {
+        "Reto, over lm": [1], "Reto, over knnlm": [2, 3],
+    }  # fmt: skip
+    assert list(points(rows[1:], "k", "speedup")) == ["Reto"]
+
+
 def test_an_items_speedup_is_of_all_its_times():
     several = timed("GAD", {7: (30, 10), 3: (10, 20)}, {7: (10, 10), 1: (50, 10)})
     assert figure.item_speedups(several) == [5.0, 0.5, 2.0]  # of items 1, 3 and 7

@@ -323,6 +323,7 @@ def test_product_quantisation_of_a_context_of_zeros_gives_distinct_words(world, 
     for context in (np.zeros(32, np.float32), world.test[0]):
         for k in (1, 5):  # below and above `refined`
             assert len(set(method.topk(context, k).ids.tolist())) == k
+            assert len(set(method.words(context, k).tolist())) == max(k, 3)
     assert method.counters()["multiply_adds"] == 16 * 35 + 500 * 7 + 3 * 32
 
 

@@ -36,7 +36,7 @@ def test_products_are_numpys_for_any_number_of_rows_and_columns(numbers, threads
             np.testing.assert_allclose(found, (x[0] @ values.T * scale + bias)[chosen], rtol=1e-4, atol=1e-3)
 
 
-def test_a_row_that_is_read_in_pairs_keeps_what_is_not_finite_and_rounds_the_product():
+def test_a_row_that_is_read_in_pairs_keeps_what_is_not_finite_and_rounds_its_input():
     values = np.array([[1, -2, 0.5, 4], [np.inf, 1, 1, 1], [1, np.nan, 1, 1], [1, 1, -np.inf, 1]], np.float32)
     held = torch.from_numpy(values).bfloat16().view(torch.uint16).numpy()
     x, found = np.array([[3, 5, 7, 1 + 2**-9]], np.float32), np.empty((1, 4), np.float32)
