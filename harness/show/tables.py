@@ -173,13 +173,14 @@ class _Layout:
 
     @property
     def unknown(self) -> list[str]:
-        """Metrics that the recipe names and no finished row has, such as a misspelt one."""
+        """Metrics that the recipe names, that are not the harness's own and that no finished row has."""
         figure = self.one.recipe.figure
         drawn = [figure.x, figure.y, figure.beside, *figure.parts] if figure else []
         params = {name for row in self.one.good for side in row.params.values() for name in side}
         known = {*self.texts, *IN_PLACES, *params, ""}
         names = dict.fromkeys([*self.names, *self.others, *drawn])
-        lost = [name for name in names if name not in known and _parameter(name) is None]
+        own = {name for name in names if any(metric.called(name) for metric in OWN)}  # memory, say, is not always asked
+        lost = [name for name in names if name not in known | own and _parameter(name) is None]
         return [f"Named by the recipe, in no row (measured before, or misspelt): {', '.join(lost)}."] * bool(
             lost and self.one.good
         )
