@@ -96,7 +96,7 @@ def _ranked(rows: Sequence[Row]) -> list[str]:
         ]
         column = f", {group[0].column}" if shared and group[0].column else ""
         if len(parts) > RANKED:
-            lines.append(f"{len(ordered)} rows were timed in the same processes{column}; their times per item compare.")
+            lines.append(f"{len(ordered)} rows were timed in the same processes{column}; their times can be compared.")
         elif parts:
             lines.append(f"Timed in the same processes{column}: {'; '.join(parts)}.")
     return lines

@@ -82,11 +82,12 @@ class ProductQuantised(CandidateSearch):
         if not np.isfinite(context).all():
             raise not_finite()
         self._query[0, : len(context)] = context
-        found = self._index.search(self._query, max(k, self._n))[1][0]
+        wanted = max(k, self._n)
+        found = self._index.search(self._query, wanted)[1][0]
         found = found[found >= 0]
         self._ids[: len(found)] = found
         # too few where previews are equal, as those of a context of zeros: faiss cannot put them into 8 bits
-        return len(found) if len(found) == max(k, self._n) else self._more(len(found), max(k, self._n))
+        return wanted if len(found) == wanted else self._more(len(found), wanted)
 
     def counters(self) -> dict[str, float]:
         """multiply_adds: the additions of a preview count as such."""

@@ -33,7 +33,7 @@ def committed():
     return [tables.build(one, frame.of_all([one], registry), Verdicts()) for one in found]
 
 
-@pytest.mark.parametrize("width", [80, 90, 120, 160, 200])
+@pytest.mark.parametrize("width", [80, 90, 100, 120, 160, 200])
 def test_no_committed_table_has_a_number_cut_or_broken(width, committed):
     assert len(committed) > 30
     for table in committed:
