@@ -139,7 +139,7 @@ def _one(
 
     scale = cells[0].scale
     published.of(recipe)  # a file that is not there is refused before anything runs
-    console.print(f"{recipe.name} at scale {scale}: {len(cells)} cells on {cells[0].task.name}", highlight=False)
+    console.print(_headline(recipe, cells, options.results), highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
@@ -196,13 +196,26 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
         print(json.dumps(plan, indent=1))
         return
     for recipe, cells in planned:
-        print(f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name} (nothing was run)")
+        print(f"{_headline(recipe, cells, options.results)} (nothing was run)")
         if options.overrides:
             print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
         for cell in cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
             print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
+
+
+def _headline(recipe: Recipe, cells: Sequence[Cell], results: Path) -> str:
+    """What is to run, and how long it took by the newest rows that are stored of it."""
+    from harness.show import stored
+    from harness.show.formats import duration
+
+    found = stored.rows_of(recipe.name, cells[0].scale, results, stored.KINDS).values()
+    took = {row.cell: row.seconds for rows in found for row in rows if row.status == "ok" and row.seconds}
+    known = [took[cell.name] for cell in cells if cell.name in took]
+    new = f", {len(cells) - len(known)} cells never" if len(known) < len(cells) else ""
+    before = f", {duration(sum(known))} when last measured{new}" if known else ""
+    return f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name}{before}"
 
 
 def _check_device(device: str) -> None:

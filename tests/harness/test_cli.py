@@ -113,6 +113,9 @@ def test_a_recipe_runs_from_file_to_table(recipe_file, tmp_path, capsys):
     folder = tmp_path / "results" / "runs" / "toy" / "mini"
     assert {"rows.jsonl", "table.md", "table.csv"} <= {f.name for f in folder.iterdir()}
     assert "| unigram" in (folder / "table.md").read_text()
+    assert "when last measured" not in shown.splitlines()[0]
+    assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
+    assert " s when last measured (nothing was run)" in capsys.readouterr().out
 
 
 def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys):
