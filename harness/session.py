@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -139,7 +140,7 @@ def _one(
 
     scale = cells[0].scale
     published.of(recipe)  # a file that is not there is refused before anything runs
-    console.print(_headline(recipe, cells, options.results), highlight=False)
+    console.print(_headline(recipe, cells, options.results, options.device), highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
@@ -196,7 +197,7 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
         print(json.dumps(plan, indent=1))
         return
     for recipe, cells in planned:
-        print(f"{_headline(recipe, cells, options.results)} (nothing was run)")
+        print(f"{_headline(recipe, cells, options.results, options.device)} (nothing was run)")
         if options.overrides:
             print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
         for cell in cells:
@@ -205,16 +206,17 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
             print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
 
 
-def _headline(recipe: Recipe, cells: Sequence[Cell], results: Path) -> str:
-    """What is to run, and how long it took by the newest rows that are stored of it."""
+def _headline(recipe: Recipe, cells: Sequence[Cell], results: Path, device: str) -> str:
+    """What is to run, and how long those cells took that were measured before, with these parameters on this device."""
     from harness.show import stored
     from harness.show.formats import duration
 
-    found = stored.rows_of(recipe.name, cells[0].scale, results, stored.KINDS).values()
-    took = {row.cell: row.seconds for rows in found for row in rows if row.status == "ok" and row.seconds}
-    known = [took[cell.name] for cell in cells if cell.name in took]
-    new = f", {len(cells) - len(known)} cells never" if len(known) < len(cells) else ""
-    before = f", {duration(sum(known))} when last measured{new}" if known else ""
+    with warnings.catch_warnings(action="ignore"):  # of rows that cannot be read the run itself says so
+        found = stored.rows_of(recipe.name, cells[0].scale, results, stored.KINDS).values()
+    rows = sorted((row for kind in found for row in kind if row.status == "ok"), key=lambda row: row.started or "")
+    took = {(row.hashes.get("cell"), row.device): row.seconds or 0.0 for row in rows}
+    known = [took[key] for cell in cells if (key := (cell.hash, device)) in took]
+    before = f", {len(known)} measured before in {duration(sum(known))}" if known else ""
     return f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name}{before}"
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.files import digest
-from harness.common.text.kinds import open_source
 from harness.contracts import Decoded
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale, Task
 from harness.plan.registry import task
@@ -22,6 +21,7 @@ from tasks.bases.serving import drawn
 from tasks.data.files import find_file
 from tasks.data.json_lines import json_lines
 from tasks.data.streams import Selection, streams
+from tasks.data.text.kinds import open_source
 from tasks.metrics.repetition import repetition
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from harness.common.cache import Cache
-from harness.common.text.kinds import open_source
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale
 from harness.plan.registry import task
@@ -16,6 +15,7 @@ from tasks.bases.parameters import Positive
 from tasks.bases.seq2seq import Items
 from tasks.data.parallel import ParallelSource
 from tasks.data.summaries import HubSummaries, Leads, cnn_dailymail
+from tasks.data.text.kinds import open_source
 from tasks.metrics.rouge import rouge
 
 _FILES = ("cnn-dailymail/specbench-80.jsonl", "cnn-dailymail/train-200.jsonl")

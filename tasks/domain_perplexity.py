@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from harness.common.cache import Cache
 from harness.common.progress import Progress
-from harness.common.text import Source
 from harness.contracts.tasks import Context, Scale
 from harness.plan.registry import task
 from tasks.bases.parallel import sides
 from tasks.bases.parameters import Positive
 from tasks.data.parallel_kinds import ParallelKind, open_parallel
 from tasks.data.sides import OneSide
+from tasks.data.text import Source
 from tasks.wikitext_perplexity import WikitextPerplexity
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, RetrievalSetting, Scale
 from harness.plan.registry import task
 from tasks.bases.parameters import Positive
 from tasks.bases.serving import ServingTask
 from tasks.data.streams import Selection, joined, streams
+from tasks.data.text.kinds import open_source
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.language import CausalLM

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.cache import Cache
-from harness.common.text import Source, Split, split_hash
-from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
 from harness.plan.registry import task
 from tasks.bases.language_model import SlidingWindowOptions
 from tasks.bases.next_word import LanguageModelTask
 from tasks.bases.parameters import Positive
+from tasks.data.text import Source, Split, split_hash
+from tasks.data.text.kinds import open_source
 from tasks.models.contexts import write_contexts, write_layer
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 from tasks.models.pretrained.places import find

@@ -23,7 +23,6 @@ from pydantic import Field
 from harness.common import statistics
 from harness.common.cache import Cache
 from harness.common.progress import Progress
-from harness.common.text import SPLITS, Split
 from harness.contracts import SoftmaxScreening, TopK
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, SoftmaxSetting
@@ -34,6 +33,7 @@ from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.parallel import ParallelSource, pairs_hash
 from tasks.data.sentences import Vocabulary, types_of
+from tasks.data.text import SPLITS, Split
 from tasks.metrics.accuracy import MEASURES
 from tasks.models.beam_search import Clock, Hypothesis, Search
 from tasks.models.contexts import read_contexts

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
-from harness.common.text import SPLITS, Source, Split, split_hash
-from harness.common.text.kinds import Kind, open_source
 from harness.contracts.tasks import Context, Scale, SoftmaxSetting
 from harness.plan.registry import task
 from tasks.bases.next_word import LanguageModelTask
+from tasks.data.text import SPLITS, Source, Split, split_hash
+from tasks.data.text.kinds import Kind, open_source
 from tasks.data.words import encoded_split, vocabulary
 from tasks.models.contexts import write_contexts, write_layer
 from tasks.models.lstm.sizes import SIZES

@@ -10,13 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.common.cache import Cache
+from harness.common.documents import word_pattern
 from harness.common.errors import RequestError, unknown
 from harness.common.files import digest
 from harness.common.progress import Progress
 from harness.common.statistics import mean_interval
-from harness.common.text import SPLITS, Source
-from harness.common.text.kinds import open_source
-from harness.common.text.words import word_pattern
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
@@ -24,6 +22,8 @@ from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.serving import MEASURES, ServingTask, drawn
 from tasks.data.passages import passages
 from tasks.data.questions import SETS, questions
+from tasks.data.text import SPLITS, Source
+from tasks.data.text.kinds import open_source
 from tasks.data.tokens import token_ids
 
 DOCUMENTATION = "documentation"

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source, split_hash
-from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, Scale, Task, TokenScoringSetting
@@ -22,6 +20,8 @@ from tasks.bases.parameters import NotNegative, Positive
 from tasks.bases.pool import enough
 from tasks.data.decontamination import Decontaminated, Joined, Whole
 from tasks.data.streams import Selection, streams
+from tasks.data.text import Source, split_hash
+from tasks.data.text.kinds import open_source
 from tasks.metrics.captured import likeliest, longest, occurs
 from tasks.metrics.perplexity import perplexity
 

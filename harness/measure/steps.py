@@ -27,9 +27,15 @@ def prepare(request: Request) -> Response:
     return {"hashes": cell.setting.hashes, "facts": cell.setting.facts}
 
 
-def _quality(cell: PreparedCell, method: Any, shared: SharedResults) -> Any:
+def _quality(cell: PreparedCell, method: Any, shared: SharedResults, stage: str = "quality pass") -> Any:
     """Answers to the whole evaluation set, with the results that cells share."""
-    return cell.driver.answer(method, cell.setting, cell.setting.evaluation, NoPhases(), shared)
+    answers: list[Any] = []
+    cell.progress.update(stage, 0, None)
+    for part in (parts := cell.driver.parts(cell.setting)):
+        answers += cell.driver.answer(method, cell.setting, part, NoPhases(), shared)
+        if len(parts) > 1:
+            cell.progress.update(stage, len(answers), len(cell.setting.evaluation), "items")
+    return answers
 
 
 def _fitted(cell: PreparedCell) -> tuple[dict[str, Any], dict[str, float]]:
@@ -60,24 +66,26 @@ def fit(request: Request) -> Response:
     number, wanted = request["fit"], request["method"]
     method = cell.opened(wanted, manifests["method"], number)
     shared = SharedResults(cell.cache, salt=cell.salt_of(wanted, number))
-    cell.progress.update("quality pass", 0, None)
     answers = _quality(cell, method, shared)
     cell.driver.consistent(method, cell.setting)
     essence = cell.driver.essence(answers)
     metrics: dict[str, Measure] = cell.task.metrics(cell.setting, answers) | cell.task.evaluate(cell.setting, method)
-    if request.get("fidelity_baseline"):
-        baseline = request["fidelity_baseline"]
-        theirs = SharedResults(cell.cache, salt=cell.salt_of(baseline, number))
-        kept = SharedResults(Cache(Path(request["answers"]).parent), salt=cell.salt_of(baseline, number))
+    # a method without a fidelity baseline may be that of other cells: its answers are kept where these look for them
+    baseline = request["fidelity_baseline"] or wanted
+    theirs = SharedResults(cell.cache, salt=cell.salt_of(baseline, number))
+    kept = SharedResults(Cache(Path(request["answers"]).parent), salt=cell.salt_of(baseline, number))
 
-        def exact() -> Any:
-            opened = cell.opened(baseline, manifests["fidelity_baseline"], number)
-            return cell.driver.essence(_quality(cell, opened, theirs))
+    def exact() -> Any:
+        if baseline is wanted:
+            return essence
+        opened = cell.opened(baseline, manifests["fidelity_baseline"], number)
+        return cell.driver.essence(_quality(cell, opened, theirs, "the baseline's quality pass"))
 
-        key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["baseline_code"]}
-        if cell.named(baseline, number).random_fit:
-            key["fit"] = number
-        expected = kept.arrays("answers", key, exact)  # not where methods keep artifacts
+    key = {**baseline, "task": request["task"], "hashes": cell.setting.hashes, "code": request["baseline_code"]}
+    if cell.named(baseline, number).random_fit:
+        key["fit"] = number
+    expected = kept.arrays("answers", key, exact)  # not where methods keep artifacts
+    if baseline is not wanted:
         metrics |= cell.driver.fidelity(essence, expected)
         metrics |= cell.driver.differences(method, cell.setting, cell.setting.evaluation, essence, expected)
         metrics |= cell.driver.compared(cell.task, cell.setting, essence, expected)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.common.documents import is_title
 from harness.common.errors import RequestError, reason
-from harness.common.text.articles import _is_title
 from methods.infinigram.build import Part
 
 ENDINGS = (".txt", ".txt.gz", ".md", ".jsonl", ".jsonl.gz", ".parquet")
@@ -99,7 +99,7 @@ def _lacks(record: Any, field: str) -> str:
 def _plain(file: Path) -> Iterator[Text]:
     first, blank = True, True
     for number, string in _lines(file):
-        title = {"title": string.strip()[2:-2]} if blank and _is_title(string) else {}
+        title = {"title": string.strip()[2:-2]} if blank and is_title(string) else {}
         about = {"file": str(file), "line": number, **title}
         yield Text(string, about if first or title else None, lines=True)
         first, blank = False, not string.strip()

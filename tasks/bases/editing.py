@@ -18,13 +18,13 @@ from harness.common import statistics
 from harness.common.cache import Cache
 from harness.common.counts import Counts
 from harness.common.errors import CellFailedError, RequestError
-from harness.common.text.kinds import open_source
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, DecodingSetting, Measure, Scale
 from tasks.bases.seq2seq import Items, Seq2SeqTask
 from tasks.data.correction import ArticleText, CleanText, GrammarText
 from tasks.data.learners import TO_LEARN_FROM, learner_pairs
+from tasks.data.text.kinds import open_source
 from tasks.metrics.edits import edit_counts, edit_ratios
 from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import size_to_train

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source
-from harness.common.text.kinds import Kind, open_source
 from harness.contracts.tasks import Context
 from tasks.bases.parameters import Positive, Precision
 from tasks.data.decontamination import Decontaminated, Joined
+from tasks.data.text import Source
+from tasks.data.text.kinds import Kind, open_source
 from tasks.data.wikitext_style import AsWikitext
 from tasks.models.lm.sizes import SIZES
 from tasks.models.trained import TRAIN, size_to_train

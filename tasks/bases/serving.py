@@ -12,7 +12,6 @@ from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.statistics import block_jackknife, mean_interval
-from harness.common.text import Source
 from harness.contracts import Decoded
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Task
@@ -20,6 +19,7 @@ from tasks.bases.language_model import LanguageModelOptions
 from tasks.bases.parameters import Positive
 from tasks.bases.pool import enough
 from tasks.data.streams import Selection, streams
+from tasks.data.text import Source
 
 if TYPE_CHECKING:
     from tasks.models.pretrained.generation import TextGenerator

@@ -17,10 +17,10 @@ import numpy as np
 from harness.common.cache import Cache
 from harness.common.progress import Progress
 from harness.common.sources import built_by
-from harness.common.text import SPLITS, Source, Split, split_hash
 from tasks.data.corruption import ErrorModel, Lexicon, annotate, misspellings, sentences
 from tasks.data.corruption.errors import default_model
 from tasks.data.corruption.grammar import clean_sentences
+from tasks.data.text import SPLITS, Source, Split, split_hash
 from tasks.metrics.m2 import Annotated
 from tasks.metrics.m2_lattice import Gold
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.sources import built_by
-from harness.common.text import SPLITS, Source, Split
-from harness.common.text.words import word_pattern
+from tasks.data.text import SPLITS, Source, Split
 from tasks.data.wikitext_style import UNKNOWN
 
 N, SHARE = 13, 0.8

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.common.text import SPLITS, Split
 from tasks.data.parallel import Pair, ParallelSource
+from tasks.data.text import SPLITS, Split
 
 
 def _words(text: str) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.common.cache import Cache
+from harness.common.documents import content_hash
 from harness.common.sources import built_by
-from harness.common.text import Split, content_hash
+from tasks.data.text import Split
 
 Pair = tuple[str, str]  # a sentence and its translation
 

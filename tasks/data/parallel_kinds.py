@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.common.files import find_data
-from harness.common.text import Split
-from harness.common.text.hub import HubAddress
 from tasks.data.files import aligned_lines
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import Pair, ParallelSource
+from tasks.data.text import Split
+from tasks.data.text.hub import HubAddress
 
 ParallelKind = Literal["generated", "folder", "hub"]
 

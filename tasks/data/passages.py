@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from harness.common.cache import Cache
+from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.common.sequences import ReadSequence
-from harness.common.text import Source, Split, split_hash
-from harness.common.text.words import word_pattern
+from tasks.data.text import Source, Split, split_hash
 
 _WORD = re.compile(word_pattern(r"\s"))
 

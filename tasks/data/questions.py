@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.common.errors import RequestError
 from harness.common.files import find_data
-from harness.common.text.hub import HubAddress
 from tasks.data.json_lines import json_lines
+from tasks.data.text.hub import HubAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.common.text import Source, Split
 from tasks.data.parallel import ParallelSource
+from tasks.data.text import Source, Split
 
 TOGETHER = 50  # sentences of a document
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import RequestError
-from harness.common.text import Source, Split
-from harness.common.text.hub import HubAddress
 from tasks.data.files import find_file
 from tasks.data.json_lines import json_lines
 from tasks.data.parallel import Pair, ParallelSource
+from tasks.data.text import Source, Split
+from tasks.data.text.hub import HubAddress
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"“'(])")
 _LEAST_LEAD, _LEAST_BODY = 8, 40  # words; documents with fewer are left out

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from harness.common.text import Source, Split
+from tasks.data.text import Source, Split
 
 UNKNOWN = "<unk>"
 _SEPARATED = re.compile(r"(?<=\d)([.,])(?=\d)|(?<=\w)(-)(?=\w)")

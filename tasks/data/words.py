@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.cache import Cache
-from harness.common.text import Source, Split, split_hash
+from tasks.data.text import Source, Split, split_hash
 
 END, UNKNOWN = "<eos>", "<unk>"
 _RAW = re.compile(r"\w+|[^\w\s]")

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from harness.common.cache import Cache, CellArtifacts
+from harness.common.documents import content_hash
 from harness.common.phases import NoPhases
-from harness.common.text import content_hash
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
 from methods.ralmspec.passages.opening import build_retriever, open_retriever
 from methods.ralmspec.passages.retriever import PassageCache, RetrieverOptions

@@ -67,7 +67,7 @@ def test_the_examples_run(example, tmp_path, task, cell, measured, described):
 def test_the_automaton_generates_as_the_page_says(tmp_path, capsys):
     from harness.common.cache import Cache
     from harness.common.progress import Progress
-    from harness.common.text.kinds import open_source
+    from tasks.data.text.kinds import open_source
     from tasks.models.lm.sizes import Size
     from tasks.models.lm.training import trained_model
 

@@ -113,9 +113,24 @@ def test_a_recipe_runs_from_file_to_table(recipe_file, tmp_path, capsys):
     folder = tmp_path / "results" / "runs" / "toy" / "mini"
     assert {"rows.jsonl", "table.md", "table.csv"} <= {f.name for f in folder.iterdir()}
     assert "| unigram" in (folder / "table.md").read_text()
-    assert "when last measured" not in shown.splitlines()[0]
-    assert reproduce(recipe_file, tmp_path, "--dry-run") == 0
-    assert " s when last measured (nothing was run)" in capsys.readouterr().out
+    assert shown.startswith("toy at scale mini: 2 cells on toy-text\n")
+
+
+def test_a_plan_says_which_of_its_cells_took_how_long(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path) == 0
+    capsys.readouterr()
+
+    def planned(*more):
+        assert reproduce(recipe_file, tmp_path, "--dry-run", *more) == 0
+        return capsys.readouterr().out.splitlines()[0]
+
+    assert re.fullmatch(
+        r"toy at scale mini: 2 cells on toy-text, 2 measured before in .* s \(nothing was run\)", planned()
+    )
+    assert ", 1 measured before in" in planned("--set", "method.lambda=0.9")  # of one cell it is another parameter
+    assert "measured before" not in planned("--device", "cuda")
+    (tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl").write_text("no row\n")
+    assert planned() == "toy at scale mini: 2 cells on toy-text (nothing was run)"
 
 
 def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys):

@@ -12,9 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text.kinds import open_source
 from harness.contracts.tasks import Context, SoftmaxSetting
 from harness.plan.registry import construct
+from tasks.data.text.kinds import open_source
 from tasks.lm_output_layer import LmOutputLayer, piece_windows
 from tasks.models.lm.training import trained_tokenizer
 from tasks.models.pretrained import language

@@ -10,13 +10,13 @@ import pytest
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import SPLITS
-from harness.common.text.folder import Folder
 from harness.contracts.tasks import Context
 from harness.plan.registry import construct
 from tasks.bases import pool
 from tasks.data.passages import passages, spans
 from tasks.data.questions import questions
+from tasks.data.text import SPLITS
+from tasks.data.text.folder import Folder
 from tasks.knnlm_serving import KnnLmServing
 from tasks.qa_latency import QaLatency, _words
 

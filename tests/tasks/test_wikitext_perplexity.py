@@ -13,14 +13,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness.common.cache import Cache
+from harness.common.documents import count_words
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text.articles import count_words
-from harness.common.text.kinds import open_source
 from harness.contracts import TokenScores
 from harness.contracts.tasks import Context, TokenScoringSetting
 from harness.plan.registry import Registry, construct
 from tasks.bases.pool import PASSES
+from tasks.data.text.kinds import open_source
 from tasks.models.lm.training import trained_tokenizer
 from tasks.wikitext_perplexity import WikitextPerplexity
 
@@ -169,7 +169,7 @@ def test_a_prepared_task_opens_without_reading_or_tokenizing_text(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the text was read again")
 
-    monkeypatch.setattr("harness.common.text.folder._read", refuse)
+    monkeypatch.setattr("tasks.data.text.folder._read", refuse)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse)
     _, second = prepared(place)
     assert second.hashes == first.hashes

@@ -65,6 +65,10 @@ class Driver(ABC):
         probability above 1, an id outside the vocabulary.
         """
 
+    def parts(self, setting: Any) -> Sequence[Any]:
+        """The evaluation items in parts, so that progress shows. `answer` must give for each what it gives for all."""
+        return [setting.evaluation]
+
     def inputs(self, setting: Any, items: NDArray[np.int64]) -> Sequence[Any]:
         """What each timed call gets, for these numbers of `setting.timed`."""
         return [[setting.timed[i]] for i in items.tolist()]

@@ -46,6 +46,9 @@ class DecodingDriver(Driver):
     ) -> list[Decoded]:
         return [d for batch in batches(items, setting.batch) for d in self._batch(method, setting, batch, phases)]
 
+    def parts(self, setting: Any) -> Sequence[Any]:
+        return batches(setting.evaluation, getattr(setting, "batch", 1))
+
     def _batch(self, method: Any, setting: Any, batch: Any, phases: Phases) -> list[Decoded]:
         answers: list[Decoded] = method.decode(setting.model, batch, setting.limit, phases)
         counted(method, len(answers), len(batch), "sources")

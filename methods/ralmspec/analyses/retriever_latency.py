@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from harness.common.documents import content_hash
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import content_hash
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio

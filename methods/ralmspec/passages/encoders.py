@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache
 from harness.common.checkpoints import ADAPTER, place
+from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
-from harness.common.text.words import word_pattern
 
 TERM = word_pattern(r"\W", least=2)
 TERMS = 50_000  # vocabulary of lsa

@@ -10,8 +10,8 @@ from typing import Annotated, Any, cast
 import torch
 from pydantic import Field
 
+from harness.common.documents import content_hash
 from harness.common.errors import RequestError
-from harness.common.text import content_hash
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.nearest.opening import needs_build

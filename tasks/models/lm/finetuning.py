@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source, split_hash
 from harness.common.training.loop import Plan, record, train, warmup_cosine
 from harness.common.training.optimizers import adamw
 from harness.common.training.precision import fast_precision
+from tasks.data.text import Source, split_hash
 from tasks.models.lm.training import training_windows
 from tasks.models.pretrained.checkpoints import tokenizer_hash, weights_hash
 

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source, split_hash
 from harness.common.training.loop import History, Plan, record, train, warmup_cosine
-from harness.common.training.loss import output_loss
 from harness.common.training.optimizers import optimizer
 from harness.common.training.precision import fast_precision
+from tasks.data.text import Source, split_hash
 from tasks.data.tokens import token_ids
 from tasks.models.bpe import byte_level_bpe
+from tasks.models.lm.loss import output_loss
 
 if TYPE_CHECKING:
     from tasks.models.lm.sizes import Size

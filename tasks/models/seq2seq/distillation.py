@@ -16,9 +16,9 @@ from harness.common.cache import Cache
 from harness.common.files import digest
 from harness.common.generate import generate
 from harness.common.progress import Progress
-from harness.common.text import Split
 from harness.common.training.pairs import Pairs
 from tasks.data.parallel import ParallelSource, pairs_hash
+from tasks.data.text import Split
 from tasks.models.pretrained.checkpoints import tokenizer_hash
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.seq2seq.pairs import encoded_pairs

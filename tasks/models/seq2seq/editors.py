@@ -14,10 +14,10 @@ from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.files import digest
 from harness.common.progress import Progress
-from harness.common.text import Split
 from harness.common.training.pairs import Pairs
 from tasks.data.correction import CleanText, corrupted
 from tasks.data.simplification import Sentence
+from tasks.data.text import Split
 from tasks.models.pretrained.checkpoints import tokenizer_hash
 from tasks.models.seq2seq.pairs import encoded_pairs
 from tasks.models.seq2seq.subwords import trained_subwords

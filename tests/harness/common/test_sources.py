@@ -230,8 +230,8 @@ def test_the_harness_s_frame_is_there_and_does_not_count_for_artifacts(plugin):
 
 TRAINED = {
     "tasks.models.lm.training": {
-        "harness.common.text", "harness.common.training.loss", "harness.common.training.optimizers",
-        "tasks.data.tokens", "tasks.models.bpe",
+        "harness.common.documents", "harness.common.training.optimizers", "tasks.data.text", "tasks.data.tokens",
+        "tasks.models.bpe", "tasks.models.lm.loss",
     },
     "tasks.models.lstm.model": {"tasks.models.folder", "tasks.models.lstm.recurrence"},
     "tasks.models.translator.model": {"tasks.data.sentences", "tasks.models.folder"},

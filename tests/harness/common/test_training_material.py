@@ -51,7 +51,8 @@ def test_a_cell_fits_by_the_needs_of_the_decorator(toys, cache_home, name, strea
     from harness.measure import steps
 
     request = {
-        "scale": "mini", "device": "cpu", "seed": 0, "cache": str(cache_home), "libraries": {}, "code": "",
+        "scale": "mini", "device": "cpu", "seed": 0, "cache": str(cache_home), "libraries": {},
+        "fidelity_baseline": None, "baseline_code": "",
         "task": {"name": "toy-translation", "params": {}}, "method": {"name": name, "params": {}}, "fit": 0,
         "answers": str(cache_home / "answers.npz"),
     }  # fmt: skip

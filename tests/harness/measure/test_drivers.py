@@ -13,6 +13,7 @@ from harness.common.phases import NoPhases
 from harness.contracts import Decoded, OutputLayer, TokenScores, TokenScoring, TopK, Trace
 from harness.contracts.methods import Method
 from harness.contracts.tasks import SoftmaxSetting
+from harness.measure import steps
 from harness.measure.drivers import DRIVERS
 from harness.plan import registry
 from tests.harness.rows import new_row, with_samples
@@ -346,3 +347,14 @@ def test_what_a_softmax_method_counts_itself_is_told_of_both_sides_and_shared_by
     assert row.value("baseline_bandwidth_share") == pytest.approx(8e6 / 2e-3 / 16e9, rel=0.02)
     assert replace(row, device="cuda").value("bandwidth_share") is None
     assert replace(row, environment={}).value("bandwidth_share") is None
+
+
+def test_the_quality_pass_decodes_a_batch_at_a_time_and_says_how_far_it_is():
+    setting, heard = SimpleNamespace(evaluation=[[7], [8], [9]], batch=2), []
+    driver = DRIVERS["sequence-decoding"]
+    assert driver.parts(setting) == [[[7], [8]], [[9]]] and DRIVERS["token-scoring"].parts(setting) == [[[7], [8], [9]]]
+    answering = SimpleNamespace(parts=driver.parts, answer=lambda method, setting, items, *_: list(items))
+    progress = SimpleNamespace(update=lambda stage, done, total, unit="": heard.append((done, total)))
+    cell = SimpleNamespace(driver=answering, setting=setting, progress=progress)
+    assert steps._quality(cell, None, None) == setting.evaluation
+    assert heard == [(0, None), (2, 3), (3, 3)]

@@ -77,6 +77,21 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     assert stored == [one.as_json() for one in result.rows] == [one.as_json() for one in heard.rows]
 
 
+def test_a_row_without_a_baseline_keeps_its_answers_for_those_that_are_compared_with_it(toys, tmp_path):
+    def kept():
+        return [file.parent for file in (tmp_path / "answers" / "shared-answers").glob("*/key.json")]
+
+    run(toys, tmp_path, "toy-text", "  - {row: uniform, method: toy-uniform, timed: false}")
+    (first,) = kept()
+    lines = "  - {row: unigram, method: toy-unigram, fidelity_baseline: toy-uniform, timed: false}"
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    (row,) = result.rows
+    assert kept() == [first]
+    assert row.value("perplexity_difference") == pytest.approx(row.value("perplexity") - 50)
+    run(toys, tmp_path, "toy-text", "  - {row: alone, method: toy-unigram, fidelity_baseline: null, timed: false}")
+    assert len(kept()) == 2  # other answers are kept apart
+
+
 @pytest.mark.parametrize(
     ("task", "exact", "fast", "metric"),
     [

@@ -15,12 +15,12 @@ from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
 from harness.cli import main
 from harness.common.cache import Cache
-from harness.common.text.kinds import open_source
 from harness.measure.display import Display
 from harness.measure.runner import Runner
 from harness.plan import expansion, recipe
 from harness.plan.registry import Registry
 from harness.rows import Row
+from tasks.data.text.kinds import open_source
 from tasks.models.lm.training import trained_tokenizer
 
 RECIPE = """

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 from harness.common import sources
 from harness.common.cache import Cache
 from harness.common.progress import Progress
-from harness.common.text import Source
 from tasks.data.correction import ArticleText, GrammarText, corrupted
 from tasks.data.learners import applied
+from tasks.data.text import Source
 from tasks.metrics import m2
 from tasks.models.pretrained.generation import TextGenerator
 from tasks.models.pretrained.greedy import greedy_outputs

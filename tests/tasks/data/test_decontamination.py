@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.common.text import Source
 from tasks.data.decontamination import Decontaminated, Joined
+from tasks.data.text import Source
 
 
 class Texts(Source):

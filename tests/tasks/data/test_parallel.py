@@ -9,11 +9,11 @@ import pytest
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
-from harness.common.text import SPLITS
-from harness.common.text.hub import HubAddress
 from tasks.data.invented_language import InventedLanguage
 from tasks.data.parallel import pairs_hash
 from tasks.data.parallel_kinds import open_parallel
+from tasks.data.text import SPLITS
+from tasks.data.text.hub import HubAddress
 
 SIZES = {"train": 200, "validation": 20, "test": 20}
 

@@ -8,9 +8,9 @@ import pytest
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
-from harness.common.text import Source
 from tasks.data.parallel import pairs_hash
 from tasks.data.summaries import HubSummaries, Leads, cnn_dailymail, first_sentences
+from tasks.data.text import Source
 
 
 class Documents(Source):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.common.text import Source
+from tasks.data.text import Source
 from tasks.data.wikitext_style import AsWikitext, tokens, written
 
 

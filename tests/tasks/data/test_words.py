@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.common.cache import Cache
-from harness.common.text.kinds import open_source
+from tasks.data.text.kinds import open_source
 from tasks.data.words import encode, encoded_split, vocabulary, words
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.common.cache import CellArtifacts
+from harness.common.documents import content_hash
 from harness.common.errors import RequestError
-from harness.common.text import content_hash
 from methods.ralmspec.passages.bm25 import Bm25Retriever
 from methods.ralmspec.passages.encoders import LatentSemantic, Pretrained, encode_passages, identity
 from methods.ralmspec.passages.opening import build_retriever, open_retriever

@@ -14,8 +14,8 @@ import torch
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from harness.common.progress import Progress
-from harness.common.text import Source, Split
 from harness.common.training.optimizers import Name
+from tasks.data.text import Source, Split
 from tasks.models.lm import training
 from tasks.models.lm.sizes import SIZES, Size
 from tasks.models.lm.training import trained_model, trained_tokenizer, training_windows

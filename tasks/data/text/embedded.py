@@ -17,7 +17,7 @@ from typing import Any
 
 from harness.common.cache import Cache
 from harness.common.errors import RequestError
-from harness.common.text import SPLITS, Source, Split, split_of
+from tasks.data.text import SPLITS, Source, Split, split_of
 
 # folders whose docstrings are tests, tables, generated, or not shipped by every distribution
 _LEFT_OUT = frozenset(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.common.cache import Cache
-from harness.common.text import Source
+from tasks.data.text import Source
 
 Kind = Literal["embedded", "folder", "hub"]
 
@@ -15,13 +15,13 @@ Kind = Literal["embedded", "folder", "hub"]
 def open_source(kind: Kind, dataset: str, data: Sequence[Path], cache: Cache) -> Source:
     """The source of a kind. `dataset` is a folder's name under one of `data`, or a hub id, or `id:config`."""
     if kind == "embedded":
-        from harness.common.text.embedded import EmbeddedDocumentation
+        from tasks.data.text.embedded import EmbeddedDocumentation
 
         return EmbeddedDocumentation(cache)
     if kind == "folder":
-        from harness.common.text.folder import Folder
+        from tasks.data.text.folder import Folder
 
         return Folder(dataset, data)
-    from harness.common.text.hub import Hub
+    from tasks.data.text.hub import Hub
 
     return Hub(dataset)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.common.cache import Cache
+from harness.common.documents import articles, content_hash
 from harness.common.errors import RequestError
-from harness.common.text import SPLITS, content_hash, split_hash, split_of
-from harness.common.text.articles import articles, count_words
-from harness.common.text.embedded import EmbeddedDocumentation, gather, unique
-from harness.common.text.kinds import open_source
+from tasks.data.text import SPLITS, split_hash, split_of
+from tasks.data.text.embedded import EmbeddedDocumentation, gather, unique
+from tasks.data.text.kinds import open_source
 
 WIKI = [" ", " = Cats = ", " ", " Cats <unk> . ", " ", " = = Food = = ", " ", " = 2 = ", " They eat . "]
 WIKI += [" ", " = Dogs = ", " ", " Bark . "]
@@ -29,16 +29,6 @@ def write(root: Path, **files: str) -> Path:
     for name, text in files.items():
         (root / name.replace("__", ".")).write_text(text, encoding="utf-8")
     return root
-
-
-def test_articles_start_at_level_one_headings_and_keep_every_word() -> None:
-    cats, dogs = articles(WIKI)  # " = 2 = " is not a heading: no blank line follows
-    assert dogs == " = Dogs =\n\n Bark .\n"
-    assert cats.startswith("\n = Cats =\n\n Cats <unk> .\n")
-    assert (cats + dogs).split() == " ".join(WIKI).split()
-    assert count_words(cats) + count_words(dogs) == len(" ".join(WIKI).split()) + len(WIKI)
-    assert articles(["no headings", "here"]) == ["no headings\nhere\n"]
-    assert articles([" ", ""]) == []
 
 
 def test_folder_reads_text_and_json_lines_from_the_first_root_that_has_the_set(tmp_path: Path, cache: Cache) -> None:
@@ -181,7 +171,7 @@ def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
 
     code = (
         "from harness.common.errors import RequestError\nfrom tasks.models.pretrained.checkpoints import locate\n"
-        "from harness.common.text.hub import Hub\n"
+        "from tasks.data.text.hub import Hub\n"
         "for ask in (lambda: Hub('nobody/nothing').documents('test'), lambda: locate('nobody/nothing')):\n"
         "    try: ask()\n"
         "    except RequestError as error: print(str(error))\n"

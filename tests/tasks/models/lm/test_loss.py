@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.common.training.loss import output_loss
+from tasks.models.lm.loss import output_loss
 
 
 def arguments(rows: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

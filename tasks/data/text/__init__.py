@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from harness.common.cache import Cache
+from harness.common.documents import content_hash
 from harness.common.sources import built_by
 
 Split = Literal["train", "validation", "test"]
@@ -34,16 +35,6 @@ class Source(ABC):
     @abstractmethod
     def documents(self, split: Split) -> Sequence[str]:
         """The split's documents in a fixed order. Raises `RequestError` when they are missing or unreadable."""
-
-
-def content_hash(documents: Iterable[str]) -> str:
-    """SHA-256 (20 hex digits) over documents and their boundaries."""
-    total = hashlib.sha256()
-    for document in documents:
-        encoded = document.encode()
-        total.update(len(encoded).to_bytes(8, "little"))
-        total.update(encoded)
-    return total.hexdigest()[:20]
 
 
 def split_hash(source: Source, split: Split, cache: Cache) -> str:
