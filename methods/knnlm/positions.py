@@ -123,11 +123,12 @@ def spans(streams: Streams) -> list[tuple[int, int]]:
 def searched(stream: NDArray[np.int64], foss: float, seed: int) -> NDArray[np.bool_]:
     """Mask [T - 1] of the predicted tokens that are searched: all except round(foss x tokens) drawn at random.
 
-    The order in which tokens are dropped depends only on the seed and the stream's content. So all processes draw the
-    same tokens, and a higher FoSS drops all tokens that a lower one drops.
+    The order in which tokens are dropped depends only on the seed and the stream's content without its last token,
+    which is predicted and never read. So all processes draw the same tokens, a higher FoSS drops all tokens that a lower
+    one drops, and the probabilities of all last tokens after the same text sum to 1.
     """
     tokens = max(len(stream) - 1, 0)
-    rng = np.random.default_rng(int(digest([seed, corpus_hash([stream])]), 16))
+    rng = np.random.default_rng(int(digest([seed, corpus_hash([stream[:-1]])]), 16))
     mask = np.ones(tokens, np.bool_)
     mask[rng.permutation(tokens)[: int(foss * tokens + 0.5)]] = False
     return mask
