@@ -96,9 +96,11 @@ def test_foss_is_exact_and_a_higher_one_skips_a_superset(length, one, other, see
     assert not np.any(more & ~fewer)
 
 
-def test_the_tokens_left_out_depend_on_the_seed():
+def test_the_tokens_left_out_depend_on_the_seed_and_not_on_the_last_one_which_is_predicted():
     stream = text(0, 200)[0]
-    assert not np.array_equal(searched(stream, 0.5, 0), searched(stream, 0.5, 1))
+    mask = searched(stream, 0.5, 0)
+    assert not np.array_equal(mask, searched(stream, 0.5, 1))
+    assert all(np.array_equal(searched(np.append(stream[:-1], word), 0.5, 0), mask) for word in range(5))
 
 
 @given(st.sampled_from([0.0, 0.25, 0.8, 1.0]), st.sampled_from([5, 1024]), st.integers(0, 3))
