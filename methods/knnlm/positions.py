@@ -123,9 +123,9 @@ def spans(streams: Streams) -> list[tuple[int, int]]:
 def searched(stream: NDArray[np.int64], foss: float, seed: int) -> NDArray[np.bool_]:
     """Mask [T - 1] of the predicted tokens that are searched: all except round(foss x tokens) drawn at random.
 
-    The order in which tokens are dropped depends only on the seed and the stream's content without its last token,
-    which is predicted and never read. So all processes draw the same tokens, a higher FoSS drops all tokens that a lower
-    one drops, and the probabilities of all last tokens after the same text sum to 1.
+    The order in which tokens are dropped depends only on the seed and on the stream without its last token. So all
+    processes draw the same tokens, a higher FoSS drops all tokens that a lower one drops, and whether the last token is
+    searched does not depend on what it is.
     """
     tokens = max(len(stream) - 1, 0)
     rng = np.random.default_rng(int(digest([seed, corpus_hash([stream[:-1]])]), 16))
