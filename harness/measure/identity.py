@@ -45,9 +45,8 @@ class Identity:
             "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
             "timing": cell.timing.model_dump(),
             "fit": 0,
-            "baseline_code": self._digest(
-                cell, [cell.fidelity_baseline or cell.method]
-            ),  # behind the answers that cells share
+            # behind the answers that cells share
+            "baseline_code": self._digest(cell, [cell.fidelity_baseline or cell.method]),
             "libraries": environment.libraries(),
         }
 
