@@ -18,6 +18,7 @@ from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import DecodingSetting
 from harness.plan.registry import analysis
 from methods.decoding.engine.engines import engine_of
+from methods.decoding.search.best import best_of_rows
 from methods.decoding.search.decoder import EngineOptions
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class BlockPass(EngineOptions, TimedAnalysis):
         length, words = session.lengths[0], []
         with torch.inference_mode():
             for part in parts:
-                words += session.logits(session.advance([part])).argmax(-1).tolist()
+                chosen = best_of_rows(session.logits(session.advance([part])), 1)
+                words += [chosen(row)[1][0] for row in range(len(part))]
         session.lengths[0] = length
         return words
 

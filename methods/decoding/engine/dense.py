@@ -71,13 +71,15 @@ class Dense:
         become views of it: the module and the engine made last hold the matrix once."""
         if len(layers) == 1:
             return cls(layers[0].weight, layers[0].bias, int8, bfloat16)
-        biases: list[torch.Tensor] = [
-            layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight)) for layer in layers
-        ]
         with torch.inference_mode(False):  # a layer may be trained later
             weight = torch.cat(tuple(layer.weight.detach() for layer in layers))
             for layer, part in zip(layers, weight.split([len(layer.weight) for layer in layers]), strict=True):
                 layer.weight.data = part
+        if all(layer.bias is None for layer in layers):
+            return cls(weight, None, int8, bfloat16)
+        biases: list[torch.Tensor] = [
+            weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers
+        ]
         return cls(weight, torch.cat(biases), int8, bfloat16)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,6 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
 
     from methods.decoding.engine.causal import known
     from methods.decoding.engine.checks import check
-    from methods.decoding.engine.generic import GenericEngine
     from methods.decoding.engine.transformer import CLASSES
     from methods.decoding.engine.transformer_session import TransformerEngine
 
@@ -55,10 +54,18 @@ def engine_of(model: GenerationModel, numbers: Numbers = "float32") -> Engine:
             check(engine, model, engine.window)
             engine.weights = weights_of(model)
             return engine
-        generic = GenericEngine(module, model.kind, model.start_id, model.device)
-        check(generic, model, generic.window)
-        generic.weights = weights_of(model)
-        return generic
+        return engine_of_module(model)
+
+
+def engine_of_module(model: GenerationModel) -> Engine:
+    """The module's own forward pass, checked. Raises `RequestError` as `engine_of` does."""
+    from methods.decoding.engine.checks import check
+    from methods.decoding.engine.generic import GenericEngine
+
+    engine = GenericEngine(model.module, model.kind, model.start_id, model.device)
+    check(engine, model, engine.window)
+    engine.weights = weights_of(model)
+    return engine
 
 
 def with_rounded_decoder(model: GenerationModel) -> GenerationModel:

@@ -318,16 +318,11 @@ def step(x, row_of, place_of, sees, wanted, weights, turns, cache, source, count
     written to the cache, [layers, rows, places, 2, shared, size]. turns: [rotations, places, 2, size / 2], cosines and
     sines of rotary positions; of no rotation if the model has none. counts: tokens of each source; owners: the source
     of each row."""
-    heads, size, shared = weights.heads, weights.size, cache.shape[4]
-    own = heads * size
+    heads, own = weights.heads, weights.heads * weights.size
     for layer in range(len(weights.at)):
         at = weights.at[layer]
         qkv = _dense(weights, at[0], _norm(weights, layer, BEFORE, x), threads)
-        for i in range(len(x)):
-            _prepare(weights, layer, qkv[i, : own + shared * size].reshape((-1, size)), turns, place_of[i])
-            held = cache[layer, row_of[i], place_of[i]].reshape(-1)
-            for column in range(2 * shared * size):
-                held[column] = qkv[i, own + column]
+        write(weights, layer, qkv, turns, row_of, place_of, cache)
         if layer == len(weights.at) - 1 and len(wanted) < len(x):  # the others are not needed any more
             x, qkv, row_of, sees = x[wanted], qkv[wanted], row_of[wanted], sees[wanted]
         mixed = np.empty((len(x), own), np.float32)
@@ -352,6 +347,19 @@ def step(x, row_of, place_of, sees, wanted, weights, turns, cache, source, count
             activate(inner, weights.activation)
         x = _add(weights, layer, 2, x, _dense(weights, at[5], inner, threads))
     return x
+
+
+@njit(**FAST)
+def write(weights, layer, qkv, turns, row_of, place_of, cache):  # type: ignore[no-untyped-def]
+    """Normalise and rotate the queries and keys in qkv [n, (heads + 2 shared) size], in place, and write keys and
+    values to the cache. The other arguments are those of `step`. On one thread: numba's and torch's threads would wait
+    for each other's cores."""
+    size, own, others = weights.size, weights.heads * weights.size, cache.shape[4] * weights.size
+    for i in range(len(qkv)):
+        _prepare(weights, layer, qkv[i, : own + others].reshape((-1, size)), turns, place_of[i])
+        held = cache[layer, row_of[i], place_of[i]].reshape(-1)
+        for column in range(2 * others):
+            held[column] = qkv[i, own + column]
 
 
 @njit(**FAST)

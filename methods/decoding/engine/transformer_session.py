@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as functional
 
 from harness.common.errors import RequestError
-from methods.decoding.engine.kernels import Weights, step
+from methods.decoding.engine.kernels import Weights, step, write
 from methods.decoding.engine.layers import numbers
 from methods.decoding.engine.ragged import Ragged, move
 from methods.decoding.engine.session import Encoded, Engine, Session, last_of
@@ -58,10 +58,8 @@ class TransformerSession(Session):
         total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
         live, windows = self._cache[:, : len(tokens)], {layer.window for layer in engine.decoder}
         turns = engine.turns(total)
-        place = None
-        if not aligned or len(turns):
-            place = _positions(self.lengths, rows, engine.device)
-        if aligned or place is None:
+        place = _positions(self.lengths, rows, engine.device)
+        if aligned:
             x = engine.embedding.block(ids, len(tokens), start)
             masks = {window: self._causal(rows.longest, total, window) for window in windows}
             written = live[:, :, start:total].unbind(0)
@@ -76,17 +74,29 @@ class TransformerSession(Session):
 
         def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
             layer = engine.decoder[number]
-            query, new = engine.prepared(layer, qkv, place if len(turns) else None, turns)
-            if aligned:
-                written[number].copy_(new.unflatten(0, (len(tokens), -1)))
+            if engine.compiled is not None:
+                query = self._write(engine.compiled, number, qkv, turns, rows.row, place)
             else:
-                live[number][rows.row, place] = new
+                query, new = engine.prepared(layer, qkv, place if len(turns) else None, turns)
+                if aligned:
+                    written[number].copy_(new.unflatten(0, (len(tokens), -1)))
+                else:
+                    live[number][rows.row, place] = new
             key, value = caches[number].unbind(0)
             return _attended(query, key, value, masks[layer.window], engine, rows)
 
         x = self._through_layers(x, rows, attend)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         return rows.last(x) if last else x
+
+    def _write(
+        self, weights: Weights, number: int, qkv: torch.Tensor, turns: torch.Tensor, row: torch.Tensor,
+        place: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """`Transformer.prepared`, compiled: the queries; keys and values are in the cache afterwards."""
+        engine = self.engine
+        write(weights, number, qkv.numpy(), turns.numpy(), row.numpy(), place.numpy(), self._cache.numpy())
+        return qkv[:, : engine.width].view(len(qkv), engine.heads, engine.size)
 
     def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
         """`advance` for few tokens, by the compiled step."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -15,6 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.generate import NOT_FINITE
 from harness.contracts import GenerationModel, Phases
 from methods.decoding.engine.generic import rotation_switch
+from methods.decoding.engine.session import Engine, Session
 from methods.ralmspec.core.speculation import Process, Step
 
 T = TypeVar("T")  # the search result of one query
@@ -22,17 +22,17 @@ T = TypeVar("T")  # the search result of one query
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A position to return to: the cache object of that time and its length in tokens."""
+    """A position to return to: the session of that time and its length in tokens."""
 
-    cache: Any
+    session: Session
     length: int
 
 
 class Reader:
     """Feeds token ids to the model. Everything read since `clear` is the context of the next token."""
 
-    def __init__(self, model: GenerationModel) -> None:
-        """Raises `RequestError` if the model is not causal, its cache cannot be cut, or it rotates by length."""
+    def __init__(self, model: GenerationModel, engine: Engine) -> None:
+        """Raises `RequestError` if the model is not causal, or rotates a text by its length."""
         if model.kind != "causal":
             raise RequestError(f"{model.name} is not a causal language model; retrieval generation needs one")
         if rotation_switch(model.module.config.get_text_config()) is not None:
@@ -40,48 +40,37 @@ class Reader:
                 f"{model.name} rotates a text by its length (longrope); keys in its cache cannot be kept"
             )
         self.model = model
-        self.device = model.device
+        self.engine = engine
         self.passes = 0
-        accepted = inspect.signature(model.module.forward).parameters
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything read. Marks keep the cache they refer to."""
-        from transformers.cache_utils import DynamicCache
+        """Forget everything read. Marks keep the session they refer to."""
+        self.session = self.engine.start([[]], [self.model.window])
 
-        self.cache = DynamicCache(config=self.model.module.config)
-        self.length = 0
-        if not all(getattr(layer, "is_croppable", True) for layer in self.cache.layers):
-            raise RequestError(f"{self.model.name}: its key-value cache cannot be cut back, which speculation needs")
-        for layer in self.cache.layers:
-            if getattr(layer, "is_sliding", False):
-                layer.activate_past_recording()  # else it drops states that `crop` restores
+    @property
+    def length(self) -> int:
+        """Tokens read."""
+        return self.session.lengths[0]
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> torch.Tensor:
         """Read ids (at least one); logits [V] of the token that follows. Raises `RequestError` if the largest is not a
         finite number."""
-        inputs = torch.tensor([ids], device=self.device)
-        output = self.model.module(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._last_only)
-        self.length += len(ids)
+        logits = self.session.logits(self.session.advance([ids], last=True))[0]
         self.passes += 1
-        logits: torch.Tensor = output.logits[0, -1]
         if not bool(logits.amax().isfinite()):
             raise RequestError(NOT_FINITE.format(self.model.name, self.length))
         return logits
 
     def mark(self) -> Mark:
         """The current position."""
-        return Mark(self.cache, self.length)
+        return Mark(self.session, self.length)
 
     def rewind(self, mark: Mark) -> None:
-        """Return to a position. Marks set later in the same cache become invalid."""
-        self.cache = mark.cache
-        surplus = self.cache.get_seq_length() - mark.length
-        if surplus:
-            self.cache.crop(-surplus)
-        self.length = mark.length
+        """Return to a position. Marks set later in the same session become invalid."""
+        self.session = mark.session
+        self.session.lengths[0] = mark.length
 
 
 @dataclass(slots=True)
@@ -101,7 +90,9 @@ class Generation(Process[S, T]):
 
     interval = 1
 
-    def __init__(self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases) -> None:
+    def __init__(
+        self, model: GenerationModel, engine: Engine, prompt: Sequence[int], limit: int, phases: Phases
+    ) -> None:
         """Generates at most `limit` tokens after the prompt, or after the start token if the prompt is empty."""
         self.model = model
         self.limit = limit
@@ -109,7 +100,7 @@ class Generation(Process[S, T]):
         self.context = list(prompt) or [model.start_id]
         self.prompt_length = len(self.context)
         self.ends = frozenset(model.eos_ids)
-        self.reader = Reader(model)
+        self.reader = Reader(model, engine)
 
     @property
     def output(self) -> list[int]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from harness.common.phases import NoPhases
 from harness.contracts import GenerationModel, Phases
+from methods.decoding.engine.session import Engine
 from methods.knnlm.mixture import log_weights
 from methods.knnlm.search import DatastoreSearch
 from methods.nearest.distances import ranked
@@ -98,6 +99,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
     def __init__(
         self,
         model: GenerationModel,
+        engine: Engine,
         datastore: DatastoreSearch,
         k: int,
         mixture: Mixture,
@@ -108,7 +110,7 @@ class KnnGeneration(Generation[TokenStep, Neighbors]):
         keys: list[torch.Tensor],
     ) -> None:
         """k: neighbours that are mixed. A search may find more; the source learns all."""
-        super().__init__(model, prompt, limit, phases)
+        super().__init__(model, engine, prompt, limit, phases)
         self.datastore = datastore
         self.worker_search = datastore.single_threaded()
         self.k = k

@@ -14,6 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.phases import NoPhases
 from harness.contracts import Artifacts, GenerationModel, LanguageModel, Phases, Streams
 from harness.plan.registry import method
+from methods.decoding.engine.engines import engine_of_module
 from methods.knnlm.base import DatastoreMethod
 from methods.knnlm.search import DatastoreSearch
 from methods.nearest.opening import needs_build, read_through
@@ -57,6 +58,7 @@ class KnnSequential(DatastoreMethod, Sequential):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         """Opens and warms up: afterwards a search need not read from disk or compile."""
         self.open_datastore(_language_model(subject), artifacts)
+        self._engine = engine_of_module(subject)  # its hooks give the keys
         datastore, _ = self._ready()
         if needs_build(self):  # faiss maps what it searches
             read_through(artifacts.path("index"))
@@ -78,7 +80,9 @@ class KnnSequential(DatastoreMethod, Sequential):
         datastore, weights = self._ready()
         mixture = Mixture(datastore.store.values, *weights)
         with _language_model(model).capture(self.key) as keys:
-            yield KnnGeneration(model, datastore, self.k, mixture, self.source(), prompt, limit, phases, keys)
+            yield KnnGeneration(
+                model, self._engine, datastore, self.k, mixture, self.source(), prompt, limit, phases, keys
+            )
 
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
         with self.request(model, [*prompt, *output], 0, NoPhases()) as process:

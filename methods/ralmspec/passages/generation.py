@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import GenerationModel, Phases
+from methods.decoding.engine.session import Engine
 from methods.ralmspec.core.generation import Generation, GenerationStep
 from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever
 from methods.ralmspec.passages.tokens import Passages
@@ -38,6 +39,7 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
     def __init__(
         self,
         model: GenerationModel,
+        engine: Engine,
         retriever: PassageRetriever,
         passages: Passages,
         prompt: Sequence[int],
@@ -51,7 +53,7 @@ class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
         cache: PassageCache | None = None,
     ) -> None:
         """cache: one that earlier requests filled; a new one by default."""
-        super().__init__(model, prompt, limit, phases)
+        super().__init__(model, engine, prompt, limit, phases)
         self.retriever = retriever
         self.passages = passages
         self.interval = interval

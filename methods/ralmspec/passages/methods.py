@@ -14,6 +14,7 @@ from harness.common.documents import content_hash
 from harness.common.errors import RequestError
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
+from methods.decoding.engine.engines import engine_of
 from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative, room
@@ -80,6 +81,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         self.opened = open_retriever(artifacts, self)
         self.passages = Passages(artifacts.path("passage-tokens"))
+        self._engine = engine_of(subject)
 
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
@@ -87,8 +89,9 @@ class RalmSeq(IterativeOptions, Sequential):
         """Raises `RequestError` when prompt and output do not fit the window."""
         retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
-            model, retriever, passages, prompt, limit, phases, interval=self.interval, prefetch=self.prefetch,
-            query_tokens=self.query_tokens, passage_tokens=self._passage_tokens(model, prompt, limit), cache=self.cache,
+            model, self._engine, retriever, passages, prompt, limit, phases, interval=self.interval,
+            prefetch=self.prefetch, query_tokens=self.query_tokens,
+            passage_tokens=self._passage_tokens(model, prompt, limit), cache=self.cache,
         ))  # fmt: skip
 
     def scores(self, model: GenerationModel, prompt: Sequence[int], output: list[int]) -> torch.Tensor:
@@ -97,7 +100,7 @@ class RalmSeq(IterativeOptions, Sequential):
         most = self._passage_tokens(model, prompt, self.limit)
         passage = self._ready()[1].tokens(found[0], most) if found else []
         start = int(context[0] == model.start_id)
-        return Reader(model).read([*context[:start], *passage, *context[start:], *output])
+        return Reader(model, self._engine).read([*context[:start], *passage, *context[start:], *output])
 
     def found(self, model: GenerationModel, context: Sequence[int], k: int) -> list[int]:
         """The best passages for a context, at most k, best first."""

@@ -14,6 +14,7 @@ from harness.common.cache import CellArtifacts
 from harness.common.errors import RequestError
 from harness.common.phases import NoPhases, PhaseTimer
 from harness.measure.drivers import DRIVERS
+from methods.decoding.engine.engines import engine_of_module
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.passages.generation import IterativeRaLM
 from methods.ralmspec.passages.methods import RalmSeq, RalmSpec
@@ -302,7 +303,7 @@ def test_a_model_whose_rotations_depend_on_the_length_is_refused():
     model = make_model()
     model.module.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 8}
     with pytest.raises(RequestError, match="longrope"):
-        Reader(model)
+        Reader(model, engine_of_module(model))
 
 
 @pytest.mark.parametrize("room", [0, 1, 7])
