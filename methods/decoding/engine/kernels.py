@@ -352,8 +352,8 @@ def step(x, row_of, place_of, sees, wanted, weights, turns, cache, source, count
 @njit(**FAST)
 def write(weights, layer, qkv, turns, row_of, place_of, cache):  # type: ignore[no-untyped-def]
     """Normalise and rotate the queries and keys in qkv [n, (heads + 2 shared) size], in place, and write keys and
-    values to the cache. The other arguments are those of `step`. On one thread: numba's and torch's threads would wait
-    for each other's cores."""
+    values to the cache. The other arguments are those of `step`. It uses one thread: numba's own would take the cores
+    from torch's between two products."""
     size, own, others = weights.size, weights.heads * weights.size, cache.shape[4] * weights.size
     for i in range(len(qkv)):
         _prepare(weights, layer, qkv[i, : own + others].reshape((-1, size)), turns, place_of[i])

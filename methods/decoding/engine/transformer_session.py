@@ -58,8 +58,10 @@ class TransformerSession(Session):
         total = max(length + count for length, count in zip(self.lengths, rows.counts, strict=True))
         live, windows = self._cache[:, : len(tokens)], {layer.window for layer in engine.decoder}
         turns = engine.turns(total)
-        place = _positions(self.lengths, rows, engine.device)
-        if aligned:
+        compiled, place = engine.compiled, None
+        if not aligned or len(turns) or compiled is not None:
+            place = _positions(self.lengths, rows, engine.device)
+        if aligned or place is None:
             x = engine.embedding.block(ids, len(tokens), start)
             masks = {window: self._causal(rows.longest, total, window) for window in windows}
             written = live[:, :, start:total].unbind(0)
@@ -71,11 +73,14 @@ class TransformerSession(Session):
                 live[:, :, self._clean : total] = 0
                 self._clean = total
         caches = live[:, :, :total].permute(0, 3, 1, 4, 2, 5).unbind(0)
+        if compiled is not None and place is not None:
+            where = [array.numpy() for array in (turns, rows.row, place, self._cache)]
 
         def attend(number: int, qkv: torch.Tensor) -> torch.Tensor:
             layer = engine.decoder[number]
-            if engine.compiled is not None:
-                query = self._write(engine.compiled, number, qkv, turns, rows.row, place)
+            if compiled is not None:
+                write(compiled, number, qkv.numpy(), *where)
+                query = qkv[:, : engine.width].view(len(qkv), engine.heads, engine.size)
             else:
                 query, new = engine.prepared(layer, qkv, place if len(turns) else None, turns)
                 if aligned:
@@ -88,15 +93,6 @@ class TransformerSession(Session):
         x = self._through_layers(x, rows, attend)
         self.lengths = [length + count for length, count in zip(self.lengths, rows.counts, strict=True)]
         return rows.last(x) if last else x
-
-    def _write(
-        self, weights: Weights, number: int, qkv: torch.Tensor, turns: torch.Tensor, row: torch.Tensor,
-        place: torch.Tensor,
-    ) -> torch.Tensor:  # fmt: skip
-        """`Transformer.prepared`, compiled: the queries; keys and values are in the cache afterwards."""
-        engine = self.engine
-        write(weights, number, qkv.numpy(), turns.numpy(), row.numpy(), place.numpy(), self._cache.numpy())
-        return qkv[:, : engine.width].view(len(qkv), engine.heads, engine.size)
 
     def _advance_few(self, weights: Weights, tokens: Sequence[Sequence[int]], last: bool) -> torch.Tensor:
         """`advance` for few tokens, by the compiled step."""

@@ -75,7 +75,7 @@ class KnnSequential(DatastoreMethod, Sequential):
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> Iterator[KnnGeneration]:
-        """Raises `RequestError` when prompt and output do not fit the window."""
+        """model: the one given to `open`. Raises `RequestError` when prompt and output do not fit the window."""
         room(model, prompt, limit)
         datastore, weights = self._ready()
         mixture = Mixture(datastore.store.values, *weights)

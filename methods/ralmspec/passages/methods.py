@@ -86,7 +86,7 @@ class RalmSeq(IterativeOptions, Sequential):
     def request(
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
-        """Raises `RequestError` when prompt and output do not fit the window."""
+        """model: the one given to `open`. Raises `RequestError` when prompt and output do not fit the window."""
         retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
             model, self._engine, retriever, passages, prompt, limit, phases, interval=self.interval,

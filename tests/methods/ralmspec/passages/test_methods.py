@@ -254,7 +254,8 @@ def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root
         assert ours == theirs or spec.gap(model, prompt, ours, theirs) < 1e-4
 
 
-def test_a_model_with_a_sliding_window_can_go_back(artifacts_root, model):
+@pytest.mark.parametrize("dtype", ["float64", "float32"])  # the module's own layers, and compiled ones
+def test_a_model_with_a_sliding_window_can_go_back(artifacts_root, model, dtype):
     from dataclasses import replace
 
     import torch
@@ -265,7 +266,7 @@ def test_a_model_with_a_sliding_window_can_go_back(artifacts_root, model):
         num_key_value_heads=1, sliding_window=8, max_position_embeddings=96, initializer_range=0.6,
     )  # fmt: skip
     torch.manual_seed(0)
-    sliding = replace(model, module=MistralForCausalLM(config).double().eval(), hash="mistral")
+    sliding = replace(model, module=MistralForCausalLM(config).to(getattr(torch, dtype)).eval(), hash=dtype)
     passages = make_passages(1, 40)
     seq = fitted(RalmSeq, sliding, passages, artifacts_root)
     rollbacks = 0
