@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness.common.training.precision import fast_precision
 from methods.nearest import kernels
 from methods.nearest.index import NeighborIndex, finite
-from methods.nearest.scores import native_dtype, open_scores
+from methods.nearest.scores import open_scores
 from methods.nearest.threads import Workers
 from methods.nearest.vectors import Vectors
 
@@ -42,7 +43,7 @@ class FlatIndex(NeighborIndex):
     def __init__(self, vectors: Vectors, memory_gb: float = 8.0, dtype: torch.dtype | None = None) -> None:
         """dtype: of the products, float32 or bfloat16; by default the faster on this processor."""
         self.vectors = vectors
-        self.scores = open_scores(vectors, dtype or native_dtype(), memory_gb)
+        self.scores = open_scores(vectors, dtype or fast_precision("cpu") or torch.float32, memory_gb)
         self.bytes = self.scores.bytes
         self.workers = Workers()
         self._halves = vectors.keys.view(np.uint16)

@@ -27,12 +27,6 @@ _opened: WeakValueDictionary[tuple[object, ...], Scores] = WeakValueDictionary()
 _opening = Lock()
 
 
-def native_dtype() -> torch.dtype:
-    """bfloat16 if this processor has instructions for it, else float32."""
-    supported = (getattr(torch.cpu, f"_is_{name}_supported", bool) for name in ("avx512_bf16", "amx_tile"))
-    return torch.bfloat16 if any(ask() for ask in supported) else torch.float32
-
-
 def open_scores(vectors: Vectors, dtype: torch.dtype, memory_gb: float) -> Scores:
     """The scores of these vectors. Scores for the same file in one process, such as those of a method and its baseline,
     share the keys in memory."""

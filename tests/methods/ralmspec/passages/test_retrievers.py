@@ -267,7 +267,11 @@ def test_an_encoder_pools_normalises_and_cuts_as_its_folder_says(tmp_path, pooli
     modules = ("Transformer", "Pooling", "Normalize")[: 2 + normalised]
     encoder = sentence_encoder(tmp_path, pooling, modules)
     texts = PASSAGES[:150]  # several batches of unequal lengths
+    rounded = encoder.passages(texts)
+    encoder.module.float()
     found = encoder.passages(texts)
+    cosines = (rounded * found).sum(1) / np.linalg.norm(rounded, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.min() > 0.999
     for text, vector in zip(texts, found, strict=True):
         with torch.no_grad():
             states = encoder.module(**encoder.tokenizer(" ".join(text.split()[:5]), return_tensors="pt"))[0][0]
