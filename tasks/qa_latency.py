@@ -18,7 +18,7 @@ from harness.common.statistics import mean_interval
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import Context, Measure, RetrievalSetting, Scale
 from harness.plan.registry import task
-from tasks.bases.parameters import NotNegative, Positive
+from tasks.bases.parameters import Positive
 from tasks.bases.serving import MEASURES, ServingTask, drawn
 from tasks.data.passages import passages
 from tasks.data.questions import SETS, questions
@@ -44,8 +44,8 @@ class QaLatency(ServingTask):
     questions: sets of `tasks.data.questions`, separated by `+` and used in turn; or `documentation`, beginnings of the
     first source's held-out documents (scale mini). Each is cut to `question_tokens`. knowledge: data sets of the
     source, separated by `+`. Their documents are cut into passages of `passage_words` every `passage_stride` words
-    (null: no overlap). padding: meaningless passages added to enlarge the knowledge base. training: the data set whose
-    train split a model is trained on, by default the first of `knowledge`.
+    (null: no overlap). training: the data set whose train split a model is trained on, by default the first of
+    `knowledge`.
     """
 
     measures = (
@@ -70,7 +70,6 @@ class QaLatency(ServingTask):
     training: str = ""
     passage_words: Positive = 100
     passage_stride: Positive | None = None
-    padding: NotNegative = 0
     question_tokens: Positive = 64
 
     def __post_init__(self) -> None:
@@ -96,8 +95,7 @@ class QaLatency(ServingTask):
         held_out = DOCUMENTATION in self._sets or self.source != "folder"
         knowledge = passages(
             [(source, ("train",) if held_out else SPLITS) for source in sources], cache,
-            words=self.passage_words, stride=self.passage_stride, distractors=self.padding, seed=context.seed,
-            progress=progress,
+            words=self.passage_words, stride=self.passage_stride, progress=progress,
         )  # fmt: skip
         asked = self._prompts(context, sources[0], model.tokenizer)
         front = [] if model.added_start is None else [model.added_start]
@@ -117,7 +115,6 @@ class QaLatency(ServingTask):
                 "passages": len(knowledge),
                 "passage_words": self.passage_words,
                 "passage_stride": self.passage_stride or self.passage_words,
-                **({"padded": f"{self.padding:,} of the passages are meaningless"} if self.padding else {}),
             },
         )
 

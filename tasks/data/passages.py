@@ -45,13 +45,10 @@ def passages(
     *,
     words: int = 100,
     stride: int | None = None,
-    distractors: int = 0,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Passages:
     """All passages of the sources' splits: one of `words` words every `stride` words (default: without overlap). A
-    document's last passage may be shorter. `distractors` further passages of words drawn by seed from the text enlarge
-    the knowledge base; they are meaningless, and a task that uses them states `padded`.
+    document's last passage may be shorter.
 
     Raises `RequestError` when there is no passage, or when the stride would leave words out.
     """
@@ -60,12 +57,12 @@ def passages(
         raise RequestError(f"passages of {words} words every {stride} words leave words out; lower the stride")
     key = {
         "texts": [[split_hash(source, split, cache) for split in splits] for source, splits in sources],
-        "words": words, "stride": stride, "distractors": distractors, "seed": seed,
+        "words": words, "stride": stride,
     }  # fmt: skip
 
     def build(folder: Path) -> None:
         documents = (text for source, splits in sources for split in splits for text in source.documents(split))
-        _write(folder, documents, words, stride, distractors, seed, progress or Progress())
+        _write(folder, documents, words, stride, progress or Progress())
 
     return Passages(cache.build("passages", key, build))
 
@@ -80,14 +77,10 @@ def spans(text: str, words: int, stride: int) -> Iterator[tuple[int, int]]:
             return
 
 
-def _write(
-    folder: Path, documents: Iterable[str], words: int, stride: int, distractors: int, seed: int, progress: Progress
-) -> None:
+def _write(folder: Path, documents: Iterable[str], words: int, stride: int, progress: Progress) -> None:
     places = array("q")  # alternating begin and end of each passage: a whole Wikipedia has tens of millions
     state = hashlib.sha256()
     at = number = 0
-    rng = np.random.default_rng(seed)
-    drawn: list[str] = []
     with open(folder / "text.bin", "wb") as file:
         for number, document in enumerate(documents, 1):
             encoded = document.encode()
@@ -98,15 +91,7 @@ def _write(
             file.write(encoded)
             state.update(encoded)
             at += len(encoded)
-            if distractors and len(drawn) < 1_000_000:
-                drawn += document.split()
             progress.update("passages", number, None, "documents", f"{len(places) // 2:,} passages")
-        for _ in range(distractors if drawn else 0):
-            encoded = " ".join(drawn[i] for i in rng.integers(0, len(drawn), words)).encode()
-            places.extend((at, at + len(encoded)))
-            file.write(encoded)
-            state.update(encoded)
-            at += len(encoded)
     if not places:
         raise RequestError("the knowledge base has no passage; its documents are empty")
     np.save(folder / "spans.npy", np.frombuffer(places, np.int64).reshape(-1, 2))

@@ -93,17 +93,6 @@ def test_more_prompts_to_time_leave_those_that_are_evaluated_as_they_are(kind, r
     assert changed == ({"timed"} if kind == "qa-latency" else set())
 
 
-def test_padding_is_said_and_changes_the_hash(root, context):
-    plain = qa(root).prepare(context, QUIET)
-    padded = qa(root, padding=7).prepare(context, QUIET)
-    assert padded.facts["padded"] == "7 of the passages are meaningless"
-    assert len(padded.knowledge) == len(plain.knowledge) + 7
-    assert padded.hashes["knowledge"] != plain.hashes["knowledge"]
-    assert len(padded.knowledge[-1].split()) == 10
-    real = {word for text in plain.knowledge for word in text.split()}
-    assert {word for text in padded.knowledge[-7:] for word in text.split()} <= real
-
-
 def test_passages_overlap_by_the_stride_and_cover_the_text():
     text = " ".join(map(str, range(23)))
     cut = [text[a:b].split() for a, b in spans(text, 10, 4)]
@@ -249,7 +238,7 @@ def test_answer_recall_is_the_share_of_questions_whose_first_passages_hold_an_an
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"passage_words": 0}, {"limit": 0}, {"padding": -1}, {"evaluation": 0}, {"window": 0}, {"passage_stride": 101}],
+    [{"passage_words": 0}, {"limit": 0}, {"evaluation": 0}, {"window": 0}, {"passage_stride": 101}],
 )
 def test_values_out_of_range_are_refused(parameters):
     with pytest.raises(RequestError, match=next(iter(parameters))):

@@ -23,10 +23,12 @@ FEW, MANY = 8, 64  # least and most results of an approximate search that are ra
 
 
 class DenseRetriever(PassageRetriever):
-    """`exact`, `hnsw` and `ivf` over passage vectors. Of an approximate search the best `beam` are ranked again."""
+    """`exact`, `hnsw` and `ivf` over passage vectors. Of an approximate search the best `beam` are ranked again.
+    Vectors after those of the `passages` are padding of an exact search."""
 
-    def __init__(self, vectors: Vectors, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
+    def __init__(self, vectors: Vectors, passages: int, index: NeighborIndex, encoder: Encoder, ef: int) -> None:
         self.vectors = vectors
+        self.passages = passages
         self.index = index
         self.encoder = encoder
         self.beam = min(max(ef, FEW), MANY, vectors.entries)
@@ -44,7 +46,8 @@ class DenseRetriever(PassageRetriever):
     def search(self, queries: Sequence[Any], k: int, single_thread: bool = False) -> list[NDArray[np.int64]]:
         index = self.alone if single_thread else self.index
         if index.exact_ranking:  # ranks by the same distances itself
-            return [ids[ids >= 0] for ids in index.search(np.stack(queries), k)[1]]
+            found = index.search(np.stack(queries), k)[1]
+            return [ids[(ids >= 0) & (ids < self.passages)] for ids in found]
         return self._walk(index, np.stack(queries), k)
 
     def _walk(self, index: NeighborIndex, queries: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:

@@ -23,6 +23,7 @@ from methods.ralmspec.passages.encoders import (
     encode_passages,
     fit_latent_semantic,
     identity,
+    pad_vectors,
 )
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
@@ -53,6 +54,11 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
         "passage-vectors", key,
         lambda folder: encode_passages(folder, _encoder(artifacts, options.encoder), passages),
     )  # fmt: skip
+    if options.padding:
+        artifacts.build(
+            "padded-vectors", {**key, "padding": options.padding, "seed": options.seed},
+            lambda padded: pad_vectors(padded, np.load(folder / VECTORS, mmap_mode="r"), options.padding, options.seed),
+        )  # fmt: skip
     if needs_build(options.dense):
         vectors = open_vectors(folder / VECTORS)
         artifacts.build(
@@ -74,13 +80,14 @@ def _open(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
         from methods.ralmspec.passages.bm25 import Bm25Retriever
 
         return Bm25Retriever(artifacts.path("bm25"))
-    vectors = open_vectors(artifacts.path("passage-vectors") / VECTORS)
+    vectors = open_vectors(artifacts.path("padded-vectors" if options.padding else "passage-vectors") / VECTORS)
     folder = artifacts.path("passage-index") if needs_build(options.dense) else None
     if folder is not None:
         read_through(folder)
     index = open_index(vectors, options.dense, folder, memory_gb=options.memory_gb)
     index.load()
-    return DenseRetriever(vectors, index, _encoder(artifacts, options.query_encoder or options.encoder), options.ef)
+    encoder = _encoder(artifacts, options.query_encoder or options.encoder)
+    return DenseRetriever(vectors, vectors.entries - options.padding, index, encoder, options.ef)
 
 
 def _encoder(artifacts: Artifacts, place: str) -> Encoder:

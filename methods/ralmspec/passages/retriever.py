@@ -86,8 +86,10 @@ class RetrieverOptions:
     encoder: `lsa`, or a trained one, given as models are (`all-minilm-l6-v2`). query_encoder: a different one for
     queries, as with DPR. dimension, sample: of lsa. links, ef: of hnsw; both approximate searches rank
     the best ef again, at least 8 and at most 64. nlist, nprobe: of ivf, lists (0: about 4 sqrt(N)) and lists searched.
+    padding: vectors that no query finds, added so that exact search takes as long as over a larger knowledge base.
     k1, b, stopwords: of BM25. memory_gb: most memory for the vectors of exact search. seed: of lsa's sample and SVD,
-    and of the index. Raises `RequestError` when only one of two encoders is lsa.
+    of the index and of padding. Raises `RequestError` when only one of two encoders is lsa, and for padding of another
+    retriever than `exact`.
     """
 
     retriever: Kind = "exact"
@@ -99,6 +101,7 @@ class RetrieverOptions:
     ef: Beam = 128
     nlist: Annotated[int, Field(ge=0)] = 0
     nprobe: Annotated[int, Field(ge=1)] = 32
+    padding: Annotated[int, Field(ge=0)] = 0
     k1: Annotated[float, Field(ge=0)] = 0.9
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
     stopwords: bool = True
@@ -111,6 +114,8 @@ class RetrieverOptions:
                 f"encoder={self.encoder} and query_encoder={self.query_encoder} give vectors of different spaces; "
                 "name two trained encoders that belong together, or leave query_encoder out"
             )
+        if self.padding and self.retriever != "exact":
+            raise RequestError(f"padding={self.padding} enlarges exact search only; leave it out with {self.retriever}")
 
     @property
     def dense(self) -> IndexOptions:

@@ -72,6 +72,20 @@ def test_exact_search_is_the_ranking_of_all_passages_by_score(retrievers, kind, 
     assert retriever.search([query], k)[0].tolist() == order[:k]
 
 
+def test_padding_is_searched_and_never_found(artifacts_root, retrievers):
+    padded = opened(artifacts_root, "exact", padding=3000)
+    assert padded.vectors.entries == len(PASSAGES) + 3000
+    lengths = np.linalg.norm(padded.vectors.keys.astype(np.float64), axis=1)
+    np.testing.assert_allclose(lengths, lengths[0], rtol=1e-3)
+    for text in PASSAGES[:50]:
+        query = padded.encode(text)
+        best, plain = padded.search([query], 5000)[0], retrievers["exact"].search([query], 5000)[0]
+        assert sorted(best) == sorted(plain)
+        assert best[0] == plain[0]
+    with pytest.raises(RequestError, match="padding=5 enlarges exact search only"):
+        RetrieverOptions(retriever="hnsw", padding=5)
+
+
 @settings(deadline=None, max_examples=60)
 @given(kind=st.sampled_from(KINDS), text=words, others=st.sets(st.integers(0, 199), max_size=20))
 def test_a_cache_that_holds_the_best_passage_names_it(retrievers, kind, text, others):
