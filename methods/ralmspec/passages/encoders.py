@@ -31,7 +31,7 @@ from harness.common.training.precision import fast_precision
 TERM = word_pattern(r"\W", least=2)
 TERMS = 50_000  # vocabulary of lsa
 CHUNK = 256  # passages whose vectors are written at once
-PADDED, SHORT = 65536, 0.05  # vectors of padding drawn at once; their length without the last column, of all
+PADDED, SHORT = 65536, 0.5  # vectors of padding drawn at once; their length without the last column, of all
 BATCH = 32  # passages that an encoder reads at once
 VECTORS = "vectors.npy"
 NUMBERS = fast_precision("cpu") or torch.float32  # of trained encoders
