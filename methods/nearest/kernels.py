@@ -73,6 +73,21 @@ def offer(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
+def products(keys, query, out):  # type: ignore[no-untyped-def]
+    """out float32 [b] = keys . query for keys bfloat16 [b, d], given as uint16: the upper halves of float32 numbers."""
+    bits = np.empty(query.size, np.uint32)
+    values = bits.view(np.float32)
+    for i in range(out.size):
+        row = keys[i]
+        for j in range(query.size):
+            bits[j] = np.uint32(row[j]) << np.uint32(16)
+        total = np.float32(0)
+        for j in range(query.size):
+            total += values[j] * query[j]
+        out[i] = total
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
 def distances(halves, ids, query, out):  # type: ignore[no-untyped-def]
     """out float64 [m] = ||key - query||^2 for the keys float16 [N, d], given as uint16, at ids int64 [m].
 
