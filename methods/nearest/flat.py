@@ -11,8 +11,8 @@
    threads or the precision of the products.
 
 Profile (1M x 256 keys, k = 1024, 64 queries, one thread with AVX-512 BF16; processor time per query): 3.1 ms, of which
-the product takes 1.5; a float32 product alone takes 6.3 ms. At batch 1 nearly all time is reading the keys: from huge
-pages, on two threads of a Xeon, 14 GB/s by `torch.mm` at d = 384 and 19 at 640, 19 to 20 by the loop.
+the product takes 1.5; a float32 product alone takes 6.3 ms. At batch 1 nearly all time is reading the keys. On two
+threads of a Xeon a search of a million vectors of 384 numbers in bfloat16 takes 54 ms with the loop, 83 by `torch.mm`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class FlatIndex(NeighborIndex):
         product, wide = torch.empty(n * size, dtype=scaled.dtype), torch.empty(n * size)
         for first, keys, norms in self.scores.blocks(low, high, size):
             scores = wide[: n * len(keys)].view(n, len(keys))
-            if n == 1 and keys.dtype == torch.bfloat16:
+            if keys.dtype == torch.float32:
+                torch.mm(scaled, keys.T, out=scores)
+            elif n == 1:
                 kernels.products(keys.view(torch.uint16).numpy(), scaled[0].float().numpy(), scores[0].numpy())
             else:
                 scores.copy_(torch.mm(scaled, keys.T, out=product[: n * len(keys)].view(n, len(keys))))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from harness.common.progress import Progress
 from methods.nearest.vectors import Vectors
 
-FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-9  # unit roundoffs
+FLOAT32, BFLOAT16 = 2.0**-24, 2.0**-8  # unit roundoffs
 READ = 1 << 16  # entries converted at once
 
 _opened: WeakValueDictionary[tuple[object, ...], Scores] = WeakValueDictionary()
@@ -90,7 +90,8 @@ class Scores:
 
         By Cauchy-Schwarz, with M and r the largest norm and rounding residue of a key, u the roundoffs (Higham 2002,
         section 3.1; sums of d products in float32, one rounding to bfloat16). The bound is the sum of the rounding of
-        keys and query, 2 (r |q| + (M + r) |q - q^|), of the result, 2 u_bf (M + r) |q^|, and of the sums.
+        keys and query, 2 (r |q| + (M + r) |q - q^|), of the result, 2 u_bf (M + r) |q^|, and of the sums. The loop for
+        a single query does not round its result.
         """
         centred = torch.tensor(queries) - self._mean
         rounded = centred.to(self.dtype)
@@ -99,7 +100,8 @@ class Scores:
         m, d = self._largest, self.vectors.dimension
         error = FLOAT32 * ((d + 8) * m * m + 4 * (d + 4) * m * length)
         if self.dtype == torch.bfloat16:
-            error += 2 * (self._residue * length + (m + self._residue) * (residue + BFLOAT16 * (length + residue)))
+            result = BFLOAT16 * (length + residue) if len(queries) > 1 else 0.0
+            error += 2 * (self._residue * length + (m + self._residue) * (residue + result))
         return -2 * rounded, (1.05 * error).astype(np.float32)
 
     def blocks(self, low: int, high: int, size: int) -> Iterator[tuple[int, torch.Tensor, NDArray[np.float32]]]:

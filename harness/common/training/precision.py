@@ -1,4 +1,4 @@
-"""The precision of fast training on a device."""
+"""The precision of fast matrix products on a device."""
 
 from __future__ import annotations
 

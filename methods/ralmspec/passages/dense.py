@@ -46,9 +46,17 @@ class DenseRetriever(PassageRetriever):
     def search(self, queries: Sequence[Any], k: int, single_thread: bool = False) -> list[NDArray[np.int64]]:
         index = self.alone if single_thread else self.index
         if index.exact_ranking:  # ranks by the same distances itself
-            found = index.search(np.stack(queries), k)[1]
-            return [ids[(ids >= 0) & (ids < self.passages)] for ids in found]
+            return self._exact(index, np.stack(queries), k)
         return self._walk(index, np.stack(queries), k)
+
+    def _exact(self, index: NeighborIndex, queries: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:
+        """The k best passages. Where padding is among the best k vectors, a search for more follows."""
+        wanted = min(k, self.passages)
+        while True:
+            found = [ids[(ids >= 0) & (ids < self.passages)][:wanted] for ids in index.search(queries, k)[1]]
+            if all(len(ids) == wanted for ids in found):
+                return found
+            k *= 2
 
     def _walk(self, index: NeighborIndex, queries: NDArray[np.float32], k: int) -> list[NDArray[np.int64]]:
         """The best passage must not depend on k, but a graph search visits more nodes for a larger k. So every search

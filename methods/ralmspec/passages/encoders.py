@@ -31,7 +31,7 @@ from harness.common.training.precision import fast_precision
 TERM = word_pattern(r"\W", least=2)
 TERMS = 50_000  # vocabulary of lsa
 CHUNK = 256  # passages whose vectors are written at once
-PADDED, SHORT = 65536, 0.5  # vectors of padding drawn at once; their length without the last column, of all
+PADDED = 65536  # vectors of padding drawn at once
 BATCH = 32  # passages that an encoder reads at once
 VECTORS = "vectors.npy"
 NUMBERS = fast_precision("cpu") or torch.float32  # of trained encoders
@@ -231,8 +231,8 @@ def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> Non
 
 
 def pad_vectors(folder: Path, vectors: NDArray[np.float16], padding: int, seed: int) -> None:
-    """Write vectors [N, d + 1] of `encode_passages`, and after them random ones that are as long in all, but so short
-    without their last column that every passage related to a query is nearer to it."""
+    """Write vectors [N, d + 1] of `encode_passages`, and after them random ones of the same length. Without the last
+    column they are half as long, so their inner products with a query are small."""
     count, width = vectors.shape
     length = np.linalg.norm(vectors[0].astype(np.float64))
     rng, progress = np.random.default_rng(seed), Progress()
@@ -240,8 +240,8 @@ def pad_vectors(folder: Path, vectors: NDArray[np.float16], padding: int, seed: 
     whole[:count] = vectors
     for start in range(count, count + padding, PADDED):
         rows = whole[start : start + PADDED]
-        drawn = _unit(rng.standard_normal((len(rows), width - 1), np.float32)) * np.float32(SHORT * length)
-        rows[:, :-1], rows[:, -1] = drawn, length * (1 - SHORT**2) ** 0.5
+        drawn = _unit(rng.standard_normal((len(rows), width - 1), np.float32)) * np.float32(length / 2)
+        rows[:, :-1], rows[:, -1] = drawn, length * 0.75**0.5
         progress.update("padding", start - count + len(rows), padding, "vectors")
     whole.flush()
 

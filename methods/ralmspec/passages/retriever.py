@@ -86,7 +86,7 @@ class RetrieverOptions:
     encoder: `lsa`, or a trained one, given as models are (`all-minilm-l6-v2`). query_encoder: a different one for
     queries, as with DPR. dimension, sample: of lsa. links, ef: of hnsw; both approximate searches rank
     the best ef again, at least 8 and at most 64. nlist, nprobe: of ivf, lists (0: about 4 sqrt(N)) and lists searched.
-    padding: vectors that no query finds, added so that exact search takes as long as over a larger knowledge base.
+    padding: random vectors of no passage, added so that exact search takes as long as over a larger knowledge base.
     k1, b, stopwords: of BM25. memory_gb: most memory for the vectors of exact search. seed: of lsa's sample and SVD,
     of the index and of padding. Raises `RequestError` when only one of two encoders is lsa, and for padding of another
     retriever than `exact`.
