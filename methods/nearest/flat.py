@@ -12,7 +12,7 @@
 
 Profile (1M x 256 keys, k = 1024, 64 queries, one thread with AVX-512 BF16; processor time per query): 3.1 ms, of which
 the product takes 1.5; a float32 product alone takes 6.3 ms. At batch 1 nearly all time is reading the keys. On two
-threads of a Xeon a search of a million vectors of 384 numbers in bfloat16 takes 54 ms with the loop, 83 by `torch.mm`.
+threads of a Xeon a search of 1,140,928 x 385 keys in bfloat16 takes 54 ms with the loop, 83 by `torch.mm`.
 """
 
 from __future__ import annotations
