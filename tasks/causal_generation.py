@@ -39,10 +39,10 @@ class CausalGeneration(LanguageModelOptions, Task):
 
     prompts: `spec-bench`, the first turns in `file` of the named `categories` (none: all), cut to their last
     `prompt_tokens` tokens; or `text`, the first `prompt_tokens` tokens of pieces of the test split. chat: a prompt of
-    Spec-Bench is the user's turn in the tokenizer's chat template; only the turn is cut. assistant: a smaller model
-    that drafts for `transformers-assisted` and `llama-cpp`, given as `model` is. dataset: the text for training the
-    model and for methods' indexes. limit: tokens of the longest output. evaluation: prompts, drawn by
-    the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
+    Spec-Bench is the user's turn in the tokenizer's chat template, and only the turn is cut; None: where the tokenizer
+    has a template. assistant: a smaller model that drafts for `transformers-assisted` and `llama-cpp`, given as `model`
+    is. dataset: the text for training the model and for methods' indexes. limit: tokens of the longest output.
+    evaluation: prompts, drawn by the run's seed. timed: prompts of one timed pass. batch: prompts decoded at a time.
     """
 
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
@@ -61,7 +61,7 @@ class CausalGeneration(LanguageModelOptions, Task):
     prompts: Literal["spec-bench", "text"] = "spec-bench"
     file: str = "spec-bench/question.jsonl"
     categories: list[str] = field(default_factory=list)
-    chat: bool = False
+    chat: bool | None = None
     assistant: str | None = None
     prompt_tokens: Positive = 256
     limit: Positive = 128
@@ -131,9 +131,13 @@ class CausalGeneration(LanguageModelOptions, Task):
 
     def _form(self) -> dict[str, str]:
         """What is in front of prompts, for the row."""
-        if self.chat:
+        if self._in_template():
             return {"chat": "the user's turn in the tokenizer's template"}
         return {} if self.generator.added_start is None else {"bos": "in front of every prompt"}
+
+    def _in_template(self) -> bool:
+        known = self.prompts == "spec-bench" and self.generator.chat_template is not None
+        return known if self.chat is None else self.chat
 
     def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
         file = find_file(self.file, context.data)
@@ -142,7 +146,7 @@ class CausalGeneration(LanguageModelOptions, Task):
         if unknown := [name for name in self.categories if name not in known]:
             raise RequestError(f"{file} has no category {unknown[0]!r}; it has {', '.join(known)}")
         texts = [row["turns"][0] for row in rows if not self.categories or row["category"] in self.categories]
-        return generator.prompts(texts, self.prompt_tokens, self.chat)
+        return generator.prompts(texts, self.prompt_tokens, self._in_template())
 
     def metrics(self, setting: DecodingSetting, answers: Sequence[Decoded]) -> dict[str, Measure]:
         """`repeated`: the share of 4-grams that occur earlier in the same output. Repetition is easy to draft."""

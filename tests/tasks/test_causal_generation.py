@@ -77,8 +77,11 @@ def test_a_chat_prompt_is_cut_inside_the_users_turn(place, questions, tokenizer)
         task_of(place, file=questions, chat=True).prepare(place[0], QUIET)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(place[1])
-    setting = task_of(place, file=questions, chat=True).prepare(place[0], QUIET)
-    assert setting.facts["chat"]
+    plain = task_of(place, file=questions, chat=False).prepare(place[0], QUIET)
+    assert "chat" not in plain.facts
+    setting = task_of(place, file=questions).prepare(place[0], QUIET)  # a chat model gets its template
+    assert setting.facts["chat"] and setting.evaluation != plain.evaluation
+    assert setting.evaluation == task_of(place, file=questions, chat=True).prepare(place[0], QUIET).evaluation
     for prompt in setting.evaluation:
         text = tokenizer.decode(prompt)
         assert len(prompt) <= 6 and text.startswith("w8 ") and text.endswith(" w9") and "w1 w2" not in text

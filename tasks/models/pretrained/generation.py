@@ -144,6 +144,11 @@ class TextGenerator:
         `RequestError` for a token that the model has no embedding of."""
         return self._within(self.tokenizer(list(texts))["input_ids"]) if texts else []
 
+    @property
+    def chat_template(self) -> str | None:
+        """The tokenizer's template of a conversation; None: it has none."""
+        return getattr(self.tokenizer, "chat_template", None) or None
+
     def prompts(self, texts: Sequence[str], longest: int, chat: bool) -> list[list[int]]:
         """Ids of texts that a causal model goes on with: BOS if its tokenizer adds one, and the text, of which the end
         is kept if there are more than `longest` ids.
@@ -154,7 +159,7 @@ class TextGenerator:
         """
         bodies: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         if chat:
-            if not getattr(self.tokenizer, "chat_template", None):
+            if self.chat_template is None:
                 raise RequestError(f"the tokenizer of {self.name} has no chat template: leave out task.chat")
             return self._within([self._turn(text, ids, longest) for text, ids in zip(texts, bodies, strict=True)])
         front = [] if self.added_start is None else [self.added_start]
