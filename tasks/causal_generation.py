@@ -136,8 +136,10 @@ class CausalGeneration(LanguageModelOptions, Task):
         return {} if self.generator.added_start is None else {"bos": "in front of every prompt"}
 
     def _in_template(self) -> bool:
-        known = self.prompts == "spec-bench" and self.generator.chat_template is not None
-        return known if self.chat is None else self.chat
+        """Whether prompts are in the chat template: as `chat` says, else where there is one."""
+        if self.chat is not None:
+            return self.chat
+        return self.prompts == "spec-bench" and self.generator.chat_template is not None
 
     def _spec_bench(self, context: Context, generator: TextGenerator) -> list[list[int]]:
         file = find_file(self.file, context.data)

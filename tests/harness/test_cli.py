@@ -252,11 +252,12 @@ def test_an_interrupt_keeps_the_rows_and_ends_with_130(toys, tmp_path):
     )  # fmt: skip
     rows = tmp_path / "results" / "runs" / "toy" / "mini" / "rows.jsonl"
     deadline = time.monotonic() + 60
-    while not (rows.exists() and rows.read_text().count("\n") == 2) and time.monotonic() < deadline:
+    while not (rows.exists() and rows.read_text().count("\n") == 2):
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended early, or wrote no rows"
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, error
     assert "rows already written are kept" in error
     assert [json.loads(line)["row"] for line in rows.read_text().splitlines()] == ["uniform", "unigram"]
 

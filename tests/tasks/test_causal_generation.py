@@ -85,6 +85,7 @@ def test_a_chat_prompt_is_cut_inside_the_users_turn(place, questions, tokenizer)
     for prompt in setting.evaluation:
         text = tokenizer.decode(prompt)
         assert len(prompt) <= 6 and text.startswith("w8 ") and text.endswith(" w9") and "w1 w2" not in text
+    assert "chat" not in task_of(place, prompts="text").prepare(place[0], QUIET).facts
     task = task_of(place, file=questions, chat=True)
     task.prompt_tokens = 2
     with pytest.raises(RequestError, match="fills prompt_tokens=2"):

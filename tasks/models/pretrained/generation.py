@@ -175,7 +175,9 @@ class TextGenerator:
             if over <= 0:
                 return whole
             if over >= len(ids):
-                raise RequestError(f"the chat template of {self.name} fills prompt_tokens={longest}: raise it")
+                raise RequestError(
+                    f"the chat template of {self.name} fills prompt_tokens={longest}: raise it, or set task.chat=false"
+                )
             ids = ids[over:]
             text = self.tokenizer.decode(ids)
 
