@@ -160,7 +160,7 @@ class RetoMaton(StateOptions, GatedScorer):
             texts = [iter([text]) for text in whole]
         walks = [
             Walked(
-                Walk(self.automaton, draws(self.seed, stream)), max(len(stream) - 1, 0), text, number, confident, bases
+                Walk(self.automaton, draws(self.seed, stream[:-1])), max(len(stream) - 1, 0), text, number, confident, bases
             )
             for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
         ]
@@ -328,5 +328,6 @@ def runs(mask: NDArray[np.bool_]) -> list[int]:
 
 
 def draws(seed: int, stream: NDArray[np.int64]) -> int:
-    """The seed of a stream's random numbers."""
+    """The seed of a stream's random numbers. stream: without its last token where that is predicted: the probabilities
+    of all last tokens after the same text then sum to 1."""
     return int(digest([seed, corpus_hash([stream])]), 16) & ((1 << 64) - 1)
