@@ -160,8 +160,9 @@ class RetoMaton(StateOptions, GatedScorer):
             texts = [iter([text]) for text in whole]
         walks = [
             Walked(
-                Walk(self.automaton, draws(self.seed, stream[:-1])), max(len(stream) - 1, 0), text, number, confident, bases
-            )
+                Walk(self.automaton, draws(self.seed, stream[:-1])), max(len(stream) - 1, 0), text, number, confident,
+                bases,
+            )  # fmt: skip
             for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
         ]
         waiting = iter([walk for walk in walks if walk.length])

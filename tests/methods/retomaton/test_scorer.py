@@ -172,6 +172,15 @@ def test_a_higher_tau_searches_more(model, cache):
     assert all(low <= high for low, high in pairwise(searches))
 
 
+def test_the_last_token_changes_no_earlier_probability(model, cache):
+    """It is predicted, so entries drawn at random may not depend on it."""
+    method = fitted(model, cache, tau=1, clusters=3, max_knns=2)
+    streams = [np.append(EVALUATION[0][:-1], token) for token in range(6)]
+    first, *others = [one.log_probs[:-1] for one in method.score(model, streams, NO_PHASES)]
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
 def test_the_seed_chooses_among_entries(model, cache):
     given = {"tau": 1, "clusters": 4, "max_knns": 5, "clustering": "greedy"}
     one, same, other = (
