@@ -160,9 +160,8 @@ class RetoMaton(StateOptions, GatedScorer):
             texts = [iter([text]) for text in whole]
         walks = [
             Walked(
-                Walk(self.automaton, draws(self.seed, stream[:-1])), max(len(stream) - 1, 0), text, number, confident,
-                bases,
-            )  # fmt: skip
+                Walk(self.automaton, draws(self.seed, stream[:-1])), len(stream[1:]), text, number, confident, bases
+            )
             for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
         ]
         waiting = iter([walk for walk in walks if walk.length])
