@@ -159,9 +159,7 @@ class RetoMaton(StateOptions, GatedScorer):
             found = [(near[low:high], ids[low:high]) for low, high in spans(streams)]
             texts = [iter([text]) for text in whole]
         walks = [
-            Walked(
-                Walk(self.automaton, draws(self.seed, stream[:-1])), len(stream[1:]), text, number, confident, bases
-            )
+            Walked(Walk(self.automaton, draws(self.seed, stream[:-1])), len(stream[1:]), text, number, confident, bases)
             for number, (stream, text) in enumerate(zip(streams, texts, strict=True))
         ]
         waiting = iter([walk for walk in walks if walk.length])
