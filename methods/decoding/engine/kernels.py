@@ -16,9 +16,10 @@ waiting for additions: int8 has 10 GB/s there, 18 with two columns at once; bflo
 
 All functions that call each other, and the type that they read, are in this file: numba checks only this file for
 changes when it loads compiled code from its cache. `ready` must be called once per process, because code from the cache
-does not start the threads that it uses. Fast-math without `nnan`: sums vectorise, NaNs still propagate. A function that
-`step` calls is compiled twice, alone and again as a part of it. A process that compiles runs the first copy, a process
-that loads from the cache the second, so the order of a sum must not depend on the copy. The softmax's did (see `_weigh`).
+does not start the threads that it uses. Fast-math without `nnan`: sums vectorise, NaNs still propagate.
+
+A function that `step` calls is compiled twice, alone and again as a part of `step`. A process that compiles runs the
+first copy, one that loads from the cache the second, so the order of a sum must not depend on the copy (`_weigh`).
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ def _gated(x, kind):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True, fastmath=False)
 def _weigh(scores):  # type: ignore[no-untyped-def]
-    """Softmax, in place, summed in order. `fastmath=False` is stated because numba hands down the caller's otherwise."""
+    """Softmax, in place, summed in order. Without `fastmath=False` numba hands down the caller's fast-math."""
     largest, total = scores.max(), np.float32(0)
     for place in range(len(scores)):
         scores[place] = np.exp(scores[place] - largest)
