@@ -19,7 +19,8 @@ changes when it loads compiled code from its cache. `ready` must be called once 
 does not start the threads that it uses. Fast-math without `nnan`: sums vectorise, NaNs still propagate.
 
 A function that `step` calls is compiled twice, alone and again as a part of `step`. A process that compiles runs the
-first copy, one that loads from the cache the second, so the order of a sum must not depend on the copy (`_weigh`).
+first copy, one that loads from the cache the second. Where the compiler orders a sum, the copies may differ: those of
+the softmax did, so it sums in order. The other sums keep fast-math; `test_compile_cache` compares the states.
 """
 
 from __future__ import annotations
