@@ -56,10 +56,13 @@ def test_a_row_of_a_listed_cell_is_drawn_with_the_papers_number_and_another_is_n
     assert pd.isna(mini.claimed), "the claim is not about this scale"
 
 
-def test_what_is_not_listed_is_named_by_the_rows_labels():
+def test_what_is_not_listed_is_named_by_the_rows_labels(monkeypatch):
     names = {"recipe": "heads-generation", "column": "Gemma-3-270M"}
-    (line,) = lines_of(row("HNSW graph (FGD), verified", **names)).itertuples()
-    assert (line.short, line.where) == ("HNSW graph (FGD)", "verified")
+    with monkeypatch.context() as patch:
+        listed = {"recipe": "heads-generation", "cell": "Two-sided screen, verified / *"}
+        patch.setattr(forest, "papers", lambda: {"picture": {"Heads": [listed]}})
+        (line,) = lines_of(row("Two-sided screen, verified", **names)).itertuples()
+    assert (line.short, line.where) == ("Two-sided screen", "verified, Gemma-3-270M")
     names = {"recipe": "ralmspec-table1", "column": "EDR / 2x256 transformer"}
     (line,) = lines_of(row("RaLMSpec+PSA", **names)).itertuples()
     assert (line.short, line.where) == ("PSA, exact search", "EDR / 2x256 transformer"), (
