@@ -29,6 +29,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numba import carray, get_num_threads, njit, prange, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -67,8 +68,11 @@ class Weights(NamedTuple):
 
 
 def ready() -> None:
-    """Start numba's threads if they are not running."""
+    """Start numba's threads if they are not running. Their start sets the number of torch's threads as well, where both
+    use one OpenMP library; it is put back."""
+    threads = torch.get_num_threads()
     get_num_threads()
+    torch.set_num_threads(threads)
 
 
 @intrinsic

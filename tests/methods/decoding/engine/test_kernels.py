@@ -1,5 +1,8 @@
 """The compiled products against NumPy's."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -42,3 +45,9 @@ def test_a_row_that_is_read_in_pairs_keeps_what_is_not_finite_and_rounds_its_inp
     x, found = np.array([[3, 5, 7, 1 + 2**-9]], np.float32), np.empty((1, 4), np.float32)
     multiply(held, np.ones(4, np.float32), np.zeros(4, np.float32), x, True, found, 1)
     assert found[0, 0] == 0.5 and found[0, 1] == np.inf and np.isnan(found[0, 2]) and found[0, 3] == -np.inf
+
+
+def test_starting_numbas_threads_keeps_the_number_of_torchs():
+    """In a process of its own: numba starts its threads once."""
+    program = "import torch; from methods.decoding.engine.kernels import ready; torch.set_num_threads(1); ready(); "
+    subprocess.run([sys.executable, "-c", program + "assert torch.get_num_threads() == 1"], check=True)
