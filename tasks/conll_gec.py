@@ -19,9 +19,13 @@ from tasks.data.learners import CONLL, applied
 from tasks.metrics import m2
 
 
-@task("conll-gec", contract="sequence-decoding", summary="error correction on CoNLL-2013/14, scored by MaxMatch (M2)")
+@task(
+    "conll-gec", contract="sequence-decoding", provides=("causal",),
+    summary="error correction on CoNLL-2013/14, scored by MaxMatch (M2)",
+)  # fmt: skip
 class ConllGec(EditingTask):
-    """Parameters: those of `EditingTask`, and test: `conll13`, `conll14` or the path of an M2 file."""
+    """Parameters: those of `EditingTask`, and test: `conll13`, `conll14` or the path of an M2 file. Methods that need a
+    causal model say so where `model` is an encoder-decoder."""
 
     measures = (
         Metric("precision", better="higher"),
