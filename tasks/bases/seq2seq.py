@@ -24,6 +24,7 @@ from harness.contracts import Decoded
 from harness.contracts.answers import common_prefix
 from harness.contracts.tasks import Context, DecodingSetting, GoldOutput, Measure, Task
 from tasks.bases.parameters import NotNegative, Positive
+from tasks.bases.pool import enough
 from tasks.models.records import training_record
 from tasks.models.seq2seq.sizes import SIZES, Size
 from tasks.models.trained import TRAIN, size_to_train
@@ -57,8 +58,9 @@ class Seq2SeqTask(Task):
     every width of a model trained here is enlarged without changing what it computes (`harness.common.widening`), for
     the cost of a larger model at the same outputs. source_language, target_language: of a multilingual model, by its
     tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with `seed`. timed: items
-    of one timed pass, at least a batch, from all that are evaluated. batch: items decoded at a time. shown: number of
-    worked examples. steps: show rejected drafts in them. seed: of training, generated data and drawn items.
+    of one timed pass, at least a batch, drawn from `enough` items, which may be more than are evaluated. batch: items
+    decoded at a time. shown: number of worked examples. steps: show rejected drafts in them. seed: of training,
+    generated data and drawn items.
     """
 
     model: str = "train:small"
@@ -153,17 +155,20 @@ class Seq2SeqTask(Task):
             helper["assistant"] = self.generator.assistant.hash
         encoded = self.encoded(items)
         numbers = self.candidates(items, encoded, cache, progress)
-        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))][: self.evaluation]
-        numbers = np.sort(drawn)
-        self.chosen = items.chosen(numbers.tolist())
-        sources = [encoded[number] for number in numbers]
+        drawn = numbers[np.random.default_rng(self.seed).permutation(len(numbers))].tolist()
+        evaluated = sorted(drawn[: self.evaluation])
+        sample = min(max(self.timed, self.batch), len(drawn))
+        timed = drawn[: max(len(evaluated), enough(sample))]
+        places = {number: place for place, number in enumerate(dict.fromkeys([*evaluated, *timed]))}
+        self.chosen = items.chosen(evaluated)
+        sources = [encoded[number] for number in evaluated]
         lengths = [len(source) for source in sources]
         return DecodingSetting(
             model=self.generator,
             evaluation=sources,
-            timed=[encoded[number] for number in drawn],
-            numbers=np.searchsorted(numbers, drawn).tolist(),
-            sample=min(max(self.timed, self.batch), len(drawn)),
+            timed=[encoded[number] for number in timed],
+            numbers=[places[number] for number in timed],
+            sample=sample,
             limit=self.limit,
             batch=self.batch,
             gold=self._gold,

@@ -124,7 +124,7 @@ def test_a_prompt_is_what_the_model_reads(copier_folder, context):
 def test_a_corrector_of_generated_sentences_has_known_errors_to_find(copier_folder, context):
     task = ConllGec(source="generated", model=str(copier_folder), evaluation=40, timed=5, seed=3)
     setting = task.prepare(context, QUIET)
-    assert (len(setting.evaluation), len(setting.timed), setting.sample) == (40, 40, 5)
+    assert (len(setting.evaluation), len(setting.timed), setting.sample) == (40, 225, 5)
     assert (
         ConllGec(source="generated", model=str(copier_folder), evaluation=40, timed=5, seed=3)
         .prepare(context, QUIET)
@@ -158,16 +158,21 @@ def test_sentences_are_chosen_by_the_edits_in_the_models_outputs(copier_folder, 
         ConllGec(source="generated", model=str(copier_folder), limit=40, edits=98).prepare(context, QUIET)
 
 
-def test_the_sentences_that_may_be_timed_are_those_evaluated_in_drawn_order(copier_folder, context):
+def test_more_sentences_may_be_timed_than_are_evaluated(copier_folder, context):
     few, many = (
         ConllGec(source="generated", model=str(copier_folder), limit=40, evaluation=count, timed=2).prepare(
             context, QUIET
         )
-        for count in (2, 60)
+        for count in (2, 250)
     )
-    assert (len(few.evaluation), len(many.evaluation)) == (2, 60)
-    assert few.timed == many.timed[:2] and sorted(few.timed) == sorted(few.evaluation)
-    assert sorted(many.timed) == sorted(many.evaluation) and many.timed != many.evaluation
+    assert (len(few.evaluation), len(many.evaluation)) == (2, 250)
+    assert (len(few.timed), len(many.timed)) == (200, 250) and few.timed == many.timed[:200]
+    assert sorted(few.timed[:2]) == sorted(few.evaluation) and sorted(many.timed) == sorted(many.evaluation)
+    assert many.timed != many.evaluation
+    for setting in (few, many):
+        places = dict(zip(setting.numbers, setting.timed, strict=True))
+        assert len(places) == len(setting.timed)
+        assert [places[number] for number in range(len(setting.evaluation))] == setting.evaluation
     assert (few.sample, many.sample) == (2, 2)
 
 
@@ -176,7 +181,8 @@ def test_a_timed_pass_has_at_least_a_batch_and_no_more_sentences_than_there_are(
         return ConllGec(source="generated", model=str(copier_folder), **parameters).prepare(context, QUIET).sample
 
     assert sample(timed=4, batch=16) == 16
-    assert sample(timed=9, evaluation=6) == 6
+    assert sample(timed=9, evaluation=6) == 9
+    assert sample(timed=400) == 300
 
 
 def test_jfleg_scores_by_gleu(copier_folder, context):
