@@ -27,25 +27,29 @@ STREAM = st.lists(PLACE, max_size=12)
 def test_the_likeliest_are_those_that_a_scan_finds(texts, length):
     streams = [np.array([9, *(token for token, _, _ in text)]) for text in texts]
     answers = [answered([s for _, s, _ in text], [p for _, _, p in text]) for text in texts]
-    every, places = {}, {}
+    places = {}  # of each sequence: (mean, stream, start)
     for number, text in enumerate(texts):
         for start in range(len(text) - length + 1):
             part = text[start : start + length]
             if not any(searched or not p for _, searched, p in part):
-                ids = tuple(token for token, _, _ in part)
                 mean = math.fsum(math.log(p) for _, _, p in part) / length
-                every[ids] = max(mean, every.get(ids, -math.inf))
-                places.setdefault(ids, []).append((number, start))
+                places.setdefault(tuple(token for token, _, _ in part), []).append((mean, number, start))
     found = likeliest(streams, answers, length)
     assert len({one.ids for one in found}) == len(found)
-    assert np.allclose([one.log_p for one in found], [every[one.ids] for one in found])
+    assert all(any(math.isclose(one.log_p, mean, abs_tol=1e-9) for mean, _, _ in places[one.ids]) for one in found)
     assert all(before.log_p >= after.log_p for before, after in pairwise(found))
-    assert not every or math.isclose(found[0].log_p, max(every.values()), rel_tol=1e-9, abs_tol=1e-9)
-    shown = [place for one in found for place in places[one.ids]]
-    for ids, mean in every.items():  # each is shown, or overlaps at every place with one that is likelier
-        assert any(one.ids == ids for one in found) or all(
-            any(number == other and abs(start - at) < length for other, at in shown) for number, start in places[ids]
-        ), (ids, mean)
+    for ids, every in places.items():  # each place is shown, or is equal to or overlaps with one as likely that is
+        for mean, number, start in every:
+            before = [one for one in found if one.log_p >= mean - 1e-9]
+            assert any(one.ids == ids for one in before) or any(
+                other == number and abs(start - at) < length for one in before for _, other, at in places[one.ids]
+            ), (ids, mean)
+
+
+def test_a_place_that_overlaps_with_a_likelier_one_does_not_count_for_its_equals():
+    found = likeliest([np.array([9, 1, 0, 0, 0])], [answered([False] * 4, [0.5, 0.5, 0.1, 0.1])], 2)
+    assert [one.ids for one in found] == [(1, 0), (0, 0)]
+    assert np.allclose([one.log_p for one in found], [math.log(0.5), math.log(0.1)])
 
 
 def test_of_overlapping_ones_the_likeliest_is_shown():
