@@ -25,7 +25,7 @@ from tasks.metrics import m2
 )  # fmt: skip
 class ConllGec(EditingTask):
     """Parameters: those of `EditingTask`, and test: `conll13`, `conll14` or the path of an M2 file. Methods that need a
-    causal model say so where `model` is an encoder-decoder."""
+    causal model refuse an encoder-decoder."""
 
     measures = (
         Metric("precision", better="higher"),

@@ -60,8 +60,8 @@ class Setting:
 
     evaluation: items of the quality pass. timed: all items that may be timed; a timing process draws its own. sample:
     items of one timed pass, that is, of one side of one pair (`harness.measure.timed`). numbers: the place in
-    `evaluation` of each timed item, where it differs from its place in `timed`; rows give items by these numbers. Those
-    after the last of `evaluation` are of items that are timed alone.
+    `evaluation` of each timed item, where it differs from its place in `timed`; rows give items by these numbers.
+    Numbers from len(evaluation) on belong to items that are timed but not evaluated.
     """
 
     hashes: dict[str, str]

@@ -58,9 +58,9 @@ class Seq2SeqTask(Task):
     every width of a model trained here is enlarged without changing what it computes (`harness.common.widening`), for
     the cost of a larger model at the same outputs. source_language, target_language: of a multilingual model, by its
     tokenizer's names. limit: longest output in ids. evaluation: most items (None: all), drawn with `seed`. timed: items
-    of one timed pass, at least a batch, drawn from `enough` items, which may be more than are evaluated. batch: items
-    decoded at a time. shown: number of worked examples. steps: show rejected drafts in them. seed: of training,
-    generated data and drawn items.
+    of one timed pass, at least a batch. They are drawn from the evaluated items and, if those are fewer than `enough`,
+    from further ones. batch: items decoded at a time. shown: number of worked examples. steps: show rejected drafts in
+    them. seed: of training, generated data and drawn items.
     """
 
     model: str = "train:small"

@@ -21,8 +21,8 @@ class Captured:
 
 def likeliest(streams: Streams, answers: Sequence[TokenScores], length: int) -> list[Captured]:
     """Sequences of `length` tokens without a search, each token with a probability above 0, the likeliest first. Of
-    overlapping or equal sequences only the likeliest is kept; a place that overlaps with a likelier one does not count
-    for its equals elsewhere. The answers have the series `searched` and `p_auto`."""
+    overlapping or equal sequences only the likeliest is kept. A place that is dropped because it overlaps with a
+    likelier one does not remove equal sequences elsewhere. The answers have the series `searched` and `p_auto`."""
     found: list[tuple[float, int, int, tuple[int, ...]]] = []
     for number, (stream, answer) in enumerate(zip(streams, answers, strict=True)):
         with np.errstate(divide="ignore"):
