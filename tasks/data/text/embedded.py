@@ -19,7 +19,7 @@ from harness.common.cache import Cache
 from harness.common.errors import RequestError
 from tasks.data.text import SPLITS, Source, Split, split_of
 
-# folders whose docstrings are tests, tables, generated, or not shipped by every distribution
+# folders whose modules are tests, tables, generated, or not shipped by every distribution
 _LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data"}
     | {"encodings", "ensurepip", "distutils"}
@@ -65,19 +65,22 @@ def gather(library: Path) -> Iterator[tuple[str, str]]:
 
     for topic in sorted(topics):
         yield f"topic {topic}", topics[topic]
+    for name, source, tree in modules(library):
+        if ('"""' in source or "'''" in source) and (texts := list(_docstrings(tree))):
+            yield f"module {name}", "\n\n".join(texts)
+
+
+def modules(library: Path) -> Iterator[tuple[str, str, ast.Module]]:
+    """(path, source text, syntax tree) of every module, sorted by path."""
     for file in sorted(library.rglob("*.py")):
         relative = file.relative_to(library)
         if not _LEFT_OUT.isdisjoint(relative.parts):
             continue
         source = file.read_text(encoding="utf-8", errors="replace")
-        if '"""' not in source and "'''" not in source:
-            continue
         try:
-            texts = list(_docstrings(ast.parse(source)))
+            yield relative.as_posix(), source, ast.parse(source)
         except (SyntaxError, ValueError):  # a template or a deliberately broken file
             continue
-        if texts:
-            yield f"module {relative.as_posix()}", "\n\n".join(texts)
 
 
 def unique(documents: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
