@@ -71,15 +71,18 @@ def _functions(library: Path, lines: range) -> Iterator[str]:
 
 def _renamed(function: ast.FunctionDef, text: str, rng: np.random.Generator) -> CodeEdit | None:
     """A parameter renamed that the function reads, where no inner function has one of this name."""
-    used = [node.id for node in ast.walk(function) if isinstance(node, ast.Name)]
-    parameters = [node.arg for node in ast.walk(function) if isinstance(node, ast.arg)]
-    old = [name for name in parameters if parameters.count(name) == 1 and name in used and name not in ("self", "cls")]
-    new = [name for name in _NAMES if name not in {*used, *parameters}]
+    named = _named(function)
+    old = [
+        name
+        for name, nodes in named.items()
+        if len(nodes) > 1 and sum(isinstance(node, ast.arg) for node in nodes) == 1 and name not in ("self", "cls")
+    ]
+    new = [name for name in _NAMES if name not in named]
     if not old or not new or any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function)):
         return None
     before, after = str(rng.choice(old)), str(rng.choice(new))
     rows = text.splitlines()
-    for line, column in sorted((node.lineno, node.col_offset) for node in _named(function, before))[::-1]:
+    for line, column in sorted(((node.lineno, node.col_offset) for node in named[before]), reverse=True):
         row = rows[line - 1]
         rows[line - 1] = row[:column] + after + row[column + len(before) :]
     edited = "\n".join(rows)
@@ -93,7 +96,7 @@ def _with_parameter(function: ast.FunctionDef, text: str, rng: np.random.Generat
     given = function.args
     if given.vararg or given.kwarg or given.kwonlyargs or not given.args:
         return None
-    new = [both for both in _PARAMETERS if not _named(function, both[0])]
+    new = [both for both in _PARAMETERS if both[0] not in _named(function)]
     last = given.defaults[-1] if given.defaults else given.args[-1]
     if not new or last.end_lineno is None or last.end_col_offset is None:
         return None
@@ -107,15 +110,6 @@ def _with_parameter(function: ast.FunctionDef, text: str, rng: np.random.Generat
     return CodeEdit(told, text, edited)
 
 
-def _named(function: ast.FunctionDef, name: str) -> list[ast.Name | ast.arg]:
-    """The variables and parameters of this name, wherever they are in the function."""
-    return [
-        node
-        for node in ast.walk(function)
-        if (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.arg) and node.arg == name)
-    ]
-
-
 def _with_docstring(function: ast.FunctionDef, text: str, rng: np.random.Generator) -> CodeEdit | None:
     """The function without its docstring, which is of one line; the edit puts it there."""
     first, docstring = function.body[0], ast.get_docstring(function)
@@ -126,3 +120,12 @@ def _with_docstring(function: ast.FunctionDef, text: str, rng: np.random.Generat
     rows = text.splitlines()
     before = "\n".join(rows[: first.lineno - 1] + rows[first.end_lineno :])
     return CodeEdit(f'Add the docstring """{docstring}""", word for word.', before, text)
+
+
+def _named(function: ast.FunctionDef) -> dict[str, list[ast.Name | ast.arg]]:
+    """Name -> the places of the variables and parameters that have it."""
+    found: dict[str, list[ast.Name | ast.arg]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name | ast.arg):
+            found.setdefault(node.id if isinstance(node, ast.Name) else node.arg, []).append(node)
+    return found

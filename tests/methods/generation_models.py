@@ -47,8 +47,8 @@ class Model:
 
 
 def make(kind: str, seed: int, dtype: torch.dtype = torch.float64, ending: float = 1.0, **changes: Any) -> Model:
-    """A random model; `ending` is added to the end token's logit, so that some outputs end before the limit. changes:
-    of its configuration."""
+    """A random model. ending: added to the end token's logit by Marian and BART, so that some outputs end before the
+    limit; the others have no bias to add it to. changes: of its configuration."""
     torch.manual_seed(seed)
     sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2}
     sizes |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "init_std": 0.4}

@@ -32,7 +32,7 @@ class DraftingDecoder(Decoder):
 
     @abstractmethod
     def drafter(self, batch: Batch, phases: Phases) -> Drafter:
-        """The drafter of this batch. The time to make it belongs in a phase."""
+        """The drafter of this batch. The time to make it belongs in the phase `draft`."""
 
     def run(self, session: Session, batch: Batch, phases: Phases) -> None:
         draft_and_verify(session, batch, self.drafter(batch, phases), phases)

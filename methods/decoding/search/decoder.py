@@ -15,8 +15,9 @@ from methods.decoding.engine.session import Encoded, Engine, Session
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one session: the encoded sources, the outputs to fill (empty at first), their maximum numbers of
-    tokens (`limits`, 1 or more), and the constraints of the model's generation configuration."""
+    """The rows of one session: the encoded sources, with their ids (`encoded.sources`), the outputs to fill (empty at
+    first), their maximum numbers of tokens (`limits`, 1 or more), and the constraints of the model's generation
+    configuration."""
 
     model: GenerationModel
     encoded: Encoded

@@ -51,7 +51,7 @@ def decoded(name, model, folder, limit=20, **parameters):
     ],
 )  # fmt: skip
 def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, block, screen, dtype, engine):
-    model = tiny.make("gpt2", seed, dtype, ending=-99.0 if screen is ALL else 1.0)
+    model = tiny.make("gpt2", seed, dtype)
     expected, _ = decoded("greedy", model, tmp_path, engine=engine)
     found, method = decoded("head", model, tmp_path, block=block, engine=engine, **screen)
     for prompt, one, other in zip(PROMPTS, found, expected, strict=True):
@@ -83,7 +83,7 @@ def test_without_verifying_a_screen_of_all_words_is_greedy_decoding(tiny, tmp_pa
 
 
 def test_a_block_is_read_as_bodies_and_screens_and_one_layer(tiny, tmp_path):
-    model = tiny.make("gpt2", 0, torch.float32, ending=-99.0)
+    model = tiny.make("gpt2", 0, torch.float32)
     [one, *_], method = decoded("head", model, tmp_path, block=4, limit=12, **ALL)
     layer, weights = 40 * 16 * 4, method.engine_of(model).weights
     assert one.trace.accepted == [4, 4, 4]

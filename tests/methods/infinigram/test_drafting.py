@@ -39,7 +39,7 @@ def test_output_is_greedy_decoding_s(tiny, tmp_path_factory, seed, sources, refe
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_known_text_saves_iterations(tiny, tmp_path, share):
-    model = tiny.make("gpt2", 3, ending=-50.0)
+    model = tiny.make("gpt2", 3)
     source = [5, 6, 7]
     [greedy] = Greedy().decode(model, [source], 30, NoPhases())
     method = fitted(tmp_path, model, [[*source, *greedy.ids], [1, 2, 3]], least=1, share=share)

@@ -40,7 +40,7 @@ def test_output_is_greedy_decoding_s(tiny, seed, sources, block, limit):
 
 def test_a_prompt_that_holds_the_output_saves_iterations(tiny):
     pytest.importorskip("arctic_inference.suffix_decoding")
-    model = tiny.make("gpt2", 3, ending=-50.0)
+    model = tiny.make("gpt2", 3)
     [greedy] = Greedy().decode(model, [[5, 6, 7]], 30, NoPhases())
     prompt = [5, 6, 7, *greedy.ids, 5, 6, 7]
     [expected] = Greedy().decode(model, [prompt], 60, NoPhases())

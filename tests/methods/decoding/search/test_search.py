@@ -128,7 +128,7 @@ def test_sentences_that_end_early_leave_the_batch_and_peers_report_the_calls_of_
 
 
 def test_prompt_lookup_reports_fewer_calls_than_tokens_where_its_drafts_hold(tiny):
-    model = tiny.make("gpt2", 1, ending=0.0)
+    model = tiny.make("gpt2", 1)
     model.eos_ids = ()
     prompts = [[7] * 8, [5, 6, 7, 8] * 3]
     answers, calls = spied(model, TransformersPromptLookup(tokens=4), prompts, 20)
@@ -221,14 +221,14 @@ def test_bad_requests_are_one_line(tiny, method, kind):
 
 @pytest.mark.parametrize("method", METHODS[:-1], ids=lambda method: type(method).__name__)
 def test_a_causal_output_stops_at_the_models_window(tiny, method):
-    model = tiny.make("gpt2", 1, ending=0.0)
+    model = tiny.make("gpt2", 1)
     model.eos_ids = ()
     prompts = [[5] * 48, [6] * 40, [7], [8]]
     assert [len(ids) for ids in outputs(method, model, prompts, 100)] == [1, 9, 48, 48]
 
 
 def test_prompt_lookup_says_when_its_drafts_leave_the_models_window(tiny):
-    model = tiny.make("gpt2", 1, ending=0.0)
+    model = tiny.make("gpt2", 1)
     model.eos_ids = ()
     [ids] = outputs(TransformersPromptLookup(), model, [[6] * 30], 8)
     assert ids == outputs(Greedy(), model, [[6] * 30], 8)[0]
