@@ -40,7 +40,7 @@ class CodeEditing(Seq2SeqTask):
 
     measures = (Metric("correct", "correct edits", better="higher"),)
     scale_defaults: ClassVar[Mapping[Scale, Mapping[str, Any]]] = {
-        "mini": {"model": "gemma-3-270m", "evaluation": 8, "timed": 2, "lines": 6, "limit": 96},
+        "mini": {"model": "gemma-3-270m", "evaluation": 4, "timed": 2, "lines": 6, "limit": 48},
     }
 
     model: str = "qwen2.5-coder-0.5b-instruct"

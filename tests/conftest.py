@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a private cache, and the toy plug-in of tests/toys."""
+"""Fixtures for all tests: a private cache, and the toy plug-in of tests/plugins/toys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from harness.plan import registry
 from harness.plan.registry import Registry
 
-TESTS = Path(__file__).parent
+PLUGINS = Path(__file__).parent / "plugins"
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +35,22 @@ def cache_home(tmp_path, monkeypatch):
 @pytest.fixture
 def toys(cache_home, monkeypatch):
     """A registry that sees the toy methods and tasks; worker processes see them too."""
-    monkeypatch.setenv("HARNESS_PLUGINS", "toys")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])))
-    monkeypatch.syspath_prepend(str(TESTS))
+    yield from _plugged("toys", monkeypatch)
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """A registry that sees the method of tests/plugins/sam_decoding."""
+    yield from _plugged("sam_decoding", monkeypatch)
+
+
+def _plugged(package, monkeypatch):
+    monkeypatch.setenv("HARNESS_PLUGINS", package)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")])))
+    monkeypatch.syspath_prepend(str(PLUGINS))
     yield Registry()
     for key, (entry, _) in list(registry._declared_at_run_time.items()):
-        if entry.target.startswith("toys."):
+        if entry.target.startswith(f"{package}."):
             del registry._declared_at_run_time[key]
-    for name in [n for n in sys.modules if n.partition(".")[0] == "toys"]:
+    for name in [n for n in sys.modules if n.partition(".")[0] == package]:
         del sys.modules[name]

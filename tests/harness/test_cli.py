@@ -205,7 +205,7 @@ def test_a_results_folder_that_cannot_be_written_ends_with_code_three(recipe_fil
 def test_a_failed_cell_ends_with_code_one_and_its_row_says_why(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--set", "method.fault=bug") == 1
     shown = capsys.readouterr().out
-    assert "ZeroDivisionError: a fault of the method (tests/toys/methods.py:" in shown
+    assert "ZeroDivisionError: a fault of the method (tests/plugins/toys/methods.py:" in shown
     log = Path(re.search(r"log: (.*\.log)", shown)[1])
     assert log.read_text().rstrip().endswith("ZeroDivisionError: a fault of the method")
 

@@ -333,7 +333,7 @@ cells:
 
 def test_a_row_s_resume_key_follows_its_plug_in_s_code(cache_home, tmp_path, monkeypatch):
     toys = tmp_path / "toys"
-    shutil.copytree(Path(__file__).parents[2] / "toys", toys, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(__file__).parents[2] / "plugins" / "toys", toys, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HARNESS_PLUGINS", "toys")
     registry = Registry()

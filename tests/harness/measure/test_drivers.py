@@ -241,8 +241,8 @@ def test_every_contract_demands_a_fidelity_that_it_can_measure():
     assert demanded == {
         "token-scoring": [("perplexity_difference", "at most", 0.5)],
         "softmax-screening": [("precision_at_1", "at least", 0.95), ("perplexity_ratio", "at most", 1.1)],
-        "sequence-decoding": [("exact_match", "at least", 0.98)],
-        "retrieval-generation": [("exact_match", "at least", 0.98)],
+        "sequence-decoding": [("wide_differences", "at most", 0), ("exact_match", "at least", 0.98)],
+        "retrieval-generation": [("wide_differences", "at most", 0), ("exact_match", "at least", 0.98)],
     }
     scores = [TokenScores(np.full(3, -1.0))]
     given = {"token-scoring": [scores], "softmax-screening": [[topk(1, 2)], [-1.0]],

@@ -15,7 +15,7 @@ from harness.contracts import Decoded, TokenScores, TopK, Trace
 from harness.measure import timing
 from harness.measure.prepared import PreparedCell
 from harness.plan.registry import method
-from tests.toys.methods import Exact, Greedy, Uniform
+from toys.methods import Exact, Greedy, Uniform
 
 
 @method("toy-slow", contract="sequence-decoding", needs=("causal",), summary="an honest decoder of half a millisecond")

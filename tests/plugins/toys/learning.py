@@ -6,8 +6,8 @@ import numpy as np
 
 from harness.contracts.tasks import DecodingSetting
 from harness.plan.registry import method, task
-from tests.toys.methods import Greedy
-from tests.toys.tasks import ToySuccessors
+from toys.methods import Greedy
+from toys.tasks import ToySuccessors
 
 
 @method("toy-drafter", contract="sequence-decoding", needs=("training-pairs",), summary="learns from pairs")
