@@ -247,7 +247,7 @@ def _prepared(process: ProcessSample) -> float | None:
 
 
 def _gained(method: float | None, baseline: float | None) -> float | None:
-    """What the method gained from one pass to another beyond the baseline; a baseline that lost is no gain of the method."""
+    """What the method gains from one pass to the other beyond the baseline. A baseline that loses is not its gain."""
     return None if method is None or baseline is None else method / max(baseline, 1.0)
 
 
