@@ -59,7 +59,10 @@ def below(one: Stored, used: Sequence[Number], setting: str) -> list[str]:
             "speedup = the baseline's time / the method's on the same items, summed over processes; above 1 is faster."
         )
     if any(row.processes for row in rows):
-        lines.append("time per item: of the same passes. items: timed over all processes, each of which draws its own.")
+        lines += [
+            "time per item: of the same passes. items: timed over all processes, each of which draws its own.",
+            "Quality and counts are those of a separate pass over the whole evaluation set.",
+        ]
     if used:
         where = f"({setting})" if setting else "for the setting named last"
         comparable = one.scale in one.recipe.data_of_paper
