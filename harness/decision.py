@@ -238,17 +238,14 @@ def _over(pair: Mapping[str, Any], other: Mapping[str, Any] | None, side: str) -
 
 def _remembered(process: ProcessSample) -> float | None:
     """How much faster the method is on items that it has seen, beyond what the baseline is on the same."""
-    return _gained(*(_over(process.pairs[-1], process.again, side) for side in SIDES))
+    method, baseline = (_over(process.pairs[-1], process.again, side) for side in SIDES)
+    return None if method is None or baseline is None else method / baseline
 
 
 def _prepared(process: ProcessSample) -> float | None:
     """How much faster the method is on items of the data than on varied ones, beyond what the baseline is."""
-    return _gained(*(_over(process.varied or {}, process.pairs[-1], side) for side in SIDES))
-
-
-def _gained(method: float | None, baseline: float | None) -> float | None:
-    """What the method gains from one pass to the other beyond the baseline. A baseline that loses is not its gain."""
-    return None if method is None or baseline is None else method / max(baseline, 1.0)
+    method, baseline = (_over(process.varied or {}, process.pairs[-1], side) for side in SIDES)
+    return None if method is None or baseline is None else method / baseline
 
 
 PERCENTILES = {50: 20, 90: 60, 99: 662}  # percent -> fewest items: at 662 two items or more lie above in 99% of draws

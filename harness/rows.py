@@ -320,16 +320,14 @@ def paired(row: Row, other: Row) -> Summary | None:
     if not both:
         return None
 
-    def against(ours: Mapping[str, Any] | None, others: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {**(ours or {}), "baseline_ns": (others or {}).get("method_ns")}
-
     samples = [
         ProcessSample(
-            [against(mine, its) for mine, its in zip(one["pairs"], its_own["pairs"], strict=True)],
-            against(one.get("again"), its_own.get("again")), against(one.get("varied"), its_own.get("varied")),
-            fit=len(both) * one.get("fit", 0) + its_own.get("fit", 0),
-        ) for one, its_own in both
+            [{**a, "baseline_ns": b["method_ns"]} for a, b in zip(ours["pairs"], others["pairs"], strict=True)],
+            {"baseline_ns": (others.get("again") or {}).get("method_ns")},  # for the noise floor
+            fit=len(both) * ours.get("fit", 0) + others.get("fit", 0),
+        ) for ours, others in both
     ]  # fmt: skip
+    # Whether a method remembers or prepares answers shows next to the common baseline, not next to the other method
     shown = [doubts([ProcessSample.of(one) for one in every.processes]) for every in (row, other)]
     objections = list(dict.fromkeys([*row.objections, *other.objections, *shown[0], *shown[1]]))
     return decide(samples, exploratory=row.scale == "mini", objections=objections, equal=row.equal)

@@ -45,7 +45,7 @@ class CodeEditing(Seq2SeqTask):
 
     model: str = "qwen2.5-coder-0.5b-instruct"
     prompt: str = "{source}\n\nThe edited function:\n\n```python\n"
-    lines: Positive = 12
+    lines: Positive = 8
 
     def items(self, context: Context, cache: Cache, progress: Any) -> Items:
         library = Path(sysconfig.get_paths()["stdlib"])

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a private cache, and the toy plug-in of tests/plugins/toys."""
+"""Fixtures for all tests: a private cache, and the plug-ins of tests/plugins."""
 
 from __future__ import annotations
 

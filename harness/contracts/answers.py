@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-NEAR_TIE = 1e-4  # largest gap of the two best logits at which kernels with other rounding may choose differently
+NEAR_TIE = 1e-4  # how far below the best a logit may be for kernels with other rounding to choose it
 # the same of models in 16 bits: two steps between logits of 16 to 32, which are rounded to 8 or 11 bits
 NEAR_TIES = {"bfloat16": 0.25, "float16": 1 / 32}
 
 
 def near_tie(model: Any) -> float:
-    """The gap of the two best logits up to which rounding may decide, by the type of the numbers in `model.module`."""
+    """How far below the best logit rounding may choose another, by the type of the numbers in `model.module`."""
     return NEAR_TIES.get(str(getattr(getattr(model, "module", None), "dtype", "")).removeprefix("torch."), NEAR_TIE)
 
 
@@ -74,3 +75,11 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def below_best(scores: Any, place: int, outputs: Sequence[Sequence[int]]) -> float:
+    """How far the lower of the outputs' tokens at a place is below the best one, by its scores ([V], NumPy or torch);
+    infinite where an output has no token there: it stopped without an end token."""
+    if any(place >= len(output) for output in outputs):
+        return math.inf
+    return float(max(scores.max() - scores[output[place]] for output in outputs))

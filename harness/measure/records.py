@@ -28,13 +28,13 @@ def of_quality(cell: Cell, fits: Sequence[Mapping[str, Any]], demands: Sequence[
     """Fields of a row: metrics, counters, what they are, series and examples of a cell's fits, and the fidelity that is
     demanded.
 
-    Of several fits a metric is the median, and its interval reaches from the lowest to the highest end of theirs.
-    Series and examples are the first fit's.
+    Of several fits a metric is the median, a count of differences the highest, and an interval reaches from the lowest
+    to the highest end of theirs. Series and examples are the first fit's.
     """
     first = fits[0]
-    metrics = {name: _median([fit["metrics"].get(name) for fit in fits]) for name in first["metrics"]}
+    metrics = {name: _over_fits(name, [fit["metrics"].get(name) for fit in fits]) for name in first["metrics"]}
     ends = {name: [fit["intervals"].get(name) for fit in fits] for name in first["intervals"]}
-    counters = {name: _median([fit["counters"].get(name) for fit in fits]) for name in first["counters"]}
+    counters = {name: _over_fits(name, [fit["counters"].get(name) for fit in fits]) for name in first["counters"]}
     return {
         "fidelity": _demanded(cell, metrics, demands),
         "metrics": {
@@ -156,12 +156,14 @@ def _demanded(cell: Cell, metrics: Mapping[str, Any], demands: Sequence[Demanded
     """The demanded fidelity; a demand whose metric was not measured does not hold."""
     demand: Demanded | None = cell.fidelity
     if demand is None and cell.speed_baseline is not None:
-        demand = next((one for one in demands if one.metric in metrics), demands[0])
+        demand = next((one for one in demands if metrics.get(one.metric) is not None), demands[-1])
     if demand is None or (cell.speed_baseline is None and demand.metric not in metrics):
         return None
     return {"metric": demand.metric, "is": demand.is_, "bound": demand.bound}
 
 
-def _median(values: Sequence[float | None]) -> float | None:
+def _over_fits(name: str, values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return median(known) if len(known) == len(values) else None
+    if len(known) < len(values):
+        return None
+    return max(known) if name in COUNTS else median(known)

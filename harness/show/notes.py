@@ -61,7 +61,7 @@ def below(one: Stored, used: Sequence[Number], setting: str) -> list[str]:
     if any(row.processes for row in rows):
         lines += [
             "time per item: of the same passes. items: timed over all processes, each of which draws its own.",
-            "Quality and counts are those of a separate pass over the whole evaluation set.",
+            "Quality, and what a decoder counts, come from a separate, untimed pass over the whole evaluation set.",
         ]
     if used:
         where = f"({setting})" if setting else "for the setting named last"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from harness.common.generate import Constraints
 from harness.contracts import GenerationModel, Phases
-from harness.contracts.answers import common_prefix
+from harness.contracts.answers import below_best, common_prefix
 from harness.contracts.metrics import Metric
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
@@ -47,7 +47,8 @@ class DraftingDecoder(Decoder):
 def gap_of_best(
     engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
 ) -> float:
-    """The difference of the two best logits after the common prefix of two outputs, by one forward pass over it."""
+    """How far the lower of two outputs' tokens is below the model's best one, in logits, where the outputs part; by one
+    forward pass over their common prefix."""
     import torch
 
     shared = expected[: common_prefix(output, expected)]
@@ -57,5 +58,4 @@ def gap_of_best(
         logits = session.logits(session.advance([[*prompt, *shared]], last=True))
         limit = max(len(output), len(expected))  # one of them may end there because of the limit
         Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
-        best = logits.topk(2).values[0]
-    return float(best[0] - best[1])
+    return below_best(logits[0], len(shared), (output, expected))

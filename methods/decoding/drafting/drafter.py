@@ -17,5 +17,6 @@ class Drafter(ABC):
 
     @abstractmethod
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
-        """These tokens were appended to an output after a draft of `drafted` tokens: those accepted, then mostly one of
-        the model's own; after an ordinary step (`drafted` is 0) its one token. Not called for ended outputs."""
+        """These tokens were appended to an output after a draft of `drafted` tokens: the accepted draft tokens, usually
+        followed by one that the model chose; after an ordinary step (`drafted` is 0) that one token. Not called for
+        outputs that have ended."""

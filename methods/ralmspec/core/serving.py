@@ -13,7 +13,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
-from harness.contracts.answers import common_prefix
+from harness.contracts.answers import below_best, common_prefix
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.core.scheduler import OS3, Fixed
 from methods.ralmspec.core.speculation import Process, follow, speculate
@@ -70,10 +70,10 @@ class Sequential(RetrievalGeneration):
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """The gap between the two best tokens' scores at the first difference. float32 may differ at near ties: steps
-        during a verification run on fewer cores, and a context read in other chunks uses other kernels."""
-        best = self.scores(model, prompt, expected[: common_prefix(output, expected)]).topk(2).values
-        return float(best[0] - best[1])
+        """See `SequenceDecoding.gap`. float32 may differ at near ties: steps during a verification run on fewer cores,
+        and a context read in other chunks uses other kernels."""
+        place = common_prefix(output, expected)
+        return below_best(self.scores(model, prompt, expected[:place]), place, (output, expected))
 
 
 @dataclass(kw_only=True)

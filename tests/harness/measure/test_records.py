@@ -1,10 +1,12 @@
-"""Why the answers of the timed calls are not as close as demanded."""
+"""What is demanded of answers over several fits, and why those of the timed calls are not as close as demanded."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from harness.measure.drivers import DRIVERS, Demand
-from harness.measure.records import fidelity_of_timed
+from harness.measure.records import fidelity_of_timed, of_quality
 
 DECODING, SOFTMAX, SCORING = (DRIVERS[n] for n in ("sequence-decoding", "softmax-screening", "token-scoring"))
 NO_WIDE = Demand("wide_differences", "at most", 0)
@@ -27,6 +29,24 @@ def outputs(*sequences):
 def faults(folder, driver, demand, processes, counted=None):
     files = [kept(folder, number, ours, theirs) for number, (ours, theirs) in enumerate(processes)]
     return fidelity_of_timed(driver, demand, files, [{"fidelity": one} for one in counted or [{}] * len(files)])
+
+
+def of_fits(*metrics):
+    cell = SimpleNamespace(fidelity=None, speed_baseline="greedy")
+    empty = {"intervals": {}, "counters": {}, "described": {}, "series": {}, "examples": []}
+    empty |= {"fit_s": 1, "memory_mib": 1}
+    return of_quality(cell, [{"metrics": one, **empty} for one in metrics], DECODING.demands)
+
+
+def test_of_several_fits_the_one_with_the_most_wide_differences_counts():
+    found = of_fits(*({"exact_match": 0.99, "wide_differences": wide} for wide in (0.0, 5.0, 0.0)))
+    assert found["metrics"]["wide_differences"] == 5 and found["metrics"]["exact_match"] == 0.99
+    assert found["fidelity"] == {"metric": "wide_differences", "is": "at most", "bound": 0}
+
+
+def test_a_fit_that_cannot_count_its_differences_leaves_the_question_to_the_next_demand():
+    found = of_fits({"exact_match": 1.0, "wide_differences": 0.0}, {"exact_match": 0.99})
+    assert found["fidelity"] == {"metric": "exact_match", "is": "at least", "bound": 0.98}
 
 
 def test_a_process_that_cannot_count_its_differences_leaves_the_question_to_the_contracts_own_demand(tmp_path):

@@ -1,4 +1,5 @@
-"""SAM decoding (Hu et al., 2024, arXiv 2411.10666): drafts from a suffix automaton of prompt and output."""
+"""SAM decoding (Hu et al., 2024, arXiv 2411.10666): drafts from a suffix automaton of prompt and output. The paper's
+automaton of a corpus, and its other drafter for short matches, are not here."""
 
 from __future__ import annotations
 
@@ -17,9 +18,8 @@ from methods.decoding.search.decoder import Batch
 
 @dataclass(eq=False, slots=True)
 class State:
-    """Strings that end at the same places of the text. next: token -> the state of these strings with it appended.
-    link: the state of their longest suffix that ends elsewhere too. length: of the longest, in tokens. end: the latest
-    place after an end of theirs."""
+    """Substrings with the same end positions. next: token -> state. link: suffix link. length: of the longest one, in
+    tokens. end: the index after their latest occurrence."""
 
     next: dict[int, State]
     link: State | None
@@ -29,10 +29,10 @@ class State:
 
 class SuffixAutomaton:
     """The suffix automaton of a growing text of n token ids, of at most 2n states (Algorithm 2 of the paper). The
-    paper keeps the earliest end of a state; the latest costs a walk along the suffix links for every token.
+    paper keeps a state's earliest end; the latest costs a walk along at most n suffix links for every token.
 
-    match: length, in tokens, of the text's longest suffix that also ends earlier, and the place after the latest such
-    end; (0, 0) if there is none."""
+    match: length of the longest suffix that occurred before, and the index after its latest earlier occurrence; (0, 0)
+    if there is none."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.text = list[int]()
