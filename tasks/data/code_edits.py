@@ -70,12 +70,15 @@ def _functions(library: Path, lines: range) -> Iterator[str]:
 
 
 def _renamed(function: ast.FunctionDef, text: str, rng: np.random.Generator) -> CodeEdit | None:
-    """A parameter renamed that the function reads, where no inner function has one of this name."""
+    """A parameter renamed that the function reads, where no inner function has one of this name, and no default and no
+    annotation reads an outer variable of this name."""
     named = _named(function)
+    head = [function.args, *([function.returns] if function.returns else [])]
+    kept = {"self", "cls"} | {node.id for part in head for node in ast.walk(part) if isinstance(node, ast.Name)}
     old = [
         name
         for name, nodes in named.items()
-        if len(nodes) > 1 and sum(isinstance(node, ast.arg) for node in nodes) == 1 and name not in ("self", "cls")
+        if len(nodes) > 1 and sum(isinstance(node, ast.arg) for node in nodes) == 1 and name not in kept
     ]
     new = [name for name in _NAMES if name not in named]
     if not old or not new or any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function)):

@@ -99,6 +99,9 @@ def test_a_docstring_of_one_line_is_taken_out_and_asked_for(tmp_path):
         "def f(x):\n    def g():\n        nonlocal x\n        x = 1\n    return g, x",
         "def f(x):\n    y = 1\n    return y",  # never read
         "def f(self):\n    self.x = 1\n    return self",
+        "def f(x=x):\n    y = 1\n    return x",  # its default is another variable
+        "def f(x: x):\n    y = 1\n    return x",
+        "def f(x) -> x:\n    y = 1\n    return x",
     ],
 )
 def test_a_parameter_that_cannot_be_renamed_by_its_name_alone_is_left(tmp_path, text):
