@@ -36,7 +36,7 @@ def example(toys, tmp_path, monkeypatch):
     (tmp_path / "plugin" / "my_package").mkdir(parents=True)
     (tmp_path / "plugin" / "my_package" / "examples.py").write_text("\n\n".join(blocks("python")))
     monkeypatch.setenv("HARNESS_PLUGINS", "toys,my_package")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'plugin'}:{ROOT / 'tests'}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'plugin'}:{ROOT / 'tests' / 'plugins'}:{ROOT}")
     monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
     return Registry()
 
