@@ -143,6 +143,8 @@ def test_outputs_are_right_whose_syntax_tree_is(place, tmp_path, monkeypatch):
     assert task.metrics(setting, [Decoded([0]), Decoded([1])])["correct"].value == 0.5
 
 
-def test_nothing_is_trained_for_it(place):
+def test_nothing_is_trained_for_it(place, tmp_path, monkeypatch):
+    library(tmp_path, module="def get(key):\n    a = 1\n    b = 2\n    c = 3\n    return key\n")
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     with pytest.raises(RequestError, match=r"name a causal checkpoint by --set task\.model"):
         CodeEditing(model="train:small").prepare(place[0], QUIET)
