@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -75,11 +74,3 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
-def below_best(scores: Any, place: int, outputs: Sequence[Sequence[int]]) -> float:
-    """How far the lower of the outputs' tokens at a place is below the best one, by its scores ([V], NumPy or torch);
-    infinite where an output has no token there: it stopped without an end token."""
-    if any(place >= len(output) for output in outputs):
-        return math.inf
-    return float(max(scores.max() - scores[output[place]] for output in outputs))

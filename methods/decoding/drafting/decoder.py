@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 from harness.common.generate import Constraints
 from harness.contracts import GenerationModel, Phases
-from harness.contracts.answers import below_best, common_prefix
+from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.drafting.verification import draft_and_verify
@@ -40,22 +41,27 @@ class DraftingDecoder(Decoder):
     def gap(
         self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """See `SequenceDecoding.gap`. Costs one forward pass over the outputs' common prefix."""
+        """See `SequenceDecoding.gap`. Costs one forward pass over the output."""
         return gap_of_best(self.engine_of(model), model, source, output, expected)
 
 
 def gap_of_best(
     engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
 ) -> float:
-    """How far the lower of two outputs' tokens is below the model's best one, in logits, where the outputs part; by one
-    forward pass over their common prefix."""
+    """How far a token of the output is below the model's best one, in logits, the farthest from where the two outputs
+    part to the end; by one forward pass over the output. Infinite for an output that stops without an end token."""
     import torch
 
-    shared = expected[: common_prefix(output, expected)]
+    place = common_prefix(output, expected)
+    limit = max(len(output), len(expected))  # one of them may end there because of the limit
+    if place == len(output) or (len(output) < limit and output[-1] not in model.eos_ids):
+        return math.inf
     with torch.inference_mode():
-        session = engine.start([source], [len(shared) + 1])
+        session = engine.start([source], [len(output)])
         prompt = session.first[0]
-        logits = session.logits(session.advance([[*prompt, *shared]], last=True))
-        limit = max(len(output), len(expected))  # one of them may end there because of the limit
-        Constraints.of(model.module, model.eos_ids).restrict(logits, [(prompt, shared, limit)])
-    return below_best(logits[0], len(shared), (output, expected))
+        states = session.advance([[*prompt, *output[:-1]]])
+        logits = session.logits(states[len(prompt) - 1 + place :])
+        written = ((prompt, output[:n], limit) for n in range(place, len(output)))
+        Constraints.of(model.module, model.eos_ids).restrict(logits, written)
+        chosen = logits.gather(1, torch.tensor(output[place:], device=logits.device)[:, None])[:, 0]
+        return float((logits.max(1).values - chosen).max())

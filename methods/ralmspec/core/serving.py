@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from harness.common.errors import RequestError
 from harness.contracts import Decoded, GenerationModel, Phases, RetrievalGeneration
-from harness.contracts.answers import below_best, common_prefix
+from harness.contracts.answers import common_prefix
 from methods.ralmspec.core.record import Record
 from methods.ralmspec.core.scheduler import OS3, Fixed
 from methods.ralmspec.core.speculation import Process, follow, speculate
@@ -70,10 +71,14 @@ class Sequential(RetrievalGeneration):
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """See `SequenceDecoding.gap`. float32 may differ at near ties: steps during a verification run on fewer cores,
-        and a context read in other chunks uses other kernels."""
+        """How far the output's token is below the best one where the outputs part, and there alone, since each place
+        costs a search. Infinite for an output that stops there. float32 may differ at near ties: steps during a
+        verification run on fewer cores, and a context read in other chunks uses other kernels."""
         place = common_prefix(output, expected)
-        return below_best(self.scores(model, prompt, expected[:place]), place, (output, expected))
+        if place == len(output):
+            return math.inf
+        scores = self.scores(model, prompt, expected[:place])
+        return float(scores.max() - scores[output[place]])
 
 
 @dataclass(kw_only=True)

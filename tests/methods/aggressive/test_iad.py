@@ -204,11 +204,11 @@ def test_float32_differs_from_greedy_at_near_ties_only(tiny):
 def test_near_ties_are_counted_and_the_gap_at_a_difference_is_the_models(tiny):
     model, iad, source = tiny.make("marian", 0, ending=0.0), Iad(), [5, 6, 7]
     [greedy] = Greedy().decode(model, [source], 6, NoPhases())
-    other = [*greedy.ids[:3], (greedy.ids[3] + 1) % 40]
+    other = [*greedy.ids[:3], (greedy.ids[3] + 1) % 40, *greedy.ids[4:]]
     with torch.no_grad():
-        starts = [model.start_id, *greedy.ids[:3]]
-        logits = model.module(torch.tensor([source]), decoder_input_ids=torch.tensor([starts])).logits[0, -1]
-    gap = float(logits.max() - logits[other[3]])
+        starts = [model.start_id, *other[:-1]]
+        logits = model.module(torch.tensor([source]), decoder_input_ids=torch.tensor([starts])).logits[0, 3:]
+    gap = max(float(row.max() - row[token]) for row, token in zip(logits, other[3:], strict=True))
     assert iad.gap(model, source, other, greedy.ids) == pytest.approx(gap, abs=1e-9)
     assert iad.gap(model, source, greedy.ids[:3], greedy.ids) == float("inf")  # it stopped without an end token
     assert iad.gap(model, source, other, greedy.ids) > NEAR_TIE

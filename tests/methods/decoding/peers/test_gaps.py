@@ -14,13 +14,13 @@ from methods.decoding.search.greedy import Greedy
 
 
 @pytest.mark.parametrize("peer", [TransformersGreedy(), TransformersPromptLookup(), EconomizeLookup()])
-def test_the_gap_is_that_of_the_lower_token_where_outputs_part(tiny, peer):
+def test_the_gap_is_the_farthest_below_the_best_from_where_outputs_part(tiny, peer):
     model, source = tiny.make("gpt2", 0), [5, 6, 7]
     [greedy] = Greedy().decode(model, [source], 6, NoPhases())
-    other = [*greedy.ids[:3], (greedy.ids[3] + 1) % 40]
+    other = [*greedy.ids[:3], (greedy.ids[3] + 1) % 40, *greedy.ids[4:]]
     with torch.no_grad():
-        logits = model.module(torch.tensor([[*source, *greedy.ids[:3]]])).logits[0, -1]
-    gap = float(logits.max() - logits[other[3]])
-    assert gap > 0 and peer.gap(model, source, other, greedy.ids) == pytest.approx(gap, abs=1e-9)
+        logits = model.module(torch.tensor([[*source, *other[:-1]]])).logits[0, len(source) + 2 :]
+    below = [float(row.max() - row[token]) for row, token in zip(logits, other[3:], strict=True)]
+    assert (gap := max(below)) > 0 and peer.gap(model, source, other, greedy.ids) == pytest.approx(gap, abs=1e-9)
     assert peer.gap(model, source, greedy.ids[:3], greedy.ids) == math.inf  # it stopped without an end token
     assert TransformersBeam().gap(model, source, other, greedy.ids) is None
