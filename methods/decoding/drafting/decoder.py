@@ -49,12 +49,13 @@ def gap_of_best(
     engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
 ) -> float:
     """How far a token of the output is below the model's best one, in logits, the farthest from where the two outputs
-    part to the end; by one forward pass over the output. Infinite for an output that stops without an end token."""
+    part to the end, and that of `expected` where they part; by one forward pass over the output. Infinite where one of
+    the two ends there, and for an output that stops without an end token before the other's length."""
     import torch
 
     place = common_prefix(output, expected)
     limit = max(len(output), len(expected))  # one of them may end there because of the limit
-    if place == len(output) or (len(output) < limit and output[-1] not in model.eos_ids):
+    if place in (len(output), len(expected)) or (len(output) < limit and output[-1] not in model.eos_ids):
         return math.inf
     with torch.inference_mode():
         session = engine.start([source], [len(output)])
@@ -64,4 +65,5 @@ def gap_of_best(
         written = ((prompt, output[:n], limit) for n in range(place, len(output)))
         Constraints.of(model.module, model.eos_ids).restrict(logits, written)
         chosen = logits.gather(1, torch.tensor(output[place:], device=logits.device)[:, None])[:, 0]
-        return float((logits.max(1).values - chosen).max())
+        best = logits.max(1).values
+        return float(torch.cat([best - chosen, best[:1] - logits[0, expected[place], None]]).max())
