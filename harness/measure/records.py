@@ -22,13 +22,14 @@ if TYPE_CHECKING:  # what a recipe may say, its figure for one, changes no row
     Demanded = Fidelity | Demand  # by the recipe, or else by the contract
 
 COUNTS = ("differing", "wide_differences")  # computed in the worker, where the method is open
+HIGHEST = (*COUNTS, "widest_gap")  # over fits
 
 
 def of_quality(cell: Cell, fits: Sequence[Mapping[str, Any]], demands: Sequence[Demanded]) -> dict[str, Any]:
     """Fields of a row: metrics, counters, what they are, series and examples of a cell's fits, and the fidelity that is
     demanded.
 
-    Of several fits a metric is the median, a count of differences the highest, and an interval reaches from the lowest
+    Of several fits a metric is the median, one of differences the highest, and an interval reaches from the lowest
     to the highest end of theirs. Series and examples are the first fit's.
     """
     first = fits[0]
@@ -166,4 +167,4 @@ def _over_fits(name: str, values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return None
-    return max(known) if name in COUNTS else median(known)
+    return max(known) if name in HIGHEST else median(known)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 class DecodingDriver(Driver):
     """Share of outputs that equal the baseline's token for token; sources are decoded in the setting's batches. Of the
-    timed calls: tokens a second, and milliseconds of drafting and verifying for each iteration. A method
-    that implements `gap` may differ at near ties only."""
+    timed calls: tokens a second, and milliseconds of drafting and verifying for each iteration. A method that
+    implements `gap` may differ at near ties only."""
 
     demands = (Demand("wide_differences", "at most", 0), Demand("exact_match", "at least", 0.98))
     material: ClassVar[tuple[str, ...]] = ("model",)
@@ -78,8 +78,8 @@ class DecodingDriver(Driver):
     def differences(
         self, method: Any, setting: Any, items: Sequence[Any], ours: Essence, theirs: Essence
     ) -> dict[str, Measure]:
-        """`differing` outputs, the `widest_gap` of logits at which one begins to differ, and `wide_differences`: those
-        that no near tie explains, NaN among them. Exact counts, so their intervals are points."""
+        """`differing` outputs, the `widest_gap` of theirs, and `wide_differences`: those whose gap is above a near tie
+        or not a number. Exact counts, so their intervals are points."""
         gaps = []
         for source, output, expected in zip(items, _split(ours), _split(theirs), strict=True):
             if not np.array_equal(output, expected):
@@ -89,7 +89,7 @@ class DecodingDriver(Driver):
                 gaps.append(gap)
         found = {
             "differing": float(len(gaps)),
-            "widest_gap": max(gaps, default=0.0),
+            "widest_gap": float(np.max(gaps, initial=0.0)),
             "wide_differences": float(sum(not gap <= method.near_tie(setting.model) for gap in gaps)),
         }
         return {name: Measure(value, value, value) for name, value in found.items()}

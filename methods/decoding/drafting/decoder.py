@@ -16,13 +16,15 @@ from methods.decoding.drafting.verification import draft_and_verify
 from methods.decoding.engine.session import Engine, Session
 from methods.decoding.search.decoder import Batch, Decoder
 
+PIECE = 32  # places whose logits are held at once
+
 
 class DraftingDecoder(Decoder):
     """The output equals that of greedy decoding for any drafter. A good drafter saves iterations.
 
     A block and a single step use different matrix kernels. So an output may differ from greedy decoding's at a near
-    tie, where the two best logits are within 1e-4 of each other (0.25 in bfloat16, `near_tie`). Any other difference is
-    an error. A method with another acceptance rule overrides `run` (with `accepts`) and `gap`.
+    tie, where its token is within 1e-4 of the best logit (0.25 in bfloat16, `near_tie`). Any other difference is an
+    error. A method with another acceptance rule overrides `run` (with `accepts`) and `gap`.
     """
 
     measures: ClassVar[tuple[Metric, ...]] = (
@@ -57,13 +59,19 @@ def gap_of_best(
     limit = max(len(output), len(expected))  # one of them may end there because of the limit
     if place in (len(output), len(expected)) or (len(output) < limit and output[-1] not in model.eos_ids):
         return math.inf
+    constraints, gaps = Constraints.of(model.module, model.eos_ids), list[torch.Tensor]()
     with torch.inference_mode():
         session = engine.start([source], [len(output)])
         prompt = session.first[0]
-        states = session.advance([[*prompt, *output[:-1]]])
-        logits = session.logits(states[len(prompt) - 1 + place :])
-        written = ((prompt, output[:n], limit) for n in range(place, len(output)))
-        Constraints.of(model.module, model.eos_ids).restrict(logits, written)
-        chosen = logits.gather(1, torch.tensor(output[place:], device=logits.device)[:, None])[:, 0]
-        best = logits.max(1).values
-        return float(torch.cat([best - chosen, best[:1] - logits[0, expected[place], None]]).max())
+        states = session.advance([[*prompt, *output[:place]]], last=True)
+        if place + 1 < len(output):
+            states = torch.cat([states, session.advance([output[place:-1]])])
+        for piece in torch.arange(len(states)).split(PIECE):  # a vocabulary has up to 262,144 logits a place
+            logits, first = session.logits(states[piece]), place + int(piece[0])
+            places = range(first, first + len(piece))
+            constraints.restrict(logits, ((prompt, output[:n], limit) for n in places))
+            best = logits.max(1).values
+            gaps += [row_best - row[output[n]] for n, row, row_best in zip(places, logits, best, strict=True)]
+            if first == place:
+                gaps.append(best[0] - logits[0, expected[place]])
+    return float(torch.stack(gaps).max())  # NaN if one is

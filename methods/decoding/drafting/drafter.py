@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 
 class Drafter(ABC):
-    """Proposes continuations of a batch's outputs. An output has the number of its
-    source in the batch (`Batch.encoded.sources`), also after others have ended."""
+    """Proposes continuations of a batch's outputs. An output has the number of its source in the batch
+    (`Batch.encoded.sources`), also after others have ended."""
 
     @abstractmethod
     def draft(self, outputs: Sequence[int], most: Sequence[int]) -> list[Sequence[int]]:

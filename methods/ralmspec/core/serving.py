@@ -71,14 +71,14 @@ class Sequential(RetrievalGeneration):
     def gap(
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
     ) -> float | None:
-        """How far the output's token is below the best one where the outputs part, and there alone, since each place
-        costs a search. Infinite for an output that stops there. float32 may differ at near ties: steps during a
+        """How far the lower of the two tokens is below the best one where the outputs part, and there alone, since each
+        place costs a search. Infinite where one of them ends there. float32 may differ at near ties: steps during a
         verification run on fewer cores, and a context read in other chunks uses other kernels."""
         place = common_prefix(output, expected)
-        if place == len(output):
+        if place in (len(output), len(expected)):
             return math.inf
         scores = self.scores(model, prompt, expected[:place])
-        return float(scores.max() - scores[output[place]])
+        return float(scores.max() - scores[[output[place], expected[place]]].min())
 
 
 @dataclass(kw_only=True)

@@ -302,8 +302,8 @@ def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
     half = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(dtype="torch.bfloat16")))
     found = driver.differences(Undecided(), half, [[0.5], [0.3], [0.2]], ours, theirs)
     assert found["widest_gap"].value == 0.3 and found["wide_differences"].value == 1
-    found = driver.differences(Undecided(), setting, [[0.5], [math.nan], [0.0]], ours, theirs)
-    assert found["wide_differences"].value == 1
+    found = driver.differences(Undecided(), setting, [[0.5], [0.0], [math.nan]], ours, theirs)
+    assert found["wide_differences"].value == 1 and math.isnan(found["widest_gap"].value)
 
 
 @pytest.mark.parametrize("contract", ["sequence-decoding", "retrieval-generation", "token-scoring"])

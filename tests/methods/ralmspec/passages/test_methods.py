@@ -239,6 +239,7 @@ def test_the_gap_is_that_of_the_lower_token_where_outputs_part(artifacts_root, m
         other = [*expected[:place], 60 - expected[place], *expected[place + 1 :]]
         gap = method.gap(model, PROMPTS[0], other, expected)
         assert gap == pytest.approx(float(logits.max() - logits[other[place]]))
+        assert method.gap(model, PROMPTS[0], expected, other) == gap
 
 
 def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root):
