@@ -130,11 +130,11 @@ class SequenceDecoding(Method):
         """Decode one batch of sources (ids), at most `limit` tokens each."""
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """How far a token of `output` is below the model's best one, in logits: the farthest from the place on where it
-        leaves the baseline's `expected`, whose token there counts, too. None for a method that does not promise the
-        baseline's output.
+        leaves the baseline's `expected`, whose token there counts, too. Infinite for an output that ends before `limit`
+        and without an end token. None for a method that does not promise the baseline's output.
 
         A block and a single step use different matrix kernels, so a lossless method may differ at near ties, but only
         there. The driver counts other differences as `wide_differences`, of which a claim about speed allows none.
@@ -164,7 +164,7 @@ class RetrievalGeneration(Method):
         """
 
     def gap(
-        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """As for `SequenceDecoding`."""
         return None

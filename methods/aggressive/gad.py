@@ -163,9 +163,9 @@ class Gad(NarDecoder, DraftingDecoder):
         return drafted in best and logits[0] - logits[best.index(drafted)] <= self.tau
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
-        return super().gap(model, source, output, expected) if self.lossless else None
+        return super().gap(model, source, output, expected, limit) if self.lossless else None
 
 
 @method(

@@ -157,10 +157,10 @@ class Head(Decoder):
         return float(engine.weights.once + body * words + screen * screens + matrix.nbytes * layers)
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """See `SequenceDecoding.gap`; None without `exact`."""
-        return gap_of_best(self.engine_of(model), model, source, output, expected) if self.exact else None
+        return gap_of_best(self.engine_of(model), model, source, output, expected, limit) if self.exact else None
 
     def _lean(self, model: GenerationModel) -> TransformerEngine:
         from methods.decoding.engine.transformer_session import TransformerEngine

@@ -83,7 +83,7 @@ class DecodingDriver(Driver):
         gaps = []
         for source, output, expected in zip(items, _split(ours), _split(theirs), strict=True):
             if not np.array_equal(output, expected):
-                gap = method.gap(setting.model, source, output.tolist(), expected.tolist())
+                gap = method.gap(setting.model, source, output.tolist(), expected.tolist(), setting.limit)
                 if gap is None:
                     return {}
                 gaps.append(gap)

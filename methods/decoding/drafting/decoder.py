@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from harness.common.generate import Constraints
+from harness.common.generate import Constraints, maximum_new_tokens
 from harness.contracts import GenerationModel, Phases
 from harness.contracts.answers import common_prefix
 from harness.contracts.metrics import Metric
@@ -41,22 +41,22 @@ class DraftingDecoder(Decoder):
         draft_and_verify(session, batch, self.drafter(batch, phases), phases)
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """See `SequenceDecoding.gap`. Costs one forward pass over the output."""
-        return gap_of_best(self.engine_of(model), model, source, output, expected)
+        return gap_of_best(self.engine_of(model), model, source, output, expected, limit)
 
 
 def gap_of_best(
-    engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+    engine: Engine, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
 ) -> float:
     """How far a token of the output is below the model's best one, in logits, the farthest from where the two outputs
     part to the end, and that of `expected` where they part; by one forward pass over the output. Infinite where one of
-    the two ends there, and for an output that stops without an end token before the other's length."""
+    the two ends there, and for an output that stops before its limit without an end token."""
     import torch
 
     place = common_prefix(output, expected)
-    limit = max(len(output), len(expected))  # one of them may end there because of the limit
+    limit = maximum_new_tokens(model, source, limit)
     if place in (len(output), len(expected)) or (len(output) < limit and output[-1] not in model.eos_ids):
         return math.inf
     constraints, gaps = Constraints.of(model.module, model.eos_ids), list[torch.Tensor]()

@@ -18,6 +18,6 @@ class Compared(SequenceDecoding):
         return Greedy()
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
-        return gap_of_best(self._greedy.engine_of(model), model, source, output, expected)
+        return gap_of_best(self._greedy.engine_of(model), model, source, output, expected, limit)

@@ -96,10 +96,10 @@ class Peer(Compared):
             ) from error
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """None for beams."""
-        return None if self.settings()["num_beams"] > 1 else super().gap(model, source, output, expected)
+        return None if self.settings()["num_beams"] > 1 else super().gap(model, source, output, expected, limit)
 
 
 @method(

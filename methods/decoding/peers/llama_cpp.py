@@ -143,7 +143,7 @@ class LlamaCpp(SequenceDecoding):
         return NEAR_TIE if self.numbers == "F32" else NEAR_TIES["bfloat16"]
 
     def gap(
-        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, source: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """The difference of the log-probabilities (nats) that plain decoding by llama.cpp, step by step, gives the two
         tokens at the first difference; at least so much, if one is not among its `LISTED` best. None where plain

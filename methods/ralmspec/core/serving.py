@@ -69,7 +69,7 @@ class Sequential(RetrievalGeneration):
             return Decoded(process.output, trace)
 
     def gap(
-        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int]
+        self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """How far the lower of the two tokens is below the best one where the outputs part, and there alone, since each
         place costs a search. Infinite where one of them ends there. float32 may differ at near ties: steps during a

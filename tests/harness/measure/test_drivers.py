@@ -279,14 +279,14 @@ def test_long_series_are_thinned_to_means_of_equal_stretches():
 class Undecided(Method):
     """Names the gap of each pair of outputs by the source."""
 
-    def gap(self, model, source, output, expected):
+    def gap(self, model, source, output, expected, limit):
         return source[0]
 
 
 def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
     ours = essence("sequence-decoding", [Decoded([1, 2]), Decoded([3]), Decoded([4])])
     theirs = essence("sequence-decoding", [Decoded([1, 2]), Decoded([5]), Decoded([6])])
-    setting, items = SimpleNamespace(model=None), [[0.5], [5e-5], [0.2]]
+    setting, items = SimpleNamespace(model=None, limit=2), [[0.5], [5e-5], [0.2]]
     driver = DRIVERS["sequence-decoding"]
     found = driver.differences(Undecided(), setting, items, ours, theirs)
     assert {name: m.value for name, m in found.items()} == {
@@ -299,7 +299,7 @@ def test_differing_outputs_are_counted_and_near_ties_told_from_errors():
             return None
 
     assert driver.differences(Silent(), setting, items, ours, theirs) == {}
-    half = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(dtype="torch.bfloat16")))
+    half = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(dtype="torch.bfloat16")), limit=2)
     found = driver.differences(Undecided(), half, [[0.5], [0.3], [0.2]], ours, theirs)
     assert found["widest_gap"].value == 0.3 and found["wide_differences"].value == 1
     found = driver.differences(Undecided(), setting, [[0.5], [0.0], [math.nan]], ours, theirs)

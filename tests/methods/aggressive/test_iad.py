@@ -196,7 +196,7 @@ def test_float32_differs_from_greedy_at_near_ties_only(tiny):
         sources = [[*[chosen.randrange(3, 39) for _ in range(12)], 2] for _ in range(8)]
         greedy, iad = Greedy().decode(model, sources, 20, NoPhases()), Iad()
         for source, ours, theirs in zip(sources, iad.decode(model, sources, 20, NoPhases()), greedy, strict=True):
-            assert ours.ids == theirs.ids or iad.gap(model, source, ours.ids, theirs.ids) <= NEAR_TIE
+            assert ours.ids == theirs.ids or iad.gap(model, source, ours.ids, theirs.ids, 20) <= NEAR_TIE
             near_ties += ours.trace.counters["near_ties"]
     assert near_ties > 100
 
@@ -209,9 +209,9 @@ def test_near_ties_are_counted_and_the_gap_at_a_difference_is_the_models(tiny):
         starts = [model.start_id, *other[:-1]]
         logits = model.module(torch.tensor([source]), decoder_input_ids=torch.tensor([starts])).logits[0, 3:]
     gap = max(float(row.max() - row[token]) for row, token in zip(logits, other[3:], strict=True))
-    assert iad.gap(model, source, other, greedy.ids) == pytest.approx(gap, abs=1e-9)
-    assert iad.gap(model, source, greedy.ids[:3], greedy.ids) == float("inf")  # it stopped without an end token
-    assert iad.gap(model, source, other, greedy.ids) > NEAR_TIE
+    assert iad.gap(model, source, other, greedy.ids, 6) == pytest.approx(gap, abs=1e-9)
+    assert iad.gap(model, source, greedy.ids[:3], greedy.ids, 6) == float("inf")  # it stopped without an end token
+    assert iad.gap(model, source, other, greedy.ids, 6) > NEAR_TIE
     with torch.no_grad():  # two output rows that are the same: every token of theirs is a tie
         model.module.config.tie_word_embeddings = False
         head = model.module.lm_head.weight.clone()

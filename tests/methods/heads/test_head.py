@@ -56,7 +56,7 @@ def test_verified_outputs_are_those_of_greedy_decoding(tiny, tmp_path, seed, blo
     found, method = decoded("head", model, tmp_path, block=block, engine=engine, **screen)
     for prompt, one, other in zip(PROMPTS, found, expected, strict=True):
         if one.ids != other.ids:
-            assert method.gap(model, prompt, one.ids, other.ids) <= method.near_tie(model)
+            assert method.gap(model, prompt, one.ids, other.ids, 20) <= method.near_tie(model)
         assert sum(one.trace.accepted) == len(one.ids)
         assert max(one.trace.accepted) <= block
         assert len(one.trace.drafts) == one.trace.iterations
@@ -77,7 +77,7 @@ def test_without_verifying_a_screen_of_all_words_is_greedy_decoding(tiny, tmp_pa
     expected, _ = decoded("greedy", model, tmp_path)
     found, method = decoded("head", model, tmp_path, exact=False, **ALL)
     assert [one.ids for one in found] == [one.ids for one in expected]
-    assert method.gap(model, PROMPTS[0], [1], [2]) is None
+    assert method.gap(model, PROMPTS[0], [1], [2], 1) is None
     few, _ = decoded("head", model, tmp_path, exact=False, screen="shortlist", knobs={"common": 1})
     assert len({token for one in few for token in one.ids}) == 1
 

@@ -144,8 +144,8 @@ def test_the_gap_is_that_of_plain_decoding(make, tmp_path):
     with torch.inference_mode():
         chances = model.module(torch.tensor([[*SOURCES[0], *wanted[:7]]])).logits[0, -1].log_softmax(-1)
     gap = float(chances[wanted[7]] - chances[other[7]])
-    assert peer.gap(model, SOURCES[0], other, wanted) == pytest.approx(gap, abs=1e-4)
-    assert peer.gap(model, SOURCES[0], [*other[:9], (other[9] + 1) % 128], other) is None
+    assert peer.gap(model, SOURCES[0], other, wanted, LIMIT) == pytest.approx(gap, abs=1e-4)
+    assert peer.gap(model, SOURCES[0], [*other[:9], (other[9] + 1) % 128], other, LIMIT) is None
 
 
 def test_requests_that_it_cannot_answer_are_refused(tiny, make, tmp_path, monkeypatch):

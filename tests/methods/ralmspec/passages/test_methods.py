@@ -237,9 +237,9 @@ def test_the_gap_is_that_of_the_lower_token_where_outputs_part(artifacts_root, m
             logits = model.module(input_ids=ids).logits[0, -1]
         assert int(logits.argmax()) == expected[place]
         other = [*expected[:place], 60 - expected[place], *expected[place + 1 :]]
-        gap = method.gap(model, PROMPTS[0], other, expected)
+        gap = method.gap(model, PROMPTS[0], other, expected, 21)
         assert gap == pytest.approx(float(logits.max() - logits[other[place]]))
-        assert method.gap(model, PROMPTS[0], expected, other) == gap
+        assert method.gap(model, PROMPTS[0], expected, other, 21) == gap
 
 
 def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root):
@@ -252,7 +252,7 @@ def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root
     spec = fitted(RalmSpec, model, passages, artifacts_root, asynchronous=True, prefetch=20, scheduler="os3")
     for prompt in PROMPTS:
         ours, theirs = (method.generate(model, prompt, 60, NoPhases()).ids for method in (spec, seq))
-        assert ours == theirs or spec.gap(model, prompt, ours, theirs) < 1e-4
+        assert ours == theirs or spec.gap(model, prompt, ours, theirs, 60) < 1e-4
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])  # the module's own layers, and compiled ones
