@@ -77,10 +77,10 @@ if [ "${1:-}" = test ]; then
   if [ $# -gt 0 ]; then
     exec $venv/bin/python -m pytest -m "not slow" "$@"
   fi
-  $venv/bin/python -m pytest -m "not slow" tests/benchmarks # alone, since they take the time
-  export OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 OMP_WAIT_POLICY=passive # no thread spins while another test works
-  exec $venv/bin/python -m pytest -m "not slow" --ignore tests/benchmarks \
-    --numprocesses auto --maxprocesses 4 --dist loadfile
+  # no thread spins while another test works
+  OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 OMP_WAIT_POLICY=passive $venv/bin/python -m pytest -m "not slow" \
+    --ignore tests/benchmarks --numprocesses auto --maxprocesses 4 --dist loadfile
+  exec $venv/bin/python -m pytest -m "not slow" tests/benchmarks # alone, since they take the time
 fi
 if [ "${1:-}" = regressions ]; then
   exec $venv/bin/harness "$@"

@@ -40,21 +40,21 @@ def _places_in(packages: tuple[str, ...]) -> dict[str, int]:
 
 def colour(method: str) -> str:
     """The method's own colour; grey for what is no registered method."""
-    place = _places().get(method)
-    return PALETTE[-1] if place is None else PALETTE[place % len(PALETTE)]
+    return _colour(_places().get(method))
 
 
 def assigned(methods: Sequence[str]) -> list[str]:
     """Colours of a figure's series, given the method of each: the first of a method has the method's own, a further one
     a colour that no method in the figure has. At most as many as the palette has."""
-    own = {colour(method) for method in methods if method in _places()}
+    places = _places()
+    own = {_colour(places[method]) for method in methods if method in places}
     free = [shade for shade in PALETTE if shade not in own]
-    used: set[str] = set()
-    found = []
+    found: list[str] = []
     for method in methods:
-        shade = colour(method)
-        if method not in _places() or shade in used:
-            shade = free.pop(0)
-        used.add(shade)
-        found.append(shade)
+        shade = _colour(places.get(method))
+        found.append(free.pop(0) if method not in places or shade in found else shade)
     return found
+
+
+def _colour(place: int | None) -> str:
+    return PALETTE[-1] if place is None else PALETTE[place % len(PALETTE)]
