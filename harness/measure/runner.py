@@ -93,9 +93,9 @@ class Runner:
     def run(self, cells: Sequence[Cell]) -> Result:
         """Run every cell that has no finished row yet.
 
-        Raises `RequestError` when another run is using the folder or a task's preparation shows that the request
-        cannot be carried out (missing data), and `MachineError` for an environment error in a cell or when its row
-        is written; rows already written stay.
+        Raises `RequestError` when another run is using the folder or the first task cannot be prepared as asked
+        (missing data), and `MachineError` for an environment error in a cell or when its row is written; rows already
+        written stay.
         """
         with only_run_in(self.folder):
             return self._run(cells)
@@ -151,15 +151,19 @@ class Runner:
     # ------------------------------------------------------------ one cell
 
     def _prepare(self, cell: Cell) -> Outcome:
-        """Prepare the cell's task once per run; its hashes belong to the key of every cell on it."""
+        """Prepare the cell's task once per run; its hashes belong to the key of every cell on it. A task whose data are
+        missing ends a run that has prepared no other; else its cells fail."""
         identity = digest([cell.task.name, cell.task.params, cell.scale, cell.seed])
         if identity not in self._prepared:
             self.display.step(f"preparing {cell.task.name}")
             outcome = self._step(
                 "prepare", self.identity.request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell
             )
-            if outcome.status == "failed" and outcome.exit_code in (2, 3):
-                raise (RequestError if outcome.exit_code == 2 else MachineError)(outcome.error)
+            if outcome.status == "failed" and outcome.exit_code == MachineError.exit_code:
+                raise MachineError(outcome.error)
+            others = any(one.status == "ok" for one in self._prepared.values())  # the run has rows to show
+            if outcome.status == "failed" and outcome.exit_code == RequestError.exit_code and not others:
+                raise RequestError(outcome.error)
             self._prepared[identity] = outcome
         return self._prepared[identity]
 

@@ -185,6 +185,17 @@ def test_missing_data_ends_the_run_with_one_line(toys, tmp_path):
         run(toys, tmp_path, "toy-text", "  - {row: a, method: toy-uniform, task: {missing: true}}")
 
 
+def test_a_task_without_data_fails_its_cells_where_others_have_theirs(toys, tmp_path):
+    lines = """
+  - {row: a, method: toy-uniform, timed: false}
+  - {row: b, method: toy-uniform, task: {missing: true}, timed: false}
+  - {row: c, method: toy-uniform, task: {tokens: 2000}, timed: false}
+"""
+    result, _ = run(toys, tmp_path, "toy-text", lines)
+    assert [row.status for row in result.rows] == ["ok", "failed", "ok"] and result.exit_code == 2
+    assert "no data at data/toy" in result.rows[1].error["message"]
+
+
 def test_finished_cells_are_not_run_again_until_something_changes(toys, tmp_path):
     lines = """
   - {row: a, method: toy-unigram, timed: false}
