@@ -77,7 +77,7 @@ if [ "${1:-}" = test ]; then
   if [ $# -gt 0 ]; then
     exec $venv/bin/python -m pytest -m "not slow" "$@"
   fi
-  # no thread spins while another test works
+  # the tests share the cores: one thread each, and none that spins
   OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 OMP_WAIT_POLICY=passive $venv/bin/python -m pytest -m "not slow" \
     --ignore tests/benchmarks --numprocesses auto --maxprocesses 4 --dist loadfile
   exec $venv/bin/python -m pytest -m "not slow" tests/benchmarks # alone, since they take the time

@@ -93,9 +93,9 @@ class Runner:
     def run(self, cells: Sequence[Cell]) -> Result:
         """Run every cell that has no finished row yet.
 
-        Raises `RequestError` when another run is using the folder or the first task cannot be prepared as asked
-        (missing data), and `MachineError` for an environment error in a cell or when its row is written; rows already
-        written stay.
+        Raises `RequestError` when another run is using the folder or a task cannot be prepared as asked (missing
+        data) before another was, and `MachineError` for an environment error in a cell or when its row is written;
+        rows already written stay.
         """
         with only_run_in(self.folder):
             return self._run(cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -148,8 +149,10 @@ class LlamaCpp(SequenceDecoding):
         """The difference of the log-probabilities (nats) that plain decoding by llama.cpp, step by step, gives the two
         tokens at the first difference; at least so much, if one is not among its `LISTED` best. None where plain
         decoding does not come there, which it does if it wrote one of the two, and where llama.cpp tells no
-        log-probabilities, as of an output with parts of characters."""
+        log-probabilities, as of an output with parts of characters. Infinite where one of them ends there."""
         place = common_prefix(output, expected)
+        if place in (len(output), len(expected)):
+            return math.inf
         ids, answers = _written(self._plain, model, source, place + 1, n_probs=LISTED)
         chances = dict(answers[-1]["log_probs"])
         if ids[:place] != output[:place] or not chances:

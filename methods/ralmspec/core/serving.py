@@ -72,10 +72,11 @@ class Sequential(RetrievalGeneration):
         self, model: GenerationModel, prompt: Sequence[int], output: list[int], expected: list[int], limit: int
     ) -> float | None:
         """How far the lower of the two tokens is below the best one where the outputs part, and there alone, since each
-        place costs a search. Infinite where one of them ends there. float32 may differ at near ties: steps during a
-        verification run on fewer cores, and a context read in other chunks uses other kernels."""
+        place costs a search. Infinite where one of them ends there, and for an end before the limit without an end
+        token. float32 may differ at near ties: steps during a verification run on fewer cores, and a context read in
+        other chunks uses other kernels."""
         place = common_prefix(output, expected)
-        if place in (len(output), len(expected)):
+        if place in (len(output), len(expected)) or (len(output) < limit and output[-1] not in model.eos_ids):
             return math.inf
         scores = self.scores(model, prompt, expected[:place])
         return float(scores.max() - scores[[output[place], expected[place]]].min())
