@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import runpy
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -146,6 +147,7 @@ def test_the_gap_is_that_of_plain_decoding(make, tmp_path):
     gap = float(chances[wanted[7]] - chances[other[7]])
     assert peer.gap(model, SOURCES[0], other, wanted, LIMIT) == pytest.approx(gap, abs=1e-4)
     assert peer.gap(model, SOURCES[0], [*other[:9], (other[9] + 1) % 128], other, LIMIT) is None
+    assert peer.gap(model, SOURCES[0], wanted[:9], wanted, LIMIT) == math.inf
 
 
 def test_requests_that_it_cannot_answer_are_refused(tiny, make, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import numpy as np
@@ -240,6 +241,7 @@ def test_the_gap_is_that_of_the_lower_token_where_outputs_part(artifacts_root, m
         gap = method.gap(model, PROMPTS[0], other, expected, 21)
         assert gap == pytest.approx(float(logits.max() - logits[other[place]]))
         assert method.gap(model, PROMPTS[0], expected, other, 21) == gap
+        assert method.gap(model, PROMPTS[0], other, expected, 22) == math.inf  # it stopped without an end token
 
 
 def test_float32_outputs_part_from_the_baseline_only_at_near_ties(artifacts_root):
