@@ -173,7 +173,7 @@ def test_the_gap_is_that_of_the_mixed_distribution_where_outputs_part(artifacts_
         ids = np.argsort(distances, kind="stable")[:16]
         knn = knn_distribution(distances[ids][None], store.values[ids][None], 20.0, MODELS[0].vocabulary_size)[0]
         scores = np.log(0.5 * knn + 0.5 * logits.softmax(-1).numpy())
-        other = [*expected[:place], 60 - expected[place]]
+        other = [*expected[:place], 60 - expected[place], *expected[place + 1 :]]
         gap = method.gap(MODELS[0], PROMPTS[0], other, expected, 12)
         assert gap == pytest.approx(scores.max() - scores[other[place]], rel=1e-4)
 
