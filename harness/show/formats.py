@@ -30,6 +30,8 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
         return number(value)
     width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
+    if size >= 1e9:
+        return f"{value:.3e} [{low:.3e}, {high:.3e}]"
     most = max(0, 5 - math.floor(math.log10(size)))
     decimals = most if width <= 0 else min(most, max(0, 2 - math.floor(math.log10(width))))
     return f"{value:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
