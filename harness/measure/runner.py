@@ -159,11 +159,10 @@ class Runner:
             outcome = self._step(
                 "prepare", self.identity.request(cell), f"prepare-{cell.task.name}-{identity[:6]}", cell
             )
-            if outcome.status == "failed" and outcome.exit_code == MachineError.exit_code:
-                raise MachineError(outcome.error)
-            others = any(one.status == "ok" for one in self._prepared.values())  # the run has rows to show
-            if outcome.status == "failed" and outcome.exit_code == RequestError.exit_code and not others:
-                raise RequestError(outcome.error)
+            others = any(one.status == "ok" for one in self._prepared.values())
+            for error in (MachineError,) if others else (MachineError, RequestError):
+                if outcome.status == "failed" and outcome.exit_code == error.exit_code:
+                    raise error(outcome.error)
             self._prepared[identity] = outcome
         return self._prepared[identity]
 

@@ -23,38 +23,25 @@ def of_decision(decision: str) -> tuple[str, str]:
     return DECISIONS.get(UNDECIDED if decision.startswith(EQUAL) else decision, NO_CLAIM)
 
 
-def _places() -> dict[str, int]:
-    """A method's place among those of its contract."""
-    return _places_in(tuple(Registry().packages))
-
-
 @cache
-def _places_in(packages: tuple[str, ...]) -> dict[str, int]:
+def _own(packages: tuple[str, ...]) -> dict[str, str]:
+    """Each method's own colour."""
     known = Registry()
     by_contract: dict[str, list[str]] = {}
     entries = [known.entry("method", name) for name in known.names("method")]
     for entry in sorted(entries, key=lambda entry: (not entry.target.startswith("methods."), entry.name)):
         by_contract.setdefault(entry.contract, []).append(entry.name)
-    return {name: place for names in by_contract.values() for place, name in enumerate(names)}
-
-
-def colour(method: str) -> str:
-    """The method's own colour; grey for what is no registered method."""
-    return _colour(_places().get(method))
+    return {name: PALETTE[i % len(PALETTE)] for names in by_contract.values() for i, name in enumerate(names)}
 
 
 def assigned(methods: Sequence[str]) -> list[str]:
     """Colours of a figure's series, given the method of each: the first of a method has the method's own, a further one
     a colour that no method in the figure has. At most as many as the palette has."""
-    places = _places()
-    own = {_colour(places[method]) for method in methods if method in places}
-    free = [shade for shade in PALETTE if shade not in own]
+    own = _own(tuple(Registry().packages))
+    taken = {own[method] for method in methods if method in own}
+    free = [shade for shade in PALETTE if shade not in taken]
     found: list[str] = []
     for method in methods:
-        shade = _colour(places.get(method))
-        found.append(free.pop(0) if method not in places or shade in found else shade)
+        shade = own.get(method)
+        found.append(free.pop(0) if shade is None or shade in found else shade)
     return found
-
-
-def _colour(place: int | None) -> str:
-    return PALETTE[-1] if place is None else PALETTE[place % len(PALETTE)]

@@ -177,9 +177,10 @@ def test_eight_curves_are_drawn_and_the_others_are_named_below():
 
 
 def test_a_method_has_its_own_colour_and_no_two_series_share_one():
-    assert colours.assigned(["iad", "greedy"]) == [colours.colour("iad"), colours.colour("greedy")]
+    own = {name: colours.assigned([name])[0] for name in ("iad", "greedy", "l2s", "exact")}
+    assert colours.assigned(["iad", "greedy"]) == [own["iad"], own["greedy"]]
     several = colours.assigned(["l2s", "l2s", "", "exact"])
-    assert several[0] == colours.colour("l2s") and several[3] == colours.colour("exact")
+    assert several[0] == own["l2s"] and several[3] == own["exact"]
     assert len(set(several)) == 4
 
 
