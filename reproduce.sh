@@ -3,7 +3,7 @@
 # when they are first asked for.
 #
 #   ./reproduce.sh                        each paper's headline recipe at scale mini
-#   ./reproduce.sh RECIPE... [options]    those recipes; the options are those of `harness reproduce`
+#   ./reproduce.sh RECIPE... [options]    those recipes (all: every one); the options are those of `harness reproduce`
 #   ./reproduce.sh test [pytest options]  ruff, mypy, the import contract, the tests
 #   ./reproduce.sh regressions --against REV   that revision and the working tree, interleaved: what got slower or worse
 set -euo pipefail

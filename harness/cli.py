@@ -99,7 +99,9 @@ def reproduce(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RECIPE...", help="Recipes; none: a headline recipe of each paper.", autocompletion=_recipe_names
+            metavar="RECIPE...",
+            help="Recipes; none: a headline recipe of each paper; all: every one, the quickest first.",
+            autocompletion=_recipe_names,
         ),
     ] = None,
     require: Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")] = None,
@@ -114,6 +116,7 @@ def reproduce(
       harness reproduce knnlm-wikitext --scale small
       harness reproduce l2s-table1 --set task.timed=100 --dry-run
       harness reproduce my-recipe.yaml --require claims
+      harness reproduce all --scale small --wait             # days; the same command goes on where it stopped
     """
     from harness import session
 

@@ -30,13 +30,21 @@ if TYPE_CHECKING:
     from harness.tracking.mlflow import Tracker
 
 
+ALL = "all"  # the name that stands for every recipe
+
+
 def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
-    """Run recipes (those of the first run when none is named) and return the exit code. require_claims: 1 when a claim
-    does not hold."""
-    wanted = [recipes.load(name, registry) for name in names or first_run(registry)]
+    """Run recipes (those of the first run when none is named; every one, the quickest first, for `all`) and return the
+    exit code. require_claims: 1 when a claim does not hold."""
+    every = list(names) == [ALL]
+    chosen = sorted(recipes.files(registry)) if every else names or first_run(registry)
+    wanted = [recipes.load(name, registry) for name in chosen]
     overrides = parse_overrides(options.overrides or ())
     scale = checked_scale(options.scale)
     planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
+    if every:
+        took = {recipe.name: _took(recipe, cells, options) for recipe, cells in planned}
+        planned.sort(key=lambda one: (len(took[one[0].name]) < len(one[1]), sum(took[one[0].name])))
     code = _carry_out(planned, options, registry, require_claims)
     if not names and not options.dry_run and not options.as_json:
         try:
@@ -90,6 +98,7 @@ def _carry_out(
         _show_plan(planned, options)
         return 0
     from harness.show import terminal
+    from harness.show.formats import duration
     from harness.tracking.mlflow import open_tracker
 
     _check_device(options.device)
@@ -97,6 +106,9 @@ def _carry_out(
         raise unknown("executor", options.executor, ("local", "ray"), "--executor")
     console = console_for_people(stderr=options.as_json)  # with --json, standard output is for the rows alone
     tracker = open_tracker(options.tracking, options.results / "runs")
+    if len(planned) > 1 and (took := [second for one in planned for second in _took(*one, options)]):
+        total = sum(len(cells) for _, cells in planned)
+        console.print(f"{len(took)} of {total} cells were measured before, in {duration(sum(took))}", highlight=False)
     code = 0
     rows: list[Any] = []
     judged: list[tuple[str, Verdicts]] = []
@@ -104,7 +116,14 @@ def _carry_out(
         for place, (recipe, cells) in enumerate(planned, 1):
             of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
             display.begin(f"{of_all}{recipe.name} ({cells[0].scale})")
-            recipe_rows, verdicts, recipe_code = _one(recipe, cells, options, registry, tracker, console, display)
+            try:
+                recipe_rows, verdicts, recipe_code = _one(recipe, cells, options, registry, tracker, console, display)
+            except RequestError as error:  # data or a model that are not here: the next recipe may have its own
+                if len(planned) == 1:
+                    raise
+                display.line(f"error: {recipe.name} cannot run: {error}", "red")
+                code = max(code, error.exit_code)
+                continue
             rows += recipe_rows
             judged.append((recipe.name, verdicts))
             code = max(code, recipe_code, int(require_claims and not verdicts.met))
@@ -140,7 +159,7 @@ def _one(
 
     scale = cells[0].scale
     published.of(recipe)  # a file that is not there is refused before anything runs
-    console.print(_headline(recipe, cells, options.results, options.device), highlight=False)
+    console.print(_headline(recipe, cells, options), highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
@@ -178,7 +197,7 @@ def _runner(options: Options, folder: Path, registry: Registry, display: Display
         from harness.measure.cluster import ClusterRunner
 
         chosen = ClusterRunner
-    return chosen(folder, options.device, registry, display, sink, fresh=options.fresh)
+    return chosen(folder, options.device, registry, display, sink, fresh=options.fresh, wait=options.wait)
 
 
 def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
@@ -197,7 +216,7 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
         print(json.dumps(plan, indent=1))
         return
     for recipe, cells in planned:
-        print(f"{_headline(recipe, cells, options.results, options.device)} (nothing was run)")
+        print(f"{_headline(recipe, cells, options)} (nothing was run)")
         if options.overrides:
             print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
         for cell in cells:
@@ -206,18 +225,24 @@ def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -
             print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
 
 
-def _headline(recipe: Recipe, cells: Sequence[Cell], results: Path, device: str) -> str:
-    """What is to run, and how long those cells took that were measured before, with these parameters on this device."""
-    from harness.show import stored
+def _headline(recipe: Recipe, cells: Sequence[Cell], options: Options) -> str:
+    """What is to run, and how long it took before."""
     from harness.show.formats import duration
 
+    took = _took(recipe, cells, options)
+    before = f", {len(took)} measured before in {duration(sum(took))}" if took else ""
+    return f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name}{before}"
+
+
+def _took(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[float]:
+    """Seconds of those cells that were measured before, with these parameters on this device."""
+    from harness.show import stored
+
     with warnings.catch_warnings(action="ignore"):  # of rows that cannot be read the run itself says so
-        found = stored.rows_of(recipe.name, cells[0].scale, results, stored.KINDS).values()
+        found = stored.rows_of(recipe.name, cells[0].scale, options.results, stored.KINDS).values()
     rows = sorted((row for kind in found for row in kind if row.status == "ok"), key=lambda row: row.started or "")
     took = {(row.hashes.get("cell"), row.device): row.seconds or 0.0 for row in rows}
-    known = [took[key] for cell in cells if (key := (cell.hash, device)) in took]
-    before = f", {len(known)} measured before in {duration(sum(known))}" if known else ""
-    return f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name}{before}"
+    return [took[key] for cell in cells if (key := (cell.hash, options.device)) in took]
 
 
 def _check_device(device: str) -> None:

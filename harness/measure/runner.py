@@ -27,7 +27,7 @@ from harness.measure.executors import LocalExecutor, Outcome
 from harness.measure.identity import Identity, named
 from harness.measure.records import objections, of_quality, qualities
 from harness.measure.store import RowStore
-from harness.measure.usage import disturbance
+from harness.measure.usage import disturbance, wait_until_quiet
 from harness.plan.cell import Cell
 from harness.plan.registry import Registry
 from harness.rows import Row
@@ -76,7 +76,7 @@ class Runner:
 
     def __init__(
         self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink, *,
-        fresh: bool = False, cache: Cache | None = None, executor: LocalExecutor | None = None,
+        fresh: bool = False, wait: bool = False, cache: Cache | None = None, executor: LocalExecutor | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.device = device
@@ -84,6 +84,7 @@ class Runner:
         self.display = display
         self.sink = sink
         self.fresh = fresh
+        self.wait = wait
         self.identity = Identity(registry, device, (cache or Cache()).root)
         self.executor = executor or LocalExecutor()
         self.store = RowStore(folder / "rows.jsonl")
@@ -266,6 +267,8 @@ class Runner:
                     } for one in block
                 ],
             }  # fmt: skip
+            if self.wait:
+                wait_until_quiet(self.display.report)
             outcome = self._step("time", request, f"{_slug(cell)}-time{process}", cell, times=len(block))
             if outcome.status != "ok" and len(block) > 1:
                 for one in block:

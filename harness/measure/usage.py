@@ -16,7 +16,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -63,6 +63,21 @@ def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
             worst = max(cores, worst)
             parts.append(f"{words} {cores:.2f} of a core while it was timed ({worst:.2f} in the worst process)")
     return " and ".join(parts)
+
+
+def wait_until_quiet(report: Callable[[dict[str, Any]], None], seconds: float = 2.0) -> None:
+    """Return once other processes take less than `DISTURBED` of a core for so many seconds. Until then report how much
+    they take."""
+    while True:
+        watch = Watch()
+        watch.start()
+        sleep(seconds)
+        watch.stop()
+        others = watch.as_dict()["others"] or 0.0
+        if others < DISTURBED:
+            return
+        stage = f"waiting, other processes take {others:.1f} cores"
+        report({"stage": stage, "done": 0, "total": None, "unit": "", "note": ""})
 
 
 def _now() -> tuple[float, float, float, float]:

@@ -133,6 +133,27 @@ def test_a_plan_says_which_of_its_cells_took_how_long(recipe_file, tmp_path, cap
     assert planned() == "toy at scale mini: 2 cells on toy-text (nothing was run)"
 
 
+def test_all_recipes_run_the_quickest_known_first_and_one_that_cannot_run_ends_no_other(
+    recipe_file, tmp_path, monkeypatch, capsys
+):
+    assert reproduce(recipe_file, tmp_path) == 0
+    broken = tmp_path / "a-broken.yaml"
+    broken.write_text(
+        RECIPE.replace("name: toy\n", "name: a-broken\n").replace("toy-text}", "toy-text, params: {missing: true}}")
+    )
+    monkeypatch.setattr("harness.plan.recipe.files", lambda registry: {"a-broken": broken, "toy": Path(recipe_file)})
+    capsys.readouterr()
+    assert reproduce("all", tmp_path, "--dry-run") == 0
+    assert re.findall(r"^(\S+) at scale", capsys.readouterr().out, re.MULTILINE) == ["toy", "a-broken"]
+    assert (
+        call("reproduce", str(broken), recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none") == 2
+    )
+    shown = capsys.readouterr().out
+    assert shown.startswith("2 of 4 cells were measured before, in ")
+    assert "error: a-broken cannot run: " in shown
+    assert "counting helps" in shown
+
+
 def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
