@@ -100,8 +100,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="RECIPE...",
-            help="Recipes; none: a headline recipe of each paper; all: every one, the quickest first.",
-            autocompletion=_recipe_names,
+            help="Recipes; none: a headline recipe of each paper; all: every one.",
+            autocompletion=lambda: ["all", *_recipe_names()],
         ),
     ] = None,
     require: Annotated[str | None, typer.Option(help="`claims`: exit 1 when a claim does not hold.")] = None,
@@ -116,7 +116,7 @@ def reproduce(
       harness reproduce knnlm-wikitext --scale small
       harness reproduce l2s-table1 --set task.timed=100 --dry-run
       harness reproduce my-recipe.yaml --require claims
-      harness reproduce all --scale small --wait             # days; the same command goes on where it stopped
+      harness reproduce all --scale small --wait             # takes days; start it again to continue
     """
     from harness import session
 

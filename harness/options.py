@@ -41,7 +41,9 @@ class Options:
     results: Results = Path("results")
     tracking: Tracking = None
     fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False
-    wait: Annotated[bool, typer.Option("--wait", help="Time only while no other process takes the cores.")] = False
+    wait: Annotated[bool, typer.Option("--wait", help="Before timing, wait until other processes leave the cores.")] = (
+        False
+    )
     executor: Annotated[str, typer.Option(help="local, or ray: cells over a Ray cluster.")] = "local"
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells, run nothing.")] = False
     as_json: AsJson = False

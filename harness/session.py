@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 
 
 ALL = "all"  # the name that stands for every recipe
+Planned = tuple[Recipe, list[Cell]]  # a recipe and its cells at a scale
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
-    """Run recipes (those of the first run when none is named; every one, the quickest first, for `all`) and return the
-    exit code. require_claims: 1 when a claim does not hold."""
-    every = list(names) == [ALL]
+    """Run recipes (those of the first run when none is named; every one for `all`) and return the exit code.
+    require_claims: 1 when a claim does not hold."""
+    if (every := ALL in names) and len(names) > 1:
+        raise RequestError(f"{ALL!r} stands for every recipe: name no other")
     chosen = sorted(recipes.files(registry)) if every else names or first_run(registry)
     wanted = [recipes.load(name, registry) for name in chosen]
     overrides = parse_overrides(options.overrides or ())
     scale = checked_scale(options.scale)
-    planned = [(recipe, expansion.expand(recipe, scale, registry, overrides)) for recipe in wanted]
+    planned = [_narrow(recipe, expansion.expand(recipe, scale, registry, overrides), options) for recipe in wanted]
     if every:
-        took = {recipe.name: _took(recipe, cells, options) for recipe, cells in planned}
-        planned.sort(key=lambda one: (len(took[one[0].name]) < len(one[1]), sum(took[one[0].name])))
+        planned.sort(key=lambda one: _turn(*one, options))
     code = _carry_out(planned, options, registry, require_claims)
     if not names and not options.dry_run and not options.as_json:
         try:
@@ -57,8 +58,8 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry, requir
 def run(method: str, task: str, options: Options, registry: Registry) -> int:
     """Measure one method on one task and return the exit code."""
     overrides = parse_overrides(options.overrides or ())
-    planned = [expansion.single(method, task, checked_scale(options.scale), registry, overrides)]
-    return _carry_out(planned, options, registry)
+    planned = expansion.single(method, task, checked_scale(options.scale), registry, overrides)
+    return _carry_out([_narrow(*planned, options)], options, registry)
 
 
 def report(results: Path, registry: Registry) -> None:
@@ -90,28 +91,40 @@ def checked_scale(name: str) -> Scale:
     return name
 
 
-def _carry_out(
-    expanded: Sequence[tuple[Recipe, list[Cell]]], options: Options, registry: Registry, require_claims: bool = False
-) -> int:
-    planned = [(recipe, expansion.narrow(cells, options.processes, options.pairs)) for recipe, cells in expanded]
+def _narrow(recipe: Recipe, cells: list[Cell], options: Options) -> Planned:
+    return recipe, expansion.narrow(cells, options.processes, options.pairs)
+
+
+def _turn(recipe: Recipe, cells: list[Cell], options: Options) -> tuple[int, float]:
+    """By this `all` sorts recipes: those whose cells were all measured before, the quickest first; those of which some
+    were; the others."""
+    took = _took(recipe, cells, options)
+    return (0 if len(took) == len(cells) else 1 if took else 2), sum(took)
+
+
+def _carry_out(planned: Sequence[Planned], options: Options, registry: Registry, require_claims: bool = False) -> int:
+    from harness.show.formats import duration
+
+    console = console_for_people(stderr=options.as_json)  # with --json, standard output is for the rows alone
+    if len(planned) > 1 and (took := [seconds for one in planned for seconds in _took(*one, options)]):
+        total = sum(len(cells) for _, cells in planned)
+        console.print(f"{len(took)} of {total} cells were measured before, in {duration(sum(took))}", highlight=False)
     if options.dry_run:
         _show_plan(planned, options)
         return 0
     from harness.show import terminal
-    from harness.show.formats import duration
     from harness.tracking.mlflow import open_tracker
 
     _check_device(options.device)
     if options.executor not in ("local", "ray"):
         raise unknown("executor", options.executor, ("local", "ray"), "--executor")
-    console = console_for_people(stderr=options.as_json)  # with --json, standard output is for the rows alone
+    if options.wait and options.executor != "local":
+        raise RequestError("--wait looks at this machine: leave it out with --executor ray")
     tracker = open_tracker(options.tracking, options.results / "runs")
-    if len(planned) > 1 and (took := [second for one in planned for second in _took(*one, options)]):
-        total = sum(len(cells) for _, cells in planned)
-        console.print(f"{len(took)} of {total} cells were measured before, in {duration(sum(took))}", highlight=False)
     code = 0
     rows: list[Any] = []
     judged: list[tuple[str, Verdicts]] = []
+    refused: list[str] = []
     with Display(console, "", sum(len(cells) for _, cells in planned)) as display:
         for place, (recipe, cells) in enumerate(planned, 1):
             of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
@@ -121,8 +134,11 @@ def _carry_out(
             except RequestError as error:  # data or a model that are not here: the next recipe may have its own
                 if len(planned) == 1:
                     raise
-                display.line(f"error: {recipe.name} cannot run: {error}", "red")
+                refused.append(f"error: {recipe.name} cannot run: {error}")
+                display.line(refused[-1], "red")
                 code = max(code, error.exit_code)
+                for _ in cells:
+                    display.advance()
                 continue
             rows += recipe_rows
             judged.append((recipe.name, verdicts))
@@ -130,6 +146,8 @@ def _carry_out(
     if len(judged) > 1:
         console.print()
         terminal.show_summary(judged, console)
+    for line in refused:  # again, after what the others printed
+        console.print(line, style="red", soft_wrap=True)
     if options.as_json:
         print(json.dumps([row.as_json() | row.following() for row in rows], indent=1))
     return code
@@ -200,7 +218,7 @@ def _runner(options: Options, folder: Path, registry: Registry, display: Display
     return chosen(folder, options.device, registry, display, sink, fresh=options.fresh, wait=options.wait)
 
 
-def _show_plan(planned: Sequence[tuple[Recipe, list[Cell]]], options: Options) -> None:
+def _show_plan(planned: Sequence[Planned], options: Options) -> None:
     """The cells of every recipe, one line each; nothing is imported that runs them."""
     plan = [
         {

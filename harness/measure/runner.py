@@ -188,6 +188,8 @@ class Runner:
                 (self._analyse if one.cell.kind == "analysis" else self._fit)(one)
             one.seconds += time.monotonic() - clock
         timed = [one for one in block if one.outcome.status == "ok" and one.cell.timed]
+        if timed and self.wait:
+            wait_until_quiet(self.display.line)
         clock = time.monotonic()
         if timed:
             self._time(timed)
@@ -267,8 +269,6 @@ class Runner:
                     } for one in block
                 ],
             }  # fmt: skip
-            if self.wait:
-                wait_until_quiet(self.display.report)
             outcome = self._step("time", request, f"{_slug(cell)}-time{process}", cell, times=len(block))
             if outcome.status != "ok" and len(block) > 1:
                 for one in block:

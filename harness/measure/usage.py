@@ -65,9 +65,10 @@ def disturbance(processes: Iterable[Mapping[str, Any] | None]) -> str:
     return " and ".join(parts)
 
 
-def wait_until_quiet(report: Callable[[dict[str, Any]], None], seconds: float = 2.0) -> None:
-    """Return once other processes take less than `DISTURBED` of a core for so many seconds. Until then report how much
-    they take."""
+def wait_until_quiet(report: Callable[[str], None], seconds: float = 2.0) -> None:
+    """Return once other processes have taken less than `DISTURBED` of a core for so many seconds, on Linux; elsewhere
+    after them. report: is told once what is waited for."""
+    told = False
     while True:
         watch = Watch()
         watch.start()
@@ -76,8 +77,9 @@ def wait_until_quiet(report: Callable[[dict[str, Any]], None], seconds: float = 
         others = watch.as_dict()["others"] or 0.0
         if others < DISTURBED:
             return
-        stage = f"waiting, other processes take {others:.1f} cores"
-        report({"stage": stage, "done": 0, "total": None, "unit": "", "note": ""})
+        if not told:
+            report(f"waiting for a quiet machine: other processes take {others:.1f} cores")
+            told = True
 
 
 def _now() -> tuple[float, float, float, float]:

@@ -133,25 +133,37 @@ def test_a_plan_says_which_of_its_cells_took_how_long(recipe_file, tmp_path, cap
     assert planned() == "toy at scale mini: 2 cells on toy-text (nothing was run)"
 
 
-def test_all_recipes_run_the_quickest_known_first_and_one_that_cannot_run_ends_no_other(
-    recipe_file, tmp_path, monkeypatch, capsys
+def test_all_runs_every_recipe_those_known_to_be_quick_first_and_goes_on_after_one_that_cannot_run(
+    toys, tmp_path, monkeypatch, capsys
 ):
-    assert reproduce(recipe_file, tmp_path) == 0
-    broken = tmp_path / "a-broken.yaml"
-    broken.write_text(
-        RECIPE.replace("name: toy\n", "name: a-broken\n").replace("toy-text}", "toy-text, params: {missing: true}}")
-    )
-    monkeypatch.setattr("harness.plan.recipe.files", lambda registry: {"a-broken": broken, "toy": Path(recipe_file)})
+    files = {name: tmp_path / f"{name}.yaml" for name in ("a-broken", "b-slow", "c-quick", "d-begun")}
+    for name, path in files.items():
+        text = RECIPE.replace("name: toy\n", f"name: {name}\n")
+        path.write_text(text.replace("toy-text}", "toy-text, params: {missing: true}}") if name == "a-broken" else text)
+    for name, seconds in (("b-slow", (60, 60)), ("c-quick", (30, 30)), ("d-begun", (1,))):
+        assert reproduce(str(files[name]), tmp_path) == 0
+        rows = tmp_path / "results" / "runs" / name / "mini" / "rows.jsonl"
+        lines = map(json.loads, rows.read_text().splitlines())
+        rows.write_text(
+            "".join(json.dumps({**row, "seconds": s}) + "\n" for row, s in zip(lines, seconds, strict=False))
+        )
+    monkeypatch.setattr("harness.plan.recipe.files", lambda registry: files)
     capsys.readouterr()
     assert reproduce("all", tmp_path, "--dry-run") == 0
-    assert re.findall(r"^(\S+) at scale", capsys.readouterr().out, re.MULTILINE) == ["toy", "a-broken"]
-    assert (
-        call("reproduce", str(broken), recipe_file, "--results", str(tmp_path / "results"), "--tracking", "none") == 2
-    )
+    total, *shown = capsys.readouterr().out.splitlines()
+    assert total == "5 of 8 cells were measured before, in 3 min 01 s"
+    assert [line.split()[0] for line in shown if " at scale " in line] == ["c-quick", "b-slow", "d-begun", "a-broken"]
+    assert reproduce("all", tmp_path) == 2
     shown = capsys.readouterr().out
-    assert shown.startswith("2 of 4 cells were measured before, in ")
-    assert "error: a-broken cannot run: " in shown
-    assert "counting helps" in shown
+    assert shown.count("counting helps") >= 3
+    assert shown.rstrip().splitlines()[-1].startswith("error: a-broken cannot run: ")
+
+
+def test_only_this_machine_can_be_waited_for_and_all_stands_alone(recipe_file, tmp_path, capsys):
+    assert reproduce(recipe_file, tmp_path, "--wait", "--executor", "ray") == 2
+    assert "--wait looks at this machine" in capsys.readouterr().err
+    assert call("reproduce", "all", "l2s-table1") == 2
+    assert "name no other" in capsys.readouterr().err
 
 
 def test_json_output_is_the_rows_and_nothing_else(recipe_file, tmp_path, capsys):

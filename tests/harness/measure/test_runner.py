@@ -27,11 +27,11 @@ cells:
 """
 
 
-def run(registry, folder, task, lines, timeout=60.0, fresh=False):
+def run(registry, folder, task, lines, timeout=60.0, **options):
     loaded = recipe.parse(RECIPE.format(task=task, cells=lines, timeout=timeout), "toy.yaml")
     found = expansion.expand(loaded, "mini", registry)
     heard = running.Heard()
-    return running.run(registry, folder, found, heard, fresh=fresh), heard
+    return running.run(registry, folder, found, heard, **options), heard
 
 
 def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
@@ -170,6 +170,14 @@ def test_cells_of_all_columns_share_processes_if_they_are_timed_together(toys, t
     text = RECIPE.format(task="toy-text", cells=lines, timeout=f"9, together: {together}")
     cells = expansion.expand(recipe.parse(text, "toy.yaml"), "mini", toys)
     assert [[cell.row for cell in block] for block in blocks(cells)] == expected
+
+
+def test_a_run_that_waits_does_so_before_each_block_that_it_times(toys, tmp_path, monkeypatch):
+    waited = []
+    monkeypatch.setattr("harness.measure.runner.wait_until_quiet", waited.append)
+    lines = "  - {row: timed, method: toy-uniform}\n  - {row: not timed, method: toy-uniform, timed: false}"
+    run(toys, tmp_path, "toy-text", lines, wait=True)
+    assert len(waited) == 1
 
 
 def test_a_hanging_cell_times_out(toys, tmp_path):

@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 
-from harness.common.progress import summary
 from harness.measure import usage
 from harness.measure.usage import Watch, disturbance, peak_of, peak_resident
 
@@ -59,12 +58,12 @@ def test_processes_that_this_one_started_are_not_others():
 
 @pytest.mark.skipif(not usage.STAT.exists(), reason="the system does not tell")
 def test_who_waits_for_a_quiet_machine_hears_what_others_take(monkeypatch):
-    #           clock, own, all, withheld: other processes take 0.8 cores for 2 s, then 0.05
-    readings = [(0, 5, 9, 0), (2, 5, 10.6, 0), (2, 5, 10.6, 0), (4, 5, 10.7, 0)]
+    #           clock, own, all, withheld: other processes take 0.8 cores for 2 s, 0.5 for 2 s, then 0.05
+    readings = [(0, 5, 9, 0), (2, 5, 10.6, 0), (2, 5, 10.6, 0), (4, 5, 11.6, 0), (4, 5, 11.6, 0), (6, 5, 11.7, 0)]
     monkeypatch.setattr(usage, "_now", iter(readings).__next__)
     heard = []
     usage.wait_until_quiet(heard.append, seconds=0)
-    assert [summary(update) for update in heard] == ["waiting, other processes take 0.8 cores"]
+    assert heard == ["waiting for a quiet machine: other processes take 0.8 cores"]
 
 
 def test_a_row_says_what_disturbed_it_and_nothing_else():
