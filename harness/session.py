@@ -45,7 +45,7 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry, requir
     scale = checked_scale(options.scale)
     planned = [_narrow(recipe, expansion.expand(recipe, scale, registry, overrides), options) for recipe in wanted]
     if every:
-        planned.sort(key=lambda one: _turn(*one, options))
+        planned.sort(key=lambda one: _turn(one[0], one[1], options))
     code = _carry_out(planned, options, registry, require_claims)
     if not names and not options.dry_run and not options.as_json:
         try:
