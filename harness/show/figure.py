@@ -74,16 +74,21 @@ def as_it_stands(drawn: Figure) -> Figure:
 
 
 def as_bytes(figure: Figure, kind: str, *, text: bool = False) -> bytes:
-    """A figure as `svg`, `png` or, at half the size, `webp` without loss. text: letters of the SVG are text, else
-    outlines."""
+    """A figure as `svg`, `png` or, at half the size and in 64 colours, `webp`: 0.6 of the bytes of all colours. text:
+    letters of the SVG are text, else outlines."""
     import matplotlib
+    from PIL import Image
 
     buffer = io.BytesIO()
-    more: dict[str, dict[str, Any]] = {
-        "svg": {"metadata": {"Date": None}}, "png": {"dpi": 150}, "webp": {"dpi": 64, "pil_kwargs": {"lossless": True}}
+    drawn: dict[str, dict[str, Any]] = {
+        "svg": {"format": "svg", "metadata": {"Date": None}}, "png": {"dpi": 150}, "webp": {"dpi": 64}
     }  # fmt: skip
     with matplotlib.rc_context({"svg.hashsalt": "shortcut-harness", "svg.fonttype": "none" if text else "path"}):
-        figure.savefig(buffer, format=kind, **more[kind])
+        figure.savefig(buffer, **drawn[kind])  # PNG, where no format is named
+    if kind != "webp":
+        return buffer.getvalue()
+    few = Image.open(buffer).convert("RGB").quantize(64, dither=Image.Dither.NONE).convert("RGB")
+    few.save(buffer := io.BytesIO(), "webp", lossless=True)
     return buffer.getvalue()
 
 
