@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 
+import matplotlib
 import pytest
+from PIL import Image
 
 from harness.common.errors import RequestError
 from harness.contracts.metrics import Metric, described
@@ -316,3 +319,12 @@ def test_axes_say_what_the_rows_say_of_their_metrics():
     known = {"processes": processes(2.0), "speed_baseline": {"method": "exact", "params": {}}}
     rows = [row("OS3", f"k={k}", k, known=known) for k in (1, 1024)]
     assert {"speedup (×)", "k"} <= set(words(rows, RECIPE.replace("y: speed", "y: speedup")))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("png", "PNG"), ("webp", "WEBP")])
+def test_a_picture_has_the_format_that_was_asked_for_whatever_the_users_configuration_says(kind, name):
+    with matplotlib.rc_context({"savefig.format": "pdf"}):
+        image = Image.open(io.BytesIO(figure.as_bytes(drawn(of_two_retrievers()), kind)))
+    assert image.format == name
+    colours_of = image.convert("RGB").getcolors(64)  # None: there are more
+    assert (colours_of is not None) == (kind == "webp")
