@@ -74,7 +74,7 @@ def as_it_stands(drawn: Figure) -> Figure:
 
 
 def as_bytes(figure: Figure, kind: str, *, text: bool = False) -> bytes:
-    """A figure as `svg`, `png` or, smaller and in 64 colours, `webp`. text: letters of the SVG are text, else outlines."""
+    """A figure as `svg`, `png` or (smaller, in 64 colours) `webp`. text: the letters of an SVG stay text."""
     import matplotlib
     from PIL import Image
 
