@@ -25,7 +25,7 @@ from harness.contracts.tasks import Scale
 from harness.plan import parameters
 from harness.plan.cell import Cell, Named
 from harness.plan.matching import find
-from harness.plan.recipe import CellOf, CellSpec, Recipe, Reference, ScaleSpec, TaskSpec, Timing, checked
+from harness.plan.recipe import CellOf, CellSpec, Fidelity, Recipe, Reference, ScaleSpec, TaskSpec, Timing, checked
 from harness.plan.registry import Kind, Registry, construct, refusal
 
 # The models of this scale are small: two threads would wait for each other longer than they compute.
@@ -106,9 +106,16 @@ class _Expansion:
             yield Cell(
                 recipe=self.recipe.name, row=row, column=column, scale=self.scale,
                 kind="analysis" if spec.analysis else "pair", method=method, task=task, speed_baseline=speed,
-                fidelity_baseline=fidelity, fidelity=spec.fidelity or self.recipe.fidelity, timing=timing,
+                fidelity_baseline=fidelity, fidelity=self._demand(spec, where), timing=timing,
                 timed=timed, seed=self.recipe.seed, published=published,
             )  # fmt: skip
+
+    def _demand(self, spec: CellSpec, where: str) -> Fidelity | None:
+        if not isinstance(spec.fidelity, str):
+            return spec.fidelity or self.recipe.fidelity
+        if spec.fidelity not in self.recipe.fidelities:
+            raise unknown("fidelity", spec.fidelity, self.recipe.fidelities, where)
+        return self.recipe.fidelities[spec.fidelity]
 
     def _labels(
         self, spec: CellSpec, task: Named, method: Named, timing: Timing, where: str

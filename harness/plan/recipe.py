@@ -2,7 +2,8 @@
 
 Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
 paper's, `targets` the bench's own; both may be in NAME.claims.yaml next to NAME.yaml. The changes of one scale may be
-in NAME.SCALE.yaml. `harness.plan.expansion` expands a recipe at a scale.
+in NAME.SCALE.yaml. `base: OTHER` names the recipe whose keys hold where a recipe gives none. `harness.plan.expansion`
+expands a recipe at a scale.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class CellSpec(_Strict):
     task: dict[str, Any] = {}
     speed_baseline: Reference | str | None = None
     fidelity_baseline: Reference | str | None = None
-    fidelity: Fidelity | None = None
+    fidelity: Fidelity | str | None = None  # or a name of the recipe's `fidelities`
     timed: bool = True
     timing: dict[str, Any] = {}  # for this cell; overrides the recipe's and the scale's
     scales: list[Scale] = list(SCALES)
@@ -201,7 +202,8 @@ class Judged(_Strict):
 
 
 class Recipe(Judged):
-    """A recipe file."""
+    """A recipe file. It may name another recipe as its `base`: what it does not give itself is then the base's, apart
+    from `OWN`."""
 
     name: str
     title: str
@@ -220,6 +222,7 @@ class Recipe(Judged):
     timing: dict[str, Any] = {}
     scales: dict[Scale, ScaleSpec] = {}
     fidelity: Fidelity | None = None  # null: the rule of the method's contract
+    fidelities: dict[str, Fidelity] = {}  # by names that cells use
     metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
     details: list[str] = []  # more columns, in a second table
     names: dict[str, str] = {}  # a parameter's value -> its text in labels: exact -> EDR
@@ -233,6 +236,7 @@ class Recipe(Judged):
         return [cell for cell in (*self.cells, *own) if scale in cell.scales]
 
 
+OWN = ("name", "title", "source", "published", "headline", "first_run", "claims", "targets")  # keys not of a base
 # PART of a file NAME.PART.yaml next to NAME.yaml -> type of its content.
 PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
@@ -253,10 +257,10 @@ class _Loader(yaml.SafeLoader):
 
 def parse(text: str, where: str) -> Recipe:
     """A recipe from YAML text. Raises `RequestError` with the file, the place and the mistake."""
-    return _parse(Recipe, text, where)
+    return checked(Recipe, _mapping(Recipe, text, where), where)
 
 
-def _parse(model: type[M], text: str, where: str) -> M:
+def _mapping(model: type[BaseModel], text: str, where: str) -> dict[str, Any]:
     try:
         raw = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -266,7 +270,7 @@ def _parse(model: type[M], text: str, where: str) -> M:
     if not isinstance(raw, dict):
         keys = "name, task and cells" if model is Recipe else " or ".join(model.model_fields)
         raise RequestError(f"{where}: a mapping with {keys} is expected")
-    return checked(model, raw, where)
+    return raw
 
 
 def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
@@ -321,35 +325,57 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml. Raises `RequestError`
-    for an unknown name, a file that cannot be read, a name that is not the file's, and a key in two of its files."""
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml, over its base. Raises
+    `RequestError` for an unknown name, a file that cannot be read, a name that is not the file's, a key in two of its
+    files, and a base that has a base. A recipe with `cells` has none of its base."""
+    path = _file(name, registry)
+    raw = _whole(path)
+    if base := raw.pop("base", None):
+        of_base = _whole(_file(str(base), registry))
+        if "base" in of_base:
+            raise RequestError(f"{path}: the base {base} has a base itself, {of_base['base']}: name one without")
+        for scale in of_base.get("scales", {}).values() if "cells" in raw else ():
+            scale.pop("cells", None)
+        raw = _over({key: value for key, value in of_base.items() if key not in OWN}, raw)
+    recipe = checked(Recipe, raw, str(path))
+    if recipe.name != path.stem:
+        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
+    return recipe
+
+
+def _file(name: str, registry: Registry) -> Path:
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
         raise unknown("recipe", name, files(registry))
     if not path.exists():
         raise RequestError(f"no recipe file at {path}")
-    recipe = _read(Recipe, path)
-    if recipe.name != path.stem:
-        raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
+    return path
+
+
+def _whole(path: Path) -> dict[str, Any]:
+    """The content of a recipe's file and of those named NAME.PART.yaml next to it."""
+    raw = _read(Recipe, path)
     for part, model in PARTS.items():
         file = path.with_suffix(f".{part}.yaml")
         if file.exists():
-            recipe = _with(recipe, part, _read(model, file), file)
-    return recipe
+            checked(model, new := _read(model, file), str(file))
+            place = raw.setdefault("scales", {}) if part in SCALES else raw
+            new = {part: new} if part in SCALES else new
+            for key in new.keys() & place.keys():
+                raise RequestError(f"{file}: {path.name} gives {key!r} too; keep one of them")
+            place |= new
+    return raw
 
 
-def _with(recipe: Recipe, part: str, read: BaseModel, file: Path) -> Recipe:
-    """The recipe with the content of a file NAME.PART.yaml next to its own."""
-    of_scale = isinstance(read, ScaleSpec)
-    new = {part: read} if of_scale else {name: getattr(read, name) for name in read.model_fields_set}
-    for name in new.keys() & (recipe.scales.keys() if of_scale else recipe.model_fields_set):
-        raise RequestError(f"{file}: {recipe.name}.yaml gives {name!r} too; keep one of them")
-    return recipe.model_copy(update={"scales": {**recipe.scales, **new}} if of_scale else new)
+def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A base with a recipe's own keys: mappings are merged, anything else is replaced."""
+    both = {key for key, value in own.items() if isinstance(value, dict) and isinstance(base.get(key), dict)}
+    return {**base, **own, **{key: _over(base[key], own[key]) for key in both}}
 
 
-def _read(model: type[M], path: Path) -> M:
+def _read(model: type[BaseModel], path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from None
-    return _parse(model, text, str(path))
+    return _mapping(model, text, str(path))

@@ -170,6 +170,37 @@ def test_a_scale_has_cells_of_its_own_after_the_others(toys, tmp_path):
         recipe.load(_written(tmp_path, paper=paper, small=paper), toys)
 
 
+def test_a_recipe_takes_what_it_does_not_give_from_its_base(toys, tmp_path):
+    base = _written(tmp_path, claims=CLAIM, paper="cells: [{row: alone, method: toy-unigram}]\n")
+    own = tmp_path / "other.yaml"
+    head = f"name: other\ntitle: another\nsource: none\nbase: {base}\n"
+    own.write_text(head + "scales: {small: {timing: {pairs: 7}}}\n")
+    found = recipe.load(str(own), toys)
+    assert (found.title, found.claims, len(expansion.expand(found, "paper", toys))) == ("another", [], 4)
+    small = expansion.expand(found, "small", toys)[1]
+    assert (small.method.params["lambda"], small.timing.processes, small.timing.pairs) == (0.9, 2, 7)
+    own.write_text(head + "cells: [{row: mine, method: toy-uniform}]\n")
+    assert [cell.row for cell in expansion.expand(recipe.load(str(own), toys), "paper", toys)] == ["mine"]
+    third = tmp_path / "third.yaml"
+    third.write_text(head.replace("name: other", "name: third").replace(base, str(own)))
+    with pytest.raises(RequestError, match=r"third\.yaml: the base .*other\.yaml has a base itself, .*toy\.yaml"):
+        recipe.load(str(third), toys)
+    own.write_text(head.replace(base, "l2s-tabel1"))
+    with pytest.raises(RequestError, match="unknown recipe 'l2s-tabel1': did you mean 'l2s-table1'"):
+        recipe.load(str(own), toys)
+
+
+def test_a_cell_names_a_fidelity_of_the_recipe(toys):
+    text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, fidelity: near}")
+    near = "fidelities: {near: {metric: perplexity, is: below, bound: 9}}\n"
+    first, *_ = expansion.expand(recipe.parse(text + near, "toy.yaml"), "mini", toys)
+    assert first.fidelity.bound == 9
+    with pytest.raises(
+        RequestError, match="unknown fidelity 'near' in recipe toy, row 'uniform': did you mean 'nearly'"
+    ):
+        expansion.expand(recipe.parse(text + near.replace("near:", "nearly:"), "toy.yaml"), "mini", toys)
+
+
 def test_yaml_in_which_one_key_replaces_another_is_refused():
     merged = TEXT.replace("  - {row: uniform,", "  - &first {row: uniform,") + "  - {<<: *first, row: again}\n"
     both = merged.replace("{<<: *first, row: again}", "{<<: [*first, {row: again}]}")
