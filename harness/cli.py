@@ -171,7 +171,7 @@ def compare(
 def table(
     recipe: RecipeName,
     scale: Scale = "mini",
-    format_: Annotated[str, typer.Option("--format", help="text, md, csv, latex, or eee (Every Eval Ever).")] = "text",
+    format_: Annotated[str, typer.Option("--format", help="text, md, csv or latex.")] = "text",
     results: Results = Path("results"),
 ) -> None:
     """Print the table of what is stored of a recipe, committed rows included; nothing runs.
@@ -182,17 +182,13 @@ def table(
       harness table iad-table1 --scale small --format latex > table.tex
     """
     from harness import session
-    from harness.publish import every_eval
     from harness.show import claims, frame, markup, stored, tables, terminal
 
     written = {"md": markup.markdown, "csv": markup.as_csv, "latex": markup.as_latex}
-    if format_ not in (known := ("text", "eee", *written)):
+    if format_ not in (known := ("text", *written)):
         raise unknown("format", format_, known, "--format")
     registry = Registry()
     found = stored.of(recipe, session.checked_scale(scale), results, registry)
-    if format_ == "eee":
-        print(json.dumps(every_eval.records(found.rows), indent=1, ensure_ascii=False))
-        return
     made = tables.build(found, frame.of_all([found], registry), claims.verdicts(found))
     if format_ == "text":
         terminal.show(made, session.console_for_people())

@@ -97,43 +97,6 @@ def student(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2) + third / freedom**3
 
 
-def shift(differences: Sequence[float], level: float = LEVEL) -> tuple[float, Interval] | None:
-    """The centre of symmetric differences and its interval, by ranks: the median of the means of all pairs, and the
-    order statistics of these means by Wilcoxon's signed-rank test. None for fewer than 6.
-
-    Source: Hodges and Lehmann 1963, Annals of Mathematical Statistics 34, section 5.
-    """
-    values = np.asarray(differences, np.float64)
-    n = len(values)
-    if n < 6:
-        return None
-    rows, columns = np.triu_indices(n)
-    means = np.sort((values[rows] + values[columns]) / 2)
-    return _by_ranks(means, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), level)
-
-
-def shift_between(
-    before: Sequence[float], after: Sequence[float], level: float = LEVEL
-) -> tuple[float, Interval] | None:
-    """The shift from the first of two independent samples to the second, and its interval, by the differences of all
-    pairs and the rank-sum test of Mann and Whitney. None for fewer than 6 of either. Source: as for `shift`, section
-    6."""
-    one, other = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    n, m = len(one), len(other)
-    if min(n, m) < 6:
-        return None
-    every = np.sort((other[:, None] - one[None, :]).ravel())
-    return _by_ranks(every, math.sqrt(n * m * (n + m + 1) / 12), level)
-
-
-def _by_ranks(ordered: NDArray[np.float64], deviation: float, level: float) -> tuple[float, Interval]:
-    """Median and interval of sorted values. The test's statistic counts the values below a shift; `deviation` is its
-    standard deviation if there is no shift."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    rank = max(math.floor(len(ordered) / 2 - z * deviation), 1)
-    return float(np.median(ordered)), (float(ordered[rank - 1]), float(ordered[-rank]))
-
-
 def block_jackknife(
     columns: Sequence[NDArray[np.float64]],
     statistic: Callable[..., NDArray[np.float64]],

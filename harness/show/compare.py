@@ -14,9 +14,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -149,18 +151,19 @@ def _speed(before: Row, after: Row) -> list[Line]:
 def speed_change(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> tuple[float, tuple[float, float]] | None:
-    """The second speedup over the first, and its interval, from the processes of two rows; None for fewer than 6 of
-    either."""
-    ratios = [[math.log(_ratio(process)) for process in side] for side in (before, after)]
-    pairs = list(zip(before, after, strict=False))
-    if len(before) == len(after) and all(_items(one) == _items(other) is not None for one, other in pairs):
-        found = statistics.shift([b - a for a, b in zip(*ratios, strict=True)], LEVEL)
-    else:
-        found = statistics.shift_between(ratios[0], ratios[1], LEVEL)
-    if found is None:
+    """The second speedup over the first, and its interval by Student's t of the log ratios, of pairs or of two samples
+    (Welch), from the processes of two rows; None for fewer than 6 of either."""
+    from scipy.stats import ttest_ind, ttest_rel  # takes a second
+
+    if min(len(before), len(after)) < statistics.LEAST_PROCESSES:
         return None
-    centre, (low, high) = found
-    return math.exp(centre), (math.exp(low), math.exp(high))
+    first, second = ([math.log(_ratio(process)) for process in side] for side in (before, after))
+    items = [[_items(process) for process in side] for side in (before, after)]
+    paired = items[0] == items[1] and None not in items[0]
+    with warnings.catch_warnings(action="ignore"):  # of equal samples
+        test = ttest_rel(second, first) if paired else ttest_ind(second, first, equal_var=False)
+        low, high = test.confidence_interval(LEVEL)
+    return math.exp(fmean(second) - fmean(first)), (math.exp(low), math.exp(high))
 
 
 def _ratio(process: Mapping[str, Any]) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array  # type: ignore[import-untyped]
+from scipy.sparse import csc_array
 
 from harness.common.errors import RequestError
 from methods.nearest.threads import Workers
