@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
@@ -21,8 +21,8 @@ from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
 from harness.plan.parameters import parse_overrides
-from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+from harness.plan.schema import Recipe
 
 if TYPE_CHECKING:
     from harness.rows import Row
@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 
 
 ALL = "all"  # the name that stands for every recipe
-Planned = tuple[Recipe, list[Cell]]  # a recipe and its cells at a scale
+
+
+class Planned(NamedTuple):
+    """A recipe and its cells at a scale. took: seconds of those cells that were measured before, with these parameters
+    on this device."""
+
+    recipe: Recipe
+    cells: list[Cell]
+    took: list[float]
 
 
 def reproduce(names: Sequence[str], options: Options, registry: Registry, require_claims: bool = False) -> int:
@@ -43,9 +51,9 @@ def reproduce(names: Sequence[str], options: Options, registry: Registry, requir
     wanted = [recipes.load(name, registry) for name in chosen]
     overrides = parse_overrides(options.overrides or ())
     scale = checked_scale(options.scale)
-    planned = [_narrow(recipe, expansion.expand(recipe, scale, registry, overrides), options) for recipe in wanted]
+    planned = [_planned(recipe, expansion.expand(recipe, scale, registry, overrides), options) for recipe in wanted]
     if every:
-        planned.sort(key=lambda one: _turn(one[0], one[1], options))
+        planned.sort(key=_turn)
     code = _carry_out(planned, options, registry, require_claims)
     if not names and not options.dry_run and not options.as_json:
         try:
@@ -59,7 +67,7 @@ def run(method: str, task: str, options: Options, registry: Registry) -> int:
     """Measure one method on one task and return the exit code."""
     overrides = parse_overrides(options.overrides or ())
     planned = expansion.single(method, task, checked_scale(options.scale), registry, overrides)
-    return _carry_out([_narrow(*planned, options)], options, registry)
+    return _carry_out([_planned(*planned, options)], options, registry)
 
 
 def report(results: Path, registry: Registry) -> None:
@@ -91,23 +99,29 @@ def checked_scale(name: str) -> Scale:
     return name
 
 
-def _narrow(recipe: Recipe, cells: list[Cell], options: Options) -> Planned:
-    return recipe, expansion.narrow(cells, options.processes, options.pairs)
+def _planned(recipe: Recipe, cells: list[Cell], options: Options) -> Planned:
+    from harness.show import stored
+
+    with warnings.catch_warnings(action="ignore"):  # of rows that cannot be read the run itself says so
+        found = stored.rows_of(recipe.name, cells[0].scale, options.results, stored.KINDS).values()
+    rows = sorted((row for kind in found for row in kind if row.status == "ok"), key=lambda row: row.started or "")
+    took = {(row.hashes.get("cell"), row.device): row.seconds or 0.0 for row in rows}
+    cells = expansion.narrow(cells, options.processes, options.pairs)
+    return Planned(recipe, cells, [took[key] for cell in cells if (key := (cell.hash, options.device)) in took])
 
 
-def _turn(recipe: Recipe, cells: list[Cell], options: Options) -> tuple[int, float]:
+def _turn(one: Planned) -> tuple[int, float]:
     """By this `all` sorts recipes: those whose cells were all measured before, the quickest first; those of which some
     were; the others."""
-    took = _took(recipe, cells, options)
-    return (0 if len(took) == len(cells) else 1 if took else 2), sum(took)
+    return (0 if len(one.took) == len(one.cells) else 1 if one.took else 2), sum(one.took)
 
 
 def _carry_out(planned: Sequence[Planned], options: Options, registry: Registry, require_claims: bool = False) -> int:
     from harness.show.formats import duration
 
     console = console_for_people(stderr=options.as_json)  # with --json, standard output is for the rows alone
-    if len(planned) > 1 and (took := [seconds for one in planned for seconds in _took(*one, options)]):
-        total = sum(len(cells) for _, cells in planned)
+    total = sum(len(one.cells) for one in planned)
+    if len(planned) > 1 and (took := [seconds for one in planned for seconds in one.took]):
         console.print(f"{len(took)} of {total} cells were measured before, in {duration(sum(took))}", highlight=False)
     if options.dry_run:
         _show_plan(planned, options)
@@ -125,23 +139,23 @@ def _carry_out(planned: Sequence[Planned], options: Options, registry: Registry,
     rows: list[Any] = []
     judged: list[tuple[str, Verdicts]] = []
     refused: list[str] = []
-    with Display(console, "", sum(len(cells) for _, cells in planned)) as display:
-        for place, (recipe, cells) in enumerate(planned, 1):
+    with Display(console, "", total) as display:
+        for place, one in enumerate(planned, 1):
             of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
-            display.begin(f"{of_all}{recipe.name} ({cells[0].scale})")
+            display.begin(f"{of_all}{one.recipe.name} ({one.cells[0].scale})")
             try:
-                recipe_rows, verdicts, recipe_code = _one(recipe, cells, options, registry, tracker, console, display)
+                recipe_rows, verdicts, recipe_code = _one(one, options, registry, tracker, console, display)
             except RequestError as error:  # data or a model that are not here: the next recipe may have its own
                 if len(planned) == 1:
                     raise
-                refused.append(f"error: {recipe.name} cannot run: {error}")
+                refused.append(f"error: {one.recipe.name} cannot run: {error}")
                 display.line(refused[-1], "red")
                 code = max(code, error.exit_code)
-                for _ in cells:
+                for _ in one.cells:
                     display.advance()
                 continue
             rows += recipe_rows
-            judged.append((recipe.name, verdicts))
+            judged.append((one.recipe.name, verdicts))
             code = max(code, recipe_code, int(require_claims and not verdicts.met))
     if len(judged) > 1:
         console.print()
@@ -161,13 +175,7 @@ def console_for_people(stderr: bool = False) -> Console:
 
 
 def _one(
-    recipe: Recipe,
-    cells: list[Cell],
-    options: Options,
-    registry: Registry,
-    tracker: Tracker,
-    console: Console,
-    display: Display,
+    planned: Planned, options: Options, registry: Registry, tracker: Tracker, console: Console, display: Display
 ) -> tuple[list[Any], Verdicts, int]:
     """Run one recipe and show it; the table is written whatever became of the cells. Rows of other machines, those
     committed under `measured` included, are shown apart."""
@@ -175,9 +183,10 @@ def _one(
     from harness.measure import environment
     from harness.show import claims, figure, frame, markup, published, stored, tables, terminal
 
+    recipe, cells, _ = planned
     scale = cells[0].scale
     published.of(recipe)  # a file that is not there is refused before anything runs
-    console.print(_headline(recipe, cells, options), highlight=False)
+    console.print(_headline(planned), highlight=False)
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
@@ -228,39 +237,28 @@ def _show_plan(planned: Sequence[Planned], options: Options) -> None:
             "speed_baseline": cell.speed_baseline.name if cell.speed_baseline else None,
             "processes": cell.timing.processes if cell.timed else 0, "pairs": cell.timing.pairs if cell.timed else 0,
         }
-        for _, cells in planned for cell in cells
+        for one in planned for cell in one.cells
     ]  # fmt: skip
     if options.as_json:
         print(json.dumps(plan, indent=1))
         return
-    for recipe, cells in planned:
-        print(f"{_headline(recipe, cells, options)} (nothing was run)")
+    for one in planned:
+        print(f"{_headline(one)} (nothing was run)")
         if options.overrides:
             print(f"  set where a cell does not state it itself: {', '.join(options.overrides)}")
-        for cell in cells:
+        for cell in one.cells:
             against = f" against {cell.speed_baseline.name}" if cell.speed_baseline else ""
             timed = f"{cell.timing.processes} x {cell.timing.pairs} pairs" if cell.timed else "not timed"
             print(f"  {cell.name}: {cell.method.name}{against}, {timed}")
 
 
-def _headline(recipe: Recipe, cells: Sequence[Cell], options: Options) -> str:
+def _headline(one: Planned) -> str:
     """What is to run, and how long it took before."""
     from harness.show.formats import duration
 
-    took = _took(recipe, cells, options)
-    before = f", {len(took)} measured before in {duration(sum(took))}" if took else ""
-    return f"{recipe.name} at scale {cells[0].scale}: {len(cells)} cells on {cells[0].task.name}{before}"
-
-
-def _took(recipe: Recipe, cells: Sequence[Cell], options: Options) -> list[float]:
-    """Seconds of those cells that were measured before, with these parameters on this device."""
-    from harness.show import stored
-
-    with warnings.catch_warnings(action="ignore"):  # of rows that cannot be read the run itself says so
-        found = stored.rows_of(recipe.name, cells[0].scale, options.results, stored.KINDS).values()
-    rows = sorted((row for kind in found for row in kind if row.status == "ok"), key=lambda row: row.started or "")
-    took = {(row.hashes.get("cell"), row.device): row.seconds or 0.0 for row in rows}
-    return [took[key] for cell in cells if (key := (cell.hash, options.device)) in took]
+    before = f", {len(one.took)} measured before in {duration(sum(one.took))}" if one.took else ""
+    first = one.cells[0]
+    return f"{one.recipe.name} at scale {first.scale}: {len(one.cells)} cells on {first.task.name}{before}"
 
 
 def _check_device(device: str) -> None:

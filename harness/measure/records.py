@@ -17,7 +17,7 @@ from harness.rows import OPERATORS, Row
 
 if TYPE_CHECKING:  # what a recipe may say, its figure for one, changes no row
     from harness.plan.cell import Cell
-    from harness.plan.recipe import Fidelity
+    from harness.plan.schema import Fidelity
 
     Demanded = Fidelity | Demand  # by the recipe, or else by the contract
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from harness.common.files import digest
 from harness.contracts.tasks import Scale
-from harness.plan.recipe import Fidelity, Timing
+from harness.plan.schema import Fidelity, Timing
 
 
 @dataclass(frozen=True, slots=True)

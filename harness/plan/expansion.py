@@ -25,8 +25,9 @@ from harness.contracts.tasks import Scale
 from harness.plan import parameters
 from harness.plan.cell import Cell, Named
 from harness.plan.matching import find
-from harness.plan.recipe import CellOf, CellSpec, Fidelity, Recipe, Reference, ScaleSpec, TaskSpec, Timing, checked
+from harness.plan.recipe import checked
 from harness.plan.registry import Kind, Registry, construct, refusal
+from harness.plan.schema import CellOf, CellSpec, Fidelity, Recipe, Reference, ScaleSpec, TaskSpec, Timing
 
 # The models of this scale are small: two threads would wait for each other longer than they compute.
 AT_MINI: Mapping[str, Any] = {"processes": 1, "threads": 1}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.common.errors import RequestError
-from harness.plan.recipe import CellOf
+from harness.plan.schema import CellOf
 
 if TYPE_CHECKING:
     from harness.plan.cell import Cell

@@ -1,9 +1,7 @@
-"""Recipes: one per table or figure of a paper, a typed YAML file (docs/adding-a-method.md, "A recipe", has examples).
+"""Recipes: one per table or figure of a paper, a YAML file (keys: `harness.plan.schema`).
 
-Rows and columns name what ran; `published` gives the cell of the paper's table to compare with. `claims` are the
-paper's, `targets` the bench's own; both may be in NAME.claims.yaml next to NAME.yaml. The changes of one scale may be
-in NAME.SCALE.yaml. `base: OTHER` names the recipe whose keys hold where a recipe gives none. `harness.plan.expansion`
-expands a recipe at a scale.
+`claims` and `targets` may be in NAME.claims.yaml next to NAME.yaml, the changes of one scale in NAME.SCALE.yaml. `base:
+OTHER` names the recipe whose keys hold where a recipe gives none. `harness.plan.expansion` expands a recipe at a scale.
 """
 
 from __future__ import annotations
@@ -11,237 +9,36 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from harness.common.errors import RequestError, unknown
-from harness.contracts.tasks import SCALES, Scale
+from harness.contracts.tasks import SCALES
 from harness.plan.parameters import refused
 from harness.plan.registry import Registry
+from harness.plan.schema import (
+    CellOf,
+    CellSpec,
+    Claim,
+    Fidelity,
+    Figure,
+    Judged,
+    Recipe,
+    Reference,
+    ScaleSpec,
+    TaskSpec,
+)
 
-Comparison = Literal["below", "above", "at most", "at least"]
 M = TypeVar("M", bound=BaseModel)
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
-
-
-class Reference(_Strict):
-    """A method with parameters, named as a baseline. same: parameters with the values of the cell's method."""
-
-    method: str
-    params: dict[str, Any] = {}
-    same: list[str] = []
-
-
-class Fidelity(_Strict):
-    """The condition `metric is bound` on the answers, which a claim about speed needs.
-
-    reason: why a recipe requires less than the contract does. An example is greedy decoding timed against beam search.
-    """
-
-    metric: str
-    is_: Comparison = Field(alias="is")
-    bound: float
-    reason: str = ""
-
-
-class CellOf(_Strict):
-    """The one cell of the recipe that ran this: its method (or analysis), and what distinguishes it from other cells.
-    This may be parameters of method and task, the method of its speed baseline, and its threads.
-
-    at: a metric and a value of it. The cells that ran this then form a curve. Its point at this value is meant,
-    interpolated linearly between the two nearest rows.
-    """
-
-    method: str
-    params: dict[str, Any] = {}
-    task: dict[str, Any] = {}
-    speed_baseline: str | None = None
-    threads: int | None = None
-    at: dict[str, float] = Field(default={}, max_length=1)
-
-
-class Claim(_Strict):
-    """A condition over rows: `metric` of the row of one cell is below/above/at most/at least `than`.
-
-    than: a number, or another cell (same metric). factor: multiplies the right side. text: a sentence that can be read
-    alone, with method, setting and number. source: the place in the paper.
-
-    - A metric with an interval: the claim holds if it holds for the whole interval.
-    - `speedup above 1`: the decision rule of `harness.decision` applies.
-    """
-
-    text: str
-    source: str
-    of: CellOf
-    metric: str
-    is_: Comparison = Field(alias="is")
-    than: float | CellOf
-    factor: float = 1.0
-    scales: list[Scale] = list(SCALES)
-
-
-class Target(Claim):
-    """A claim that is a target of the bench. source: the reason for the target, if it needs one."""
-
-    source: str = "set by the bench"
-
-
-class Timing(_Strict):
-    """How a cell is timed. The sample is `processes` x `pairs`.
-
-    timeout: of each process, in seconds. fits: number of fits if fitting is random. The processes are divided among
-    them, so there are at most as many fits as processes. threads: null means the machine's default. equal: a speedup
-    that differs from 1 by less, with its whole interval, is called equal. together: cells of all columns are timed
-    in the same processes, not those of one column, so that all speedups can be compared; a run that is interrupted
-    times them all anew.
-    """
-
-    processes: int = Field(default=10, ge=1)
-    pairs: int = Field(default=3, ge=1)
-    fits: int = Field(default=1, ge=1)
-    timeout: float = Field(default=7200.0, gt=0)
-    threads: int | None = Field(default=None, ge=1)
-    equal: float = Field(default=0.02, gt=0, lt=1)
-    together: bool = False
-
-    @model_validator(mode="after")
-    def _has_a_process_for_each_fit(self) -> Timing:
-        self.fits = min(self.fits, self.processes)
-        return self
-
-
-class CellSpec(_Strict):
-    """One line of a recipe's `cells`: a method or an analysis at some scales.
-
-    row, column: labels that say what ran. They may contain placeholders: `{threads}`, and `{parameter}` for parameters
-        of the cell. Values are translated by `names`.
-    published: labels of the published cell to compare it with, likewise, translated by `published_names` first; a label
-        that is left out is its own.
-    params, task: parameters of the method and of the task.
-    sweep, scale_sweep: one cell per combination of these values. They belong to parameters of the method or, as
-        `task.NAME`, of the task. A scale's values replace those of the same name in `sweep`.
-    speed_baseline, fidelity_baseline: the methods that its time and its answers are compared with. Left out: the
-        method's declared baseline (`harness.plan.expansion`). null: no comparison. A cell with a speed baseline is
-        always compared in its answers, too.
-    timed: false measures answers only.
-    """
-
-    row: str
-    column: str = ""
-    published: dict[Literal["row", "column"], str] = {}
-    method: str | None = None
-    analysis: str | None = None
-    params: dict[str, Any] = {}
-    sweep: dict[str, list[Any]] = {}
-    scale_sweep: dict[Scale, dict[str, list[Any]]] = {}
-    task: dict[str, Any] = {}
-    speed_baseline: Reference | str | None = None
-    fidelity_baseline: Reference | str | None = None
-    fidelity: Fidelity | str | None = None  # or a name of the recipe's `fidelities`
-    timed: bool = True
-    timing: dict[str, Any] = {}  # for this cell; overrides the recipe's and the scale's
-    scales: list[Scale] = list(SCALES)
-
-
-class TaskSpec(_Strict):
-    """The recipe's task and its parameters at every scale."""
-
-    name: str
-    params: dict[str, Any] = {}
-
-
-class ScaleSpec(_Strict):
-    """The changes of one scale, and cells that only it has. They come after the others. This is the content of a file
-    NAME.SCALE.yaml."""
-
-    task: dict[str, Any] = {}
-    methods: dict[str, dict[str, Any]] = {}
-    timing: dict[str, Any] = {}
-    note: str = ""
-    cells: list[CellSpec] = []
-
-
-class Figure(_Strict):
-    """One of four kinds of figure:
-
-    - Curves of `y` over `x`, one for each pair of row and column label. The column's part `x=VALUE` is ignored. Curves
-      of `beside` are in a panel of their own. Points are joined in the order of `x`.
-    - Bars, one for each cell: `parts`, stacked from below; a single part gives plain bars.
-    - A `histogram` for each cell: the speedups of its items.
-    - A `graph` for each cell. Each node is a worked example, named by its text under the label that `graph` gives.
-
-    `x`, `y`, `beside` and `parts` name metrics or counters. `x` and `y` may also name parameters.
-    """
-
-    x: str = ""
-    y: str = ""
-    beside: str = ""
-    parts: list[str] = []
-    histogram: Literal["", "speedup"] = ""
-    graph: str = ""
-
-    @model_validator(mode="after")
-    def _is_one_kind(self) -> Figure:
-        curves = bool(self.x or self.y or self.beside)
-        kinds = [curves, bool(self.parts), bool(self.histogram), bool(self.graph)]
-        if kinds.count(True) != 1 or (curves and not (self.x and self.y)):
-            raise ValueError("give x and y for curves, or parts for stacked bars, or a histogram, or a graph")
-        return self
-
-
-class Judged(_Strict):
-    """The conditions on a recipe's rows. This is the content of a file NAME.claims.yaml."""
-
-    claims: list[Claim] = []  # of the paper
-    targets: list[Target] = []  # of this bench
-
-
-class Recipe(Judged):
-    """A recipe file. It may name another recipe as its `base`: what it does not give itself is then the base's, apart
-    from `OWN`."""
-
-    name: str
-    title: str
-    paper: str
-    source: str
-    published: list[str] = []
-    published_as: dict[str, str] = {}  # metric as printed -> our metric
-    published_where: dict[str, list[str]] = {}  # fact -> values; only rows with these get a published number
-    data_of_paper: list[Scale] = []  # scales with the paper's data set: qualities may be compared with its numbers
-    headline: bool = False  # a paper's main table: the overview prefers its rows
-    first_run: int = Field(default=0, ge=0)  # its place among the recipes that run if none is named; 0: not one of them
-    packages: list[str] = []  # distributions without which the first run leaves it out
-    seed: int = 1
-    task: TaskSpec
-    methods: dict[str, dict[str, Any]] = {}
-    timing: dict[str, Any] = {}
-    scales: dict[Scale, ScaleSpec] = {}
-    fidelity: Fidelity | None = None  # null: the rule of the method's contract
-    fidelities: dict[str, Fidelity] = {}  # by names that cells use
-    metrics: list[str] = []  # columns of the printed table, in order: metrics, counters, parameters (`method.k`)
-    details: list[str] = []  # more columns, in a second table
-    names: dict[str, str] = {}  # a parameter's value -> its text in labels: exact -> EDR
-    published_names: dict[str, str] = {}  # a parameter's value -> its text in the paper's table
-    figure: Figure | None = None
-    cells: list[CellSpec]
-
-    def cells_at(self, scale: Scale) -> list[CellSpec]:
-        """The lines of `cells` at a scale. The scale's own cells are last."""
-        own = self.scales[scale].cells if scale in self.scales else []
-        return [cell for cell in (*self.cells, *own) if scale in cell.scales]
-
 
 OWN = ("name", "title", "source", "published", "headline", "first_run", "claims", "targets")  # keys not of a base
 # PART of a file NAME.PART.yaml next to NAME.yaml -> type of its content.
 PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the former is ten times as fast
     """YAML in which a key that is written twice or merged (`<<`) over another is an error."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -292,7 +89,7 @@ def _keys_at(model: type[BaseModel], outer: list[str]) -> list[str]:
     if outer and outer[-1] in (keys := {"published": ["row", "column"], "scales": SCALES, "scale_sweep": SCALES}):
         return list(keys[outer[-1]])
     models: dict[str, type[BaseModel]] = {
-        "cells": CellSpec, "claims": Claim, "targets": Target, "scales": ScaleSpec, "task": TaskSpec,
+        "cells": CellSpec, "claims": Claim, "targets": Claim, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
         "fidelity": Fidelity,
     }  # fmt: skip

@@ -19,9 +19,9 @@ import importlib.util
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, dataclass_transform
@@ -184,7 +184,7 @@ def _declared_in(package: str, taken: Mapping[tuple[Kind, str], Entry]) -> dict[
     """The entries of one package. Raises `RequestError` if a name is taken by another package or twice in this one."""
     found: dict[tuple[Kind, str], Entry] = {}
     for module, file in _sources(package):
-        for entry in _declarations(module, file):
+        for entry in _declarations(module, file, file.stat().st_mtime_ns):
             key = entry.kind, entry.name
             other = taken.get(key) or found.setdefault(key, entry)
             if other.target != entry.target:
@@ -235,15 +235,18 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
             yield ".".join([package, *(p for p in parts if p != "__init__")]), file
 
 
-def _declarations(module: str, file: Path) -> Iterator[Entry]:
+@cache
+def _declarations(module: str, file: Path, changed: int) -> Sequence[Entry]:
+    """The entries of one module. changed: when the file was, for the cache."""
     text = file.read_text(encoding="utf-8")
     if "registry" not in text:  # it does not import from `harness.plan.registry`
-        return
+        return ()
     try:
         tree = ast.parse(text, str(file))
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise RequestError(f"{file}:{getattr(error, 'lineno', 1)}: {error}") from error
     imported: set[str] = set()
+    found: list[Entry] = []
     for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module == __name__:
             imported |= {alias.asname or alias.name for alias in node.names}
@@ -251,7 +254,8 @@ def _declarations(module: str, file: Path) -> Iterator[Entry]:
             for decorator in node.decorator_list:
                 name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
                 if name in imported and name in KINDS:
-                    yield _entry(name, decorator, f"{module}:{node.name}", file)
+                    found.append(_entry(name, decorator, f"{module}:{node.name}", file))
+    return found
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

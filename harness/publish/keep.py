@@ -24,8 +24,8 @@ from harness.contracts.tasks import Scale
 from harness.decision import LEAST
 from harness.measure.store import RowStore, as_line
 from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+from harness.plan.schema import Recipe
 from harness.rows import Row, repeats
 from harness.show import claims, figure, frame, markup, tables
 from harness.show.stored import MEASURED, gathered

@@ -19,7 +19,7 @@ from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES, Scale
 from harness.decision import FASTER, SLOWER, is_decided
 from harness.plan.matching import describe, differences, find
-from harness.plan.recipe import CellOf, Claim, Comparison
+from harness.plan.schema import CellOf, Claim, Comparison
 from harness.rows import Row, paired
 from harness.show.formats import number, with_interval
 from harness.show.interpolation import point

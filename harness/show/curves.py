@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.contracts.metrics import Metric
-from harness.plan import recipe
+from harness.plan import schema
 from harness.rows import metric_among
 from harness.show.colours import assigned
 from harness.show.published import comparable
@@ -71,7 +71,7 @@ class Names:
         return None if len(rest) == len(parts) else rest
 
 
-def figure(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
+def figure(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure | None:
     """The figure of a recipe whose `figure` names x and y; None when no row has both. numbers: the recipe's part of the
     frame."""
     numbers = numbers[(numbers.status == "ok") & (numbers.apart == "")]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.common.errors import reason
 from harness.common.files import write_atomically
-from harness.plan import recipe
+from harness.plan import schema
 from harness.rows import Row, metric_among
 from harness.show import curves
 from harness.show.stored import Stored, place_of
@@ -104,7 +104,7 @@ def _panels(count: int, across: int, size: tuple[float, float], title: str, note
     return drawn, panels
 
 
-def _bars(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
+def _bars(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure | None:
     """Stacked bars: a panel for each column with an axis of its own, in it a bar for each row that has every part."""
     rows, parts = _finished(one), wanted.parts
     whole = [row for row in rows if all(row.value(part) is not None for part in parts)]
@@ -159,7 +159,7 @@ def item_speedups(row: Row) -> list[float]:
     return [baseline / method for _, (baseline, method) in sorted(sums.items())]
 
 
-def _histograms(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
+def _histograms(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure | None:
     """A panel for each cell: how the speedup varies from item to item, with its median and equal times marked."""
     groups = {row.cell: found for row in _finished(one) if (found := item_speedups(row))}
     if not groups:
@@ -208,7 +208,7 @@ def layers(graph: nx.DiGraph[str]) -> dict[int, list[str]]:
     return found
 
 
-def _graphs(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure | None:
+def _graphs(one: Stored, wanted: schema.Figure, numbers: pd.DataFrame) -> Figure | None:
     """A panel for each graph, from left to right by layers; an edge from a node to itself is a line in its box."""
     import networkx as nx
 
@@ -236,6 +236,6 @@ def _graphs(one: Stored, wanted: recipe.Figure, numbers: pd.DataFrame) -> Figure
     return drawn
 
 
-Draw = Callable[[Stored, recipe.Figure, pd.DataFrame], "Figure | None"]
+Draw = Callable[[Stored, schema.Figure, pd.DataFrame], "Figure | None"]
 # a key of a recipe's `figure` -> what draws it
 KINDS: Mapping[str, Draw] = {"histogram": _histograms, "graph": _graphs, "parts": _bars, "x": curves.figure}

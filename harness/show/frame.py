@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.common.errors import RequestError
 from harness.plan.matching import find
-from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+from harness.plan.schema import Recipe
 from harness.rows import Row
 from harness.show.published import Published, comparable
 from harness.show.stored import KINDS, Stored, stored

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.common.statistics import geometric_mean
 from harness.decision import is_decided
-from harness.plan.recipe import ScaleSpec
+from harness.plan.schema import ScaleSpec
 from harness.rows import Row, paired
 from harness.show.formats import number, with_interval
 from harness.show.published import Number

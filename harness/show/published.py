@@ -16,7 +16,7 @@ from harness.common.errors import RequestError, unknown
 from harness.common.sources import ROOT
 from harness.contracts.metrics import Metric
 from harness.measure.environment import DISTRIBUTION
-from harness.plan.recipe import Recipe
+from harness.plan.schema import Recipe
 from harness.rows import Row
 
 SHARED = "share/shortcut-harness/published"

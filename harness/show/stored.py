@@ -20,8 +20,8 @@ from harness.measure.store import RowStore
 from harness.plan import expansion
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell
-from harness.plan.recipe import Recipe
 from harness.plan.registry import Registry
+from harness.plan.schema import Recipe
 from harness.rows import Row, by_cell, with_one_baseline
 from harness.show import published
 from harness.show.published import Published

@@ -22,7 +22,7 @@ from harness.common.cache import exclusive
 from harness.common.errors import RequestError, writing
 from harness.contracts.tasks import Scale
 from harness.measure.store import RowStore
-from harness.plan.recipe import Recipe
+from harness.plan.schema import Recipe
 from harness.rows import Row
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from harness.contracts.tasks import Scale
 from harness.measure.timing import Passes, Side, measure, sample_of
 from harness.plan import recipe as recipes
 from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Recipe, Timing
 from harness.plan.registry import Registry
+from harness.plan.schema import Recipe, Timing
 from harness.rows import Row
 from harness.show import frame
 from harness.show.published import Number, Published

@@ -27,11 +27,10 @@ claims:
   - text: counting helps
     source: nowhere
     of: {method: toy-unigram}
-    metric: perplexity
-    is: below
+    is: perplexity below
     than: {method: toy-uniform}
 targets:
-  - {text: a perplexity of 1, of: {method: toy-unigram}, metric: perplexity, is: at most, than: 1}
+  - {text: a perplexity of 1, of: {method: toy-unigram}, is: perplexity at most 1}
 """
 
 

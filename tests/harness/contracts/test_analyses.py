@@ -25,10 +25,10 @@ scales: {{small: {{}}}}
 cells:
   - {{row: waiting, analysis: toy-waiting, params: {params}}}
 claims:
-  - {{text: gain, source: section 1, of: {{method: toy-waiting}}, metric: gain, is: above, than: 1}}
-  - {{text: much, source: section 1, of: {{method: toy-waiting}}, metric: saved_share, is: at least, than: 0.9}}
-  - {{text: some, source: section 1, of: {{method: toy-waiting}}, metric: saved_share, is: at least, than: 0.2}}
-  - {{text: short, source: section 1, of: {{method: toy-waiting}}, metric: second_ms, is: below, than: 50}}
+  - {{text: gain, source: section 1, of: {{method: toy-waiting}}, is: gain above 1}}
+  - {{text: much, source: section 1, of: {{method: toy-waiting}}, is: saved_share at least 0.9}}
+  - {{text: some, source: section 1, of: {{method: toy-waiting}}, is: saved_share at least 0.2}}
+  - {{text: short, source: section 1, of: {{method: toy-waiting}}, is: second_ms below 50}}
 """
 
 

@@ -13,7 +13,7 @@ from harness.measure.runner import headline
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe
 from harness.plan.cell import Cell, Named
-from harness.plan.recipe import Timing
+from harness.plan.schema import Timing
 from harness.show import claims, frame, markup, tables
 from methods.knnlm.scorer import KnnLm
 from methods.retomaton.scorer import RetoMaton
@@ -121,7 +121,7 @@ paper: p
 source: s
 task: {{name: t}}
 cells: [{{row: a, method: m}}]
-claims: [{{text: the claim, source: section 4, of: {{method: m}}, metric: {metric}, is: {is_}, than: {than}}}]
+claims: [{{text: the claim, source: section 4, of: {{method: m}}, is: {metric} {is_} {than}}}]
 """
 SAVED = Metric("saved_share", better="higher", kind="speed", equal=0.0)
 

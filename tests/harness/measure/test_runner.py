@@ -38,7 +38,7 @@ def test_a_pair_becomes_a_row_with_quality_speed_and_evidence(toys, tmp_path):
     lines = """
   - {row: uniform, method: toy-uniform}
   - {row: unigram, method: toy-unigram, params: {pause: 0.01}, speed_baseline: toy-uniform,
-     fidelity_baseline: toy-uniform, fidelity: {metric: perplexity_difference, is: below, bound: 0}}
+     fidelity_baseline: toy-uniform, fidelity: {is: perplexity_difference below 0}}
 """
     result, heard = run(toys, tmp_path, "toy-text", lines)
     baseline, row = result.rows
@@ -288,7 +288,7 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
 def test_a_demanded_fidelity_that_was_not_measured_does_not_hold(toys, tmp_path):
     lines = """
   - {row: a, method: toy-unigram, speed_baseline: toy-uniform,
-     fidelity: {metric: exact_match, is: at least, bound: 1}}
+     fidelity: {is: exact_match at least 1}}
 """
     result, _ = run(toys, tmp_path, "toy-text", lines)
     assert result.rows[0].is_faithful is False

@@ -12,8 +12,8 @@ from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES
 from harness.measure.drivers import DRIVERS
 from harness.plan import expansion, matching, recipe
-from harness.plan.recipe import CellOf
 from harness.plan.registry import Registry, construct
+from harness.plan.schema import CellOf
 from harness.rows import OWN
 from harness.show import published
 from tasks.models.lm import sizes as lm_sizes

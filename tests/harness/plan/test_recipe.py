@@ -100,13 +100,13 @@ def test_a_cell_says_which_published_cell_it_is_next_to(toys):
 
 def test_a_recipe_that_states_no_fidelity_leaves_it_to_the_contract_and_a_stated_one_says_why(toys):
     assert expansion.expand(recipe.parse(TEXT, "toy.yaml"), "mini", toys)[1].fidelity is None
-    stated = TEXT + "fidelity: {metric: perplexity_difference, is: at most, bound: 5, reason: a toy}\n"
+    stated = TEXT + "fidelity: {is: perplexity_difference at most 5, reason: a toy}\n"
     assert expansion.expand(recipe.parse(stated, "toy.yaml"), "mini", toys)[1].fidelity.reason == "a toy"
 
 
 CLAIM = """
 claims:
-  - {text: it is fast, source: s, of: {method: toy-unigram, params: {pause: 0}}, metric: speedup, is: above, than: 1}
+  - {text: it is fast, source: s, of: {method: toy-unigram, params: {pause: 0}}, is: speedup above 1}
 """
 
 
@@ -115,14 +115,14 @@ def test_a_claim_must_name_one_cell_of_its_recipe_at_the_scales_it_stands_at(toy
     for old, new, words in (
         ("{pause: 0}", "{pause: 0.7}", r"'it is fast': no cell runs toy-unigram \(pause=0.7\); the nearest is unigram"),
         (", params: {pause: 0}", "", "toy-unigram names 2 cells"),
-        ("than: 1", "than: {method: toy-bigram}", "no cell runs toy-bigram"),
+        ("above 1", "above, than: {method: toy-bigram}", "no cell runs toy-bigram"),
     ):
         broken = recipe.parse(TEXT + CLAIM.replace(old, new), "toy.yaml")
         with pytest.raises(RequestError, match=words):
             expansion.expand(broken, "mini", toys)
         expansion.expand(broken.model_copy(update={"claims": []}), "mini", toys)
     elsewhere = recipe.parse(
-        TEXT + CLAIM.replace("{pause: 0}", "{pause: 7}").replace("than: 1", "than: 1, scales: [paper]"), "t"
+        TEXT + CLAIM.replace("{pause: 0}", "{pause: 7}").replace("above 1", "above 1, scales: [paper]"), "t"
     )
     expansion.expand(elsewhere, "mini", toys)
     expansion.expand(recipe.parse(TEXT + CLAIM, "toy.yaml"), "mini", toys, {"task.tokens": "7"})
@@ -137,12 +137,17 @@ def _written(folder, **files):
 
 def test_claims_stand_next_to_their_recipe(toys, tmp_path):
     assert recipe.load(_written(tmp_path), toys).claims == []
-    target = "targets: [{text: t, of: {method: toy-unigram}, metric: perplexity, is: below, than: 9}]\n"
+    target = "targets: [{text: t, of: {method: toy-unigram}, is: perplexity below 9}]\n"
     found = recipe.load(_written(tmp_path, claims=CLAIM + target), toys)
     assert found == recipe.parse(TEXT + CLAIM + target, "toy.yaml")
     for old, new, message in (
         ("source: s", "sorce: s", r"toy\.claims\.yaml at claims\.0\.sorce: did you mean 'source'"),
-        ("is: above", "is: over", r"toy\.claims\.yaml at claims\.0\.is should be 'below'"),
+        (
+            "above",
+            "over",
+            r"toy\.claims\.yaml at claims\.0: 'speedup over 1' is not of the form METRIC below, above, at",
+        ),
+        ("above 1", "above 1, than: 2", r"at claims\.0: 'speedup above 1' and 'than' give it two bounds"),
         ("claims:", "claims: [", r"toy\.claims\.yaml line 3: "),
         ("claims:", "title: again\nclaims:", r"unknown key 'title' in .*toy\.claims\.yaml"),
     ):
@@ -192,7 +197,7 @@ def test_a_recipe_takes_what_it_does_not_give_from_its_base(toys, tmp_path):
 
 def test_a_cell_names_a_fidelity_of_the_recipe(toys):
     text = TEXT.replace("method: toy-uniform}", "method: toy-uniform, fidelity: near}")
-    near = "fidelities: {near: {metric: perplexity, is: below, bound: 9}}\n"
+    near = "fidelities: {near: {is: perplexity below 9}}\n"
     first, *_ = expansion.expand(recipe.parse(text + near, "toy.yaml"), "mini", toys)
     assert first.fidelity.bound == 9
     with pytest.raises(
@@ -254,7 +259,7 @@ def test_mistakes_name_their_place(toys, old, new, message):
         ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),
         ("method: toy-uniform}", "method: toy-uniform, published: {rwo: x}}", r"published\.rwo: did you mean 'row'"),
         ("title: a toy\n", "", r"toy\.yaml at title is missing: give it a value"),
-        ("paper: none", "paper: [", r"toy\.yaml line \d: expected"),
+        ("paper: none", "paper: [", r"toy\.yaml line \d: .*expected"),
     ],
 )
 def test_a_broken_file_names_file_and_key(toys, old, new, message):

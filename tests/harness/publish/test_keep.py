@@ -10,7 +10,8 @@ from harness.common.errors import MachineError, RequestError
 from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.cell import Named
-from harness.plan.recipe import Fidelity, Figure, Timing, parse
+from harness.plan.recipe import parse
+from harness.plan.schema import Fidelity, Figure, Timing
 from harness.publish.keep import Scrubber, keep
 from harness.rows import by_cell
 from tests.harness.made import cell_of
@@ -138,7 +139,7 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
     ("change", "difference"),
     [
         (
-            {"fidelity": Fidelity(metric="exact_match", **{"is": "at least"}, bound=0.9)},
+            {"fidelity": Fidelity(**{"is": "exact_match at least 0.9"})},
             "other labels, fidelity, timing",
         ),
         ({"timing": Timing(threads=2)}, "other labels, fidelity, timing"),
@@ -149,7 +150,7 @@ def test_rows_of_other_settings_than_the_recipes_are_refused(run, known, differe
     ],
 )
 def test_rows_measured_before_the_recipe_changed_are_refused(run, change, difference):
-    before = replace(CELLS[1], row="kNN / LM", fidelity=Fidelity(metric="exact_match", **{"is": "at least"}, bound=1))
+    before = replace(CELLS[1], row="kNN / LM", fidelity=Fidelity(**{"is": "exact_match at least 1"}))
     rows = [row("LM"), row(before.name, hashes={"cell": before.hash, "key": "k"})]
     assert run(*rows, cells=[LM, before])
     with pytest.raises(RequestError, match=f"other settings than the recipe's.*kNN / LM: {difference}"):

@@ -6,7 +6,7 @@ import pytest
 
 from harness.common.errors import RequestError
 from harness.plan import matching
-from harness.plan.recipe import CellOf
+from harness.plan.schema import CellOf
 from tests.harness.rows import new_row, processes
 from tests.harness.show.test_claims import ALIKE, cell, judge, perplexities
 
@@ -46,7 +46,7 @@ def test_a_claim_on_no_cell_or_on_several_names_what_is_near(wanted, words):
 
 
 def test_a_row_of_other_parameters_under_the_same_labels_is_not_judged():
-    claim = "of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 90"
+    claim = "of: {method: knnlm, params: {foss: 0}}, is: perplexity below 90"
     assert judge(claim, perplexities(80.0, 81.0)).holds
     knn, lm = perplexities(80.0, 81.0)
     verdict = judge(claim, [replace(knn, params={**knn.params, "method": {"foss": 0.5}}), lm])
@@ -54,7 +54,7 @@ def test_a_row_of_other_parameters_under_the_same_labels_is_not_judged():
 
 
 CURVE = [cell(("R", f"tau={tau}"), "retomaton", {"tau": tau}) for tau in (16, 4, 1)]
-AT = "of: {method: retomaton, at: {foss: %s}}, metric: perplexity_difference, is: at most, than: 0"
+AT = "of: {method: retomaton, at: {foss: %s}}, is: perplexity_difference at most 0"
 
 
 def curve(*points):
@@ -92,5 +92,5 @@ def test_a_point_beyond_the_rows_or_on_an_unfinished_curve_is_not_judged():
 def test_a_point_of_a_curve_has_no_speed():
     points = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
     rows = [replace(one, processes=processes(2.0), fidelity=ALIKE) for one in points]
-    faster = "of: {method: retomaton, at: {foss: 0.5}}, metric: speedup, is: above, than: 1"
+    faster = "of: {method: retomaton, at: {foss: 0.5}}, is: speedup above 1"
     assert judge(faster, rows, cells=CURVE).outcome == "not tested"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.plan.cell import Named
-from harness.plan.recipe import Timing
+from harness.plan.schema import Timing
 from harness.show.claims import Verdicts, told, verdicts
 from tests.harness.made import cell_of, stored_of
 from tests.harness.rows import new_row, with_samples
@@ -62,8 +62,8 @@ def judge(claim, rows, scale="small", extra="", cells=CELLS):
     return verdict
 
 
-BELOW_LM = "of: {method: knnlm}, metric: perplexity, is: below, than: {method: lm}"
-FASTER = "of: {method: knnlm}, metric: speedup, is: above, than: 1"
+BELOW_LM = "of: {method: knnlm}, is: perplexity below, than: {method: lm}"
+FASTER = "of: {method: knnlm}, is: speedup above 1"
 
 
 def perplexities(low, high, lm_low=90.0, lm_high=94.0):
@@ -103,13 +103,13 @@ def test_a_claim_on_two_rows_needs_the_whole_intervals(interval, outcome):
 )
 def test_comparisons_with_a_number(comparison, interval, outcome):
     rows = [row(KNN, {"bleu": sum(interval) / 2}, {"bleu": list(interval)})]
-    assert judge(f"of: {{method: knnlm}}, metric: bleu, is: {comparison}, than: 1, factor: 2", rows).outcome == outcome
+    assert judge(f"of: {{method: knnlm}}, is: bleu {comparison} 2", rows).outcome == outcome
 
 
 def test_an_exact_metric_needs_no_interval():
     rows = [row(KNN, {}, counters={"foss": 0.81})]
-    assert judge("of: {method: knnlm}, metric: foss, is: at least, than: 0.8", rows).outcome == "holds"
-    assert judge("of: {method: knnlm}, metric: foss, is: at least, than: 0.82", rows).outcome == "does not hold"
+    assert judge("of: {method: knnlm}, is: foss at least 0.8", rows).outcome == "holds"
+    assert judge("of: {method: knnlm}, is: foss at least 0.82", rows).outcome == "does not hold"
 
 
 def test_a_paired_difference_decides_where_separate_intervals_cannot():
@@ -136,11 +136,11 @@ def test_equal_outputs_have_the_same_quality_exactly_and_not_the_same_counters()
     lm = scored(LM, counters={"iterations": 9})
     knn = replace(scored(KNN, counters={"iterations": 5}), fidelity_baseline={"method": "lm", "params": {}})
     for comparison, outcome in (("at least", "holds"), ("at most", "holds"), ("above", "does not hold")):
-        claim = f"of: {{method: knnlm}}, metric: bleu, is: {comparison}, than: {{method: lm}}"
+        claim = f"of: {{method: knnlm}}, is: bleu {comparison}, than: {{method: lm}}"
         assert judge(claim, [knn, lm]).outcome == outcome
         other = replace(knn, metrics={**knn.metrics, "differing": 1.0})
         assert judge(claim, [other, lm]).outcome == "no difference shown"
-    fewer = "of: {method: knnlm}, metric: iterations, is: below, than: {method: lm}"
+    fewer = "of: {method: knnlm}, is: iterations below, than: {method: lm}"
     assert judge(fewer, [knn, lm]).outcome == "holds"
 
 
@@ -165,10 +165,10 @@ def test_speed_follows_the_decision_of_the_timing(made, decision, outcome):
 def test_a_speedup_claim_with_a_larger_factor_or_the_other_way_round():
     rows = [timed(2.8, 3.2)]
     for comparison, outcome in (
-        ("above, than: 2.5", "holds"), ("at least, than: 5", "does not hold"), ("at most, than: 4", "holds"),
-        ("below, than: 1", "does not hold"),
+        ("above 2.5", "holds"), ("at least 5", "does not hold"), ("at most 4", "holds"),
+        ("below 1", "does not hold"),
     ):  # fmt: skip
-        assert judge(f"of: {{method: knnlm}}, metric: speedup, is: {comparison}", rows).outcome == outcome
+        assert judge(f"of: {{method: knnlm}}, is: speedup {comparison}", rows).outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_a_speedup_claim_with_a_larger_factor_or_the_other_way_round():
 @pytest.mark.parametrize("in_use", [0.8, 1.0, 2.0])
 def test_a_loop_of_calls_is_judged_by_its_own_interval_whatever_the_speedup_in_use_is(in_use, hot, details, outcomes):
     made = timed(in_use * 0.99, in_use * 1.01, hot=hot, **details)
-    loops = ("above, than: 1", "at least, than: 2.5", "below, than: 1")
-    claims = [f"of: {{method: knnlm}}, metric: hot_loop_speedup, is: {loop}" for loop in loops]
+    loops = ("above 1", "at least 2.5", "below 1")
+    claims = [f"of: {{method: knnlm}}, is: hot_loop_speedup {loop}" for loop in loops]
     assert tuple(judge(claim, [made]).outcome for claim in claims) == outcomes
 
 
@@ -198,7 +198,7 @@ def test_a_speedup_that_is_equal_within_two_percent_is_decided():
     made = timed(0.999, 1.001)
     assert made.decision == "equal within 2%"
     assert judge(FASTER, [made]).outcome == "no difference shown"
-    assert judge("of: {method: knnlm}, metric: speedup, is: at least, than: 0.98", [made]).outcome == "holds"
+    assert judge("of: {method: knnlm}, is: speedup at least 0.98", [made]).outcome == "holds"
 
 
 def test_no_speed_claim_without_fidelity():
@@ -215,7 +215,7 @@ def together(row, block="b"):
 
 
 def test_two_methods_are_compared_by_their_own_times_in_the_processes_that_they_share():
-    claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
+    claim = "of: {method: knnlm}, is: speedup above, than: {method: lm}"
     ours, theirs = together(timed(3.0, 3.0)), together(timed(3.0, 3.0, LM))
 
     def slow(factor, again):
@@ -239,7 +239,7 @@ def test_two_methods_are_compared_by_their_own_times_in_the_processes_that_they_
 
 
 def test_speedups_against_different_baselines_are_not_compared():
-    claim = "of: {method: knnlm}, metric: speedup, is: above, than: {method: lm}"
+    claim = "of: {method: knnlm}, is: speedup above, than: {method: lm}"
     beam = replace(timed(2.0, 2.0, LM), speed_baseline={"method": "beam", "params": {}})
     assert judge(claim, [timed(3.0, 3.0), beam]).outcome == "not tested"
 
@@ -258,7 +258,7 @@ def test_an_exploratory_time_names_the_command_that_would_settle_it():
     [
         (BELOW_LM, [], "no row kNN-LM / FoSS=0", "--scale small"),
         (BELOW_LM, perplexities(80, 85)[:1], "no row LM", "--scale small"),
-        ("of: {method: beam}, metric: x, is: above, than: 1", [], "no cell runs beam; the nearest is LM", None),
+        ("of: {method: beam}, is: x above 1", [], "no cell runs beam; the nearest is LM", None),
         (f"{FASTER}, scales: [paper]", [], "stands at scale paper only", "--scale paper"),
         (BELOW_LM, [row(KNN, status="killed", error={"message": "out of memory"})], "killed out of memory", "small"),
         (BELOW_LM, [row(KNN, {"perplexity": None}), row(LM)], "no finite perplexity", None),
@@ -296,7 +296,7 @@ def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(
     low, width, bound, noise, shape, objections, comparison
 ):
     made = timed(low, low + width, shape=shape, noise=noise, objections=objections)
-    claim = f"of: {{method: knnlm}}, metric: speedup, is: {comparison}, than: {bound}"
+    claim = f"of: {{method: knnlm}}, is: speedup {comparison} {bound}"
     assert made.decision == "faster" or not judge(claim, [made]).holds
 
 
@@ -308,7 +308,7 @@ def test_without_the_decision_faster_no_claim_of_a_speedup_ever_holds(
 def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
     ours, theirs = sorted(values[:2]), sorted(values[2:])
     rows = [row(KNN, {"x": sum(ours) / 2}, {"x": ours}), row(LM, {"x": sum(theirs) / 2}, {"x": theirs})]
-    claims = [f"of: {{method: knnlm}}, metric: x, is: {c}, than: {{method: lm}}" for c in comparison]
+    claims = [f"of: {{method: knnlm}}, is: x {c}, than: {{method: lm}}" for c in comparison]
     outcomes = [judge(claim, rows).outcome for claim in claims]
     assert outcomes.count("holds") <= 1
     if outcomes[0] == "holds":
@@ -319,7 +319,7 @@ def test_a_claim_and_its_contrary_never_both_hold(values, comparison):
     ("metric", "command"), [("bleu", "harness reproduce demo --scale paper"), ("fit_s", None), ("wall_clock_s", None)]
 )
 def test_a_metric_without_an_interval_settles_nothing(metric, command):
-    claim = f"of: {{method: knnlm}}, metric: {metric}, is: above, than: 0, scales: [small, paper]"
+    claim = f"of: {{method: knnlm}}, is: {metric} above 0, scales: [small, paper]"
     verdict = judge(claim, [timed(1.2, 1.5, known={"metrics": {metric: 30.0}})])
     assert verdict.outcome == "not settled"
     assert verdict.detail == f"{metric} of kNN-LM / FoSS=0 was stored without an interval"
@@ -332,13 +332,11 @@ def test_a_row_compared_with_one_that_has_no_interval_settles_nothing():
 
 
 def test_a_counter_is_exact_and_needs_no_interval():
-    assert judge(
-        "of: {method: knnlm}, metric: searches, is: below, than: 10", [row(KNN, counters={"searches": 9})]
-    ).holds
+    assert judge("of: {method: knnlm}, is: searches below 10", [row(KNN, counters={"searches": 9})]).holds
 
 
 def test_targets_of_the_bench_are_judged_apart_from_the_claims_of_the_paper():
-    target = "targets: [{text: ours, of: {method: knnlm}, metric: perplexity, is: below, than: 10}]"
+    target = "targets: [{text: ours, of: {method: knnlm}, is: perplexity below 10}]"
     judged = verdicts(stored_of(recipe(BELOW_LM, target), perplexities(80.0, 81.0), cells=CELLS))
     assert [v.outcome for v in judged.claims] == ["holds"]
     assert [(v.outcome, v.claim.source) for v in judged.targets] == [("does not hold", "set by the bench")]

@@ -29,11 +29,10 @@ claims:
   - text: kNN-LM is better
     source: section 4
     of: {method: knnlm, params: {foss: 0}}
-    metric: perplexity
-    is: below
+    is: perplexity below
     than: {method: lm}
 targets:
-  - {text: kNN-LM is far better, of: {method: knnlm, params: {foss: 0}}, metric: perplexity, is: below, than: 10}
+  - {text: kNN-LM is far better, of: {method: knnlm, params: {foss: 0}}, is: perplexity below 10}
 """
 CELLS = [("LM", ""), ("kNN-LM", "FoSS=0"), ("kNN-LM", "FoSS=0.5"), ("RetoMaton", "FoSS=0")]
 MACHINE = environment.capture()

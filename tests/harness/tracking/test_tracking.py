@@ -15,7 +15,8 @@ from harness.common.errors import RequestError
 from harness.machine import describe
 from harness.measure import environment
 from harness.measure.store import RowStore
-from harness.plan.recipe import Claim, Recipe, parse
+from harness.plan.recipe import parse
+from harness.plan.schema import Claim, Recipe
 from harness.rows import Row
 from harness.show.claims import Verdict, Verdicts
 from harness.tracking.mlflow import Tracker, _locked, open_tracker, send_missing
@@ -148,7 +149,7 @@ task: {name: toy-text}
 timing: {processes: 1, pairs: 1}
 cells: [{row: uniform, method: toy-uniform}, {row: unigram, method: toy-unigram, speed_baseline: toy-uniform}]
 claims:
-  - {text: it counts, source: s, of: {method: toy-unigram}, metric: perplexity, is: below, than: {method: toy-uniform}}
+  - {text: it counts, source: s, of: {method: toy-unigram}, is: perplexity below, than: {method: toy-uniform}}
 """
     file = tmp_path / "tracked-toy.yaml"
     file.write_text(text)
@@ -171,8 +172,8 @@ claims:
 
 def test_verdicts_are_logged_as_a_table_and_as_counts(tracker, recipe, tmp_path):
     def verdict(text, outcome):
-        condition = {"text": text, "source": "section 4", "of": {"method": "knnlm"}, "metric": "bleu", "is": "below"}
-        return Verdict(Claim.model_validate({**condition, "than": 1}), "mini", outcome, f"{text}, in numbers")
+        condition = {"text": text, "source": "section 4", "of": {"method": "knnlm"}, "is": "bleu below 1"}
+        return Verdict(Claim.model_validate(condition), "mini", outcome, f"{text}, in numbers")
 
     verdicts = Verdicts([verdict("a", "holds"), verdict("b", "not settled"), verdict("c", "holds")])
     with tracker.invocation(recipe, "small", "cpu") as invocation:
