@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import median
 from typing import Any, Literal
 
@@ -262,6 +262,7 @@ class Row:
         return ratio_of_totals(of, per, fits)
 
 
+@cache
 def _own(name: str) -> Metric | None:
     return next((found for metric in OWN if (found := metric.called(name)) is not None), None)
 
