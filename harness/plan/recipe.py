@@ -127,10 +127,12 @@ def load(name: str, registry: Registry) -> Recipe:
     files, and a base that has a base. A recipe with `cells` has none of its base."""
     path = _file(name, registry)
     raw = _whole(path)
-    if base := raw.pop("base", None):
-        of_base = _whole(_file(str(base), registry))
+    if base := str(raw.pop("base", "")):  # a path is relative to the file
+        file = _file(str(path.parent / base) if base.endswith((".yaml", ".yml")) else base, registry)
+        of_base = _whole(file)
         if "base" in of_base:
             raise RequestError(f"{path}: the base {base} has a base itself, {of_base['base']}: name one without")
+        checked(Recipe, of_base, str(file))
         for scale in of_base.get("scales", {}).values() if "cells" in raw else ():
             scale.pop("cells", None)
         raw = _over({key: value for key, value in of_base.items() if key not in OWN}, raw)
@@ -158,6 +160,8 @@ def _whole(path: Path) -> dict[str, Any]:
             checked(model, new := _read(model, file), str(file))
             place = raw.setdefault("scales", {}) if part in SCALES else raw
             new = {part: new} if part in SCALES else new
+            if not isinstance(place, dict):
+                continue  # what is wrong with it is said when the whole is checked
             for key in new.keys() & place.keys():
                 raise RequestError(f"{file}: {path.name} gives {key!r} too; keep one of them")
             place |= new

@@ -176,9 +176,9 @@ def test_a_scale_has_cells_of_its_own_after_the_others(toys, tmp_path):
 
 
 def test_a_recipe_takes_what_it_does_not_give_from_its_base(toys, tmp_path):
-    base = _written(tmp_path, claims=CLAIM, paper="cells: [{row: alone, method: toy-unigram}]\n")
+    _written(tmp_path, claims=CLAIM, paper="cells: [{row: alone, method: toy-unigram}]\n")
     own = tmp_path / "other.yaml"
-    head = f"name: other\ntitle: another\nsource: none\nbase: {base}\n"
+    head = "name: other\ntitle: another\nsource: none\nbase: toy.yaml\n"
     own.write_text(head + "scales: {small: {timing: {pairs: 7}}}\n")
     found = recipe.load(str(own), toys)
     assert (found.title, found.claims, len(expansion.expand(found, "paper", toys))) == ("another", [], 4)
@@ -187,11 +187,22 @@ def test_a_recipe_takes_what_it_does_not_give_from_its_base(toys, tmp_path):
     own.write_text(head + "cells: [{row: mine, method: toy-uniform}]\n")
     assert [cell.row for cell in expansion.expand(recipe.load(str(own), toys), "paper", toys)] == ["mine"]
     third = tmp_path / "third.yaml"
-    third.write_text(head.replace("name: other", "name: third").replace(base, str(own)))
-    with pytest.raises(RequestError, match=r"third\.yaml: the base .*other\.yaml has a base itself, .*toy\.yaml"):
+    third.write_text(head.replace("name: other", "name: third").replace("toy.yaml", "other.yaml"))
+    with pytest.raises(RequestError, match=r"third\.yaml: the base other\.yaml has a base itself, toy\.yaml"):
         recipe.load(str(third), toys)
-    own.write_text(head.replace(base, "l2s-tabel1"))
+    own.write_text(head.replace("toy.yaml", "l2s-tabel1"))
     with pytest.raises(RequestError, match="unknown recipe 'l2s-tabel1': did you mean 'l2s-table1'"):
+        recipe.load(str(own), toys)
+
+
+def test_a_mistake_in_a_base_names_its_file(toys, tmp_path):
+    path = _written(tmp_path, small="note: n\n")
+    (tmp_path / "toy.yaml").write_text(
+        TEXT.replace("scales:\n  small: {", "scales: [{").replace("processes: 2}}", "processes: 2}}]")
+    )
+    own = tmp_path / "other.yaml"
+    own.write_text(f"name: other\ntitle: another\nsource: none\nbase: {path}\n")
+    with pytest.raises(RequestError, match=r"toy\.yaml at scales should be"):
         recipe.load(str(own), toys)
 
 
