@@ -100,6 +100,7 @@ def checked_scale(name: str) -> Scale:
 
 
 def _planned(recipe: Recipe, cells: list[Cell], options: Options) -> Planned:
+    """Narrows the cells to the processes and pairs asked for, and looks up how long they took before."""
     from harness.show import stored
 
     with warnings.catch_warnings(action="ignore"):  # of rows that cannot be read the run itself says so

@@ -1,7 +1,8 @@
 """Recipes: one per table or figure of a paper, a YAML file (keys: `harness.plan.schema`).
 
 `claims` and `targets` may be in NAME.claims.yaml next to NAME.yaml, the changes of one scale in NAME.SCALE.yaml. `base:
-OTHER` names the recipe whose keys hold where a recipe gives none. `harness.plan.expansion` expands a recipe at a scale.
+OTHER` names another recipe; keys that this one leaves out are taken from it, apart from `OWN`. `harness.plan.expansion`
+expands a recipe at a scale.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.contracts.tasks import SCALES
 from harness.plan.parameters import refused
 from harness.plan.registry import Registry
 from harness.plan.schema import (
+    PARTS_OF_IS,
     CellOf,
     CellSpec,
     Claim,
@@ -33,7 +35,8 @@ from harness.plan.schema import (
 
 M = TypeVar("M", bound=BaseModel)
 
-OWN = ("name", "title", "source", "published", "headline", "first_run", "claims", "targets")  # keys not of a base
+OWN = ("name", "title", "source", "published", "headline", "first_run", "claims", "targets")  # never inherited
+WHOLE = ("figure", "fidelity")  # never merged with those of a base
 # PART of a file NAME.PART.yaml next to NAME.yaml -> type of its content.
 PARTS: dict[str, type[BaseModel]] = {"claims": Judged, **dict.fromkeys(SCALES, ScaleSpec)}
 
@@ -91,11 +94,12 @@ def _keys_at(model: type[BaseModel], outer: list[str]) -> list[str]:
     models: dict[str, type[BaseModel]] = {
         "cells": CellSpec, "claims": Claim, "targets": Claim, "scales": ScaleSpec, "task": TaskSpec,
         "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
-        "fidelity": Fidelity,
+        "fidelity": Fidelity, "fidelities": Fidelity,
     }  # fmt: skip
     for part in outer:
         model = models.get(part, model)
-    return [f.alias or n for n, f in model.model_fields.items()]
+    names = [f.alias or n for n, f in model.model_fields.items() if n not in PARTS_OF_IS]
+    return [*names, "base"] if model is Recipe else names
 
 
 def files(registry: Registry) -> dict[str, Path]:
@@ -122,30 +126,44 @@ def files(registry: Registry) -> dict[str, Path]:
 
 
 def load(name: str, registry: Registry) -> Recipe:
-    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml, over its base. Raises
-    `RequestError` for an unknown name, a file that cannot be read, a name that is not the file's, a key in two of its
-    files, and a base that has a base. A recipe with `cells` has none of its base."""
+    """The recipe of this name, or of the YAML file at this path, with its files NAME.PART.yaml, over its base. If it
+    gives `cells`, none of the base's cells are used, at any scale.
+
+    Raises `RequestError` for an unknown name, a file that cannot be read, a name that is not the file's, a key in two
+    of its files, and a base that has a base or another task.
+    """
     path = _file(name, registry)
     raw = _whole(path)
-    if base := str(raw.pop("base", "")):  # a path is relative to the file
-        file = _file(str(path.parent / base) if base.endswith((".yaml", ".yml")) else base, registry)
-        of_base = _whole(file)
-        if "base" in of_base:
-            raise RequestError(f"{path}: the base {base} has a base itself, {of_base['base']}: name one without")
-        checked(Recipe, of_base, str(file))
-        for scale in of_base.get("scales", {}).values() if "cells" in raw else ():
-            scale.pop("cells", None)
-        raw = _over({key: value for key, value in of_base.items() if key not in OWN}, raw)
+    if "base" in raw:
+        raw = _over(_base(raw.pop("base"), path, raw, registry), raw)
     recipe = checked(Recipe, raw, str(path))
     if recipe.name != path.stem:
         raise RequestError(f"{path}: the recipe's name {recipe.name!r} is not its file's")
     return recipe
 
 
-def _file(name: str, registry: Registry) -> Path:
+def _base(name: Any, path: Path, own: dict[str, Any], registry: Registry) -> dict[str, Any]:
+    """What a recipe, with its own keys and the file at a path, takes from the base of this name."""
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"{path} at base should be the name of a recipe (given: {name!r})")
+    is_file = name.endswith((".yaml", ".yml"))  # relative to the file that names it
+    file = _file(str(path.parent / name) if is_file else name, registry, str(path))
+    raw = _whole(file)
+    if "base" in raw:
+        raise RequestError(f"{path}: the base {name} has a base itself, {raw['base']}: name one without")
+    task = checked(Recipe, raw, str(file)).task.name
+    given = own.get("task")
+    if isinstance(given, dict) and given.get("name", task) != task:
+        raise RequestError(f"{path}: its task is {given['name']} and that of its base {name} is {task}")
+    for scale in raw.get("scales", {}).values() if "cells" in own else ():
+        scale.pop("cells", None)
+    return {key: value for key, value in raw.items() if key not in OWN}
+
+
+def _file(name: str, registry: Registry, where: str = "") -> Path:
     path = Path(name) if name.endswith((".yaml", ".yml")) else files(registry).get(name)
     if path is None:
-        raise unknown("recipe", name, files(registry))
+        raise unknown("recipe", name, files(registry), where)
     if not path.exists():
         raise RequestError(f"no recipe file at {path}")
     return path
@@ -169,9 +187,12 @@ def _whole(path: Path) -> dict[str, Any]:
 
 
 def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A base with a recipe's own keys: mappings are merged, anything else is replaced."""
-    both = {key for key, value in own.items() if isinstance(value, dict) and isinstance(base.get(key), dict)}
-    return {**base, **own, **{key: _over(base[key], own[key]) for key in both}}
+    """A base with a recipe's own keys: mappings are merged, anything else is replaced, and so are `WHOLE`, a named
+    fidelity, and a mapping by an empty one."""
+    both = [key for key, value in own.items() if value and isinstance(value, dict) and isinstance(base.get(key), dict)]
+    merged = {key: _over(base[key], own[key]) for key in both if key not in (*WHOLE, "fidelities")}
+    named = {key: {**base[key], **own[key]} for key in both if key == "fidelities"}
+    return {**base, **own, **merged, **named}
 
 
 def _read(model: type[BaseModel], path: Path) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
 
 @cache
 def _declarations(module: str, file: Path, changed: int) -> Sequence[Entry]:
-    """The entries of one module. changed: when the file was, for the cache."""
+    """The entries of one module. changed: the file's modification time, part of the cache's key."""
     text = file.read_text(encoding="utf-8")
     if "registry" not in text:  # it does not import from `harness.plan.registry`
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from harness.contracts.tasks import SCALES, Scale
 
@@ -17,21 +17,28 @@ Comparison = Literal["below", "above", "at most", "at least"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
+
+
+PARTS_OF_IS = ("metric", "bound", "factor")  # keys that no file gives: `is` says them
+_CONDITION = re.compile(r"(\S+) (below|above|at most|at least)(?: (-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)( times)?)?")
 
 
 def _parted(given: Any, number: str) -> Any:
-    """A mapping with the parts of its `is`, METRIC COMPARISON NUMBER, as keys of their own. number: the last one's."""
+    """A mapping with the parts of its `is`, METRIC COMPARISON NUMBER, as keys of their own. number: the key that NUMBER
+    is stored under, `bound` or `than`. `NUMBER times`, or no NUMBER, wants a cell in `than`."""
     if not isinstance(given, dict) or "is" not in given:
         return given
-    found = re.fullmatch(r"(\S+) (below|above|at most|at least)(?: (-?\d\S*)( times)?)?", str(given["is"]))
-    if found is None or "metric" in given:
+    found = _CONDITION.fullmatch(str(given["is"]))
+    if found is None or not given.keys().isdisjoint(PARTS_OF_IS):
         raise ValueError(f"{given['is']!r} is not of the form METRIC below, above, at most or at least NUMBER")
     metric, comparison, value, times = found.groups()
+    if (number in given) == bool(value and not times):
+        raise ValueError(f"{given['is']!r} has {'two bounds' if value else 'no bound'}")
+    if times and not isinstance(given[number], dict):
+        raise ValueError(f"{given['is']!r} wants another cell in `than`")
     key = "factor" if times else number
-    if value and key in given:
-        raise ValueError(f"{given['is']!r} and {key!r} give it two bounds")
-    return {**given, "metric": metric, "is": comparison, **({key: value} if value else {})}
+    return {**given, "metric": metric, "is": comparison, **({key: float(value)} if value else {})}
 
 
 class Reference(_Strict):
@@ -43,8 +50,8 @@ class Reference(_Strict):
 
 
 class Fidelity(_Strict):
-    """A condition on the answers, which a claim about speed needs: `wide_differences at most 0`, or a mapping with the
-    same as `is` and
+    """A condition on the answers, which a claim about speed needs: `wide_differences at most 0`, or a mapping with this
+    text as `is` and a `reason`.
 
     reason: why a recipe requires less than the contract does. An example is greedy decoding timed against beam search.
     """
@@ -77,9 +84,10 @@ class CellOf(_Strict):
 
 
 class Claim(_Strict):
-    """A condition over rows. is: the condition on a metric of one cell's row, such as `speedup at least 5`; on that of
-    two rows it is `speedup above`, or `speedup at least 2.65 times`, with the other cell in `than`. text: a sentence
-    that can be read alone, with method, setting and number. source: the place in the paper.
+    """A condition over rows. is: what is claimed of a metric of one cell's row, such as `speedup at least 5`. For two
+    rows, name the other cell in `than` and leave out the number (`speedup above`) or give a factor (`speedup at least
+    2.65 times`). text: a sentence that can be read alone, with method, setting and number. source: the place in the
+    paper.
 
     - A metric with an interval: the claim holds if it holds for the whole interval.
     - `speedup above 1`: the decision rule of `harness.decision` applies.
@@ -157,10 +165,15 @@ class CellSpec(_Strict):
     task: dict[str, Any] = {}
     speed_baseline: Reference | str | None = None
     fidelity_baseline: Reference | str | None = None
-    fidelity: Fidelity | str | None = Field(default=None, union_mode="left_to_right")  # str: a name of `fidelities`
+    fidelity: Fidelity | str | None = None  # str: a name of `fidelities`
     timed: bool = True
     timing: dict[str, Any] = {}  # for this cell; overrides the recipe's and the scale's
     scales: list[Scale] = list(SCALES)
+
+    @field_validator("fidelity", mode="before")
+    @classmethod
+    def _condition(cls, given: Any) -> Any:
+        return {"is": given} if isinstance(given, str) and " " in given else given  # names have no blanks
 
 
 class TaskSpec(_Strict):
@@ -217,8 +230,7 @@ class Judged(_Strict):
 
 
 class Recipe(Judged):
-    """A recipe file. It may name another recipe as its `base`: what it does not give itself is then the base's, apart
-    from `OWN`."""
+    """A recipe file. Its key `base` names another recipe (`harness.plan.recipe`)."""
 
     name: str
     title: str

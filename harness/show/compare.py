@@ -3,7 +3,7 @@
 - Speed: a process's ratio, baseline's time over method's, cancels what the machine did. Processes of one number that
   timed the same items are compared in pairs; otherwise the two runs' processes are two samples. A difference counts
   where its interval of `LEVEL` leaves 1 out, and from `LEAST` on: smaller ones are within what the layout of a process
-  in memory does.
+  in memory does. What another random fit would change is not in the interval.
 - Quality: a metric with a direction differs where the runs' 95% intervals lie apart; without intervals (counters, which
   are exact) where the values differ.
 - Rates, and the times of a cell without a speedup, are notes where their intervals lie apart: what else the machine did
@@ -151,8 +151,8 @@ def _speed(before: Row, after: Row) -> list[Line]:
 def speed_change(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> tuple[float, tuple[float, float]] | None:
-    """The second speedup over the first, and its interval by Student's t of the log ratios, of pairs or of two samples
-    (Welch), from the processes of two rows; None for fewer than 6 of either."""
+    """The second speedup over the first, and its interval, from the processes of two rows; None for fewer than 6 of
+    either. The interval is Student's, of log ratios: of pairs, or of two samples (Welch)."""
     from scipy.stats import ttest_ind, ttest_rel  # takes a second
 
     if min(len(before), len(after)) < statistics.LEAST_PROCESSES:
@@ -160,7 +160,7 @@ def speed_change(
     first, second = ([math.log(_ratio(process)) for process in side] for side in (before, after))
     items = [[_items(process) for process in side] for side in (before, after)]
     paired = items[0] == items[1] and None not in items[0]
-    with warnings.catch_warnings(action="ignore"):  # of equal samples
+    with warnings.catch_warnings(action="ignore"):  # samples without variance
         test = ttest_rel(second, first) if paired else ttest_ind(second, first, equal_var=False)
         low, high = test.confidence_interval(LEVEL)
     return math.exp(fmean(second) - fmean(first)), (math.exp(low), math.exp(high))

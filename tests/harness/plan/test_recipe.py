@@ -147,7 +147,7 @@ def test_claims_stand_next_to_their_recipe(toys, tmp_path):
             "over",
             r"toy\.claims\.yaml at claims\.0: 'speedup over 1' is not of the form METRIC below, above, at",
         ),
-        ("above 1", "above 1, than: 2", r"at claims\.0: 'speedup above 1' and 'than' give it two bounds"),
+        ("above 1", "above 1, than: 2", r"at claims\.0: 'speedup above 1' has two bounds"),
         ("claims:", "claims: [", r"toy\.claims\.yaml line 3: "),
         ("claims:", "title: again\nclaims:", r"unknown key 'title' in .*toy\.claims\.yaml"),
     ):
@@ -176,23 +176,101 @@ def test_a_scale_has_cells_of_its_own_after_the_others(toys, tmp_path):
 
 
 def test_a_recipe_takes_what_it_does_not_give_from_its_base(toys, tmp_path):
-    _written(tmp_path, claims=CLAIM, paper="cells: [{row: alone, method: toy-unigram}]\n")
+    target = "targets: [{text: t, of: {method: toy-uniform}, is: perplexity below 9}]\n"
+    _written(tmp_path, claims=CLAIM + target, paper="cells: [{row: alone, method: toy-unigram}]\n")
+    (tmp_path / "toy.yaml").write_text(f"{TEXT}{OF_BASE}")
     own = tmp_path / "other.yaml"
-    head = "name: other\ntitle: another\nsource: none\nbase: toy.yaml\n"
-    own.write_text(head + "scales: {small: {timing: {pairs: 7}}}\n")
+    own.write_text(HEAD + "scales: {small: {timing: {pairs: 7}}}\n")
     found = recipe.load(str(own), toys)
-    assert (found.title, found.claims, len(expansion.expand(found, "paper", toys))) == ("another", [], 4)
+    assert found.title == "another" and found.published_names == {"a": "b"} and found.figure.beside == "z"
+    assert not (found.claims or found.targets or found.published or found.headline or found.first_run)
     small = expansion.expand(found, "small", toys)[1]
     assert (small.method.params["lambda"], small.timing.processes, small.timing.pairs) == (0.9, 2, 7)
-    own.write_text(head + "cells: [{row: mine, method: toy-uniform}]\n")
-    assert [cell.row for cell in expansion.expand(recipe.load(str(own), toys), "paper", toys)] == ["mine"]
-    third = tmp_path / "third.yaml"
-    third.write_text(head.replace("name: other", "name: third").replace("toy.yaml", "other.yaml"))
-    with pytest.raises(RequestError, match=r"third\.yaml: the base other\.yaml has a base itself, toy\.yaml"):
-        recipe.load(str(third), toys)
-    own.write_text(head.replace("toy.yaml", "l2s-tabel1"))
-    with pytest.raises(RequestError, match="unknown recipe 'l2s-tabel1': did you mean 'l2s-table1'"):
-        recipe.load(str(own), toys)
+    assert len(expansion.expand(found, "paper", toys)) == 4
+
+    own.write_text(
+        f"{HEAD}cells: [{{row: mine, method: toy-uniform}}]\nfigure: {{parts: [x]}}\nfidelity: x at most 1\n"
+        "published_names: {}\nfidelities: {near: x at most 2}\n"
+    )
+    found = recipe.load(str(own), toys)
+    assert [cell.row for cell in expansion.expand(found, "paper", toys)] == ["mine"]
+    assert found.figure.parts == ["x"] and found.published_names == {} and found.fidelity.reason == ""
+    assert {name: one.reason for name, one in found.fidelities.items()} == {"near": "", "far": "far"}
+
+
+HEAD = "name: other\ntitle: another\nsource: none\nbase: toy.yaml\n"
+OF_BASE = """
+published: [x.csv]
+published_names: {a: b}
+headline: true
+first_run: 3
+figure: {x: x, y: y, beside: z}
+fidelity: {is: x at least 1, reason: of the base}
+fidelities: {near: {is: x at most 1, reason: near}, far: {is: x at most 1, reason: far}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("toy.yaml", "l2s-tabel1", r"unknown recipe 'l2s-tabel1' in .*other\.yaml: did you mean 'l2s-table1'"),
+        ("toy.yaml", "nowhere.yaml", r"no recipe file at .*nowhere\.yaml"),
+        ("toy.yaml", "third.yaml", r"other\.yaml: the base third\.yaml has a base itself, toy\.yaml"),
+        (" toy.yaml", "", r"other\.yaml at base should be the name of a recipe \(given: None\)"),
+        (
+            "title:",
+            "task: {name: toy-layer}\ntitle:",
+            "its task is toy-layer and that of its base toy.yaml is toy-text",
+        ),
+        ("base:", "bsae:", "unknown key 'bsae'.*did you mean 'base'"),
+    ],
+)
+def test_a_base_that_cannot_be_taken_is_refused(toys, tmp_path, old, new, message):
+    _written(tmp_path)
+    (tmp_path / "third.yaml").write_text(HEAD.replace("name: other", "name: third"))
+    (tmp_path / "other.yaml").write_text(HEAD.replace(old, new))
+    with pytest.raises(RequestError, match=message):
+        recipe.load(str(tmp_path / "other.yaml"), toys)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("is: x at least 5", ("at least", 5.0, 1.0)),
+        ("is: x at most -1e-3", ("at most", -1e-3, 1.0)),
+        ("is: x below .5", ("below", 0.5, 1.0)),
+        ("is: x above, than: {method: toy-uniform}", ("above", "toy-uniform", 1.0)),
+        ("is: x at least 2.5 times, than: {method: toy-uniform}", ("at least", "toy-uniform", 2.5)),
+        ("is: x over 1", "'x over 1' is not of the form METRIC below, above, at most or at least NUMBER"),
+        ("is: x above 1e999", "is not of the form METRIC"),
+        ("is: x above 5x", "is not of the form METRIC"),
+        ("metric: x, is: x above 1", "is not of the form METRIC"),
+        ("factor: 2, is: x above 1", "is not of the form METRIC"),
+        ("is: x above", "'x above' has no bound"),
+        ("is: x above 2 times", "'x above 2 times' has two bounds|has no bound"),
+        ("is: x above 1, than: {method: toy-uniform}", "'x above 1' has two bounds"),
+        ("is: x above 2 times, than: 5", "wants another cell in `than`"),
+    ],
+)
+def test_a_claim_says_its_condition_in_words(condition, said):
+    text = f"{TEXT}claims: [{{text: t, source: s, of: {{method: toy-unigram}}, {condition}}}]\n"
+    if isinstance(said, str):
+        with pytest.raises(RequestError, match=rf"toy\.yaml at claims\.0: .*({said})"):
+            recipe.parse(text, "toy.yaml")
+        return
+    (claim,) = recipe.parse(text, "toy.yaml").claims
+    than = claim.than if isinstance(claim.than, float) else claim.than.method
+    assert (claim.is_, than, claim.factor) == said and claim.metric == "x"
+
+
+@pytest.mark.parametrize("condition", ["x at mots 1", "x at most", "x at most 2 times", "{is: x at most, bound: 1}"])
+def test_a_fidelity_that_is_no_condition_is_refused(condition):
+    for text in (
+        f"{TEXT}fidelity: {condition}\n",
+        TEXT.replace("toy-uniform}", f"toy-uniform, fidelity: {condition}}}"),
+    ):
+        with pytest.raises(RequestError, match=r"toy\.yaml at .*fidelity.*(is not of the form METRIC|bound|wants)"):
+            recipe.parse(text, "toy.yaml")
 
 
 def test_a_mistake_in_a_base_names_its_file(toys, tmp_path):
