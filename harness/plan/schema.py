@@ -34,7 +34,7 @@ def _parted(given: Any, number: str) -> Any:
         raise ValueError(f"{given['is']!r} is not of the form METRIC below, above, at most or at least NUMBER")
     metric, comparison, value, times = found.groups()
     if (number in given) == bool(value and not times):
-        raise ValueError(f"{given['is']!r} has {'two bounds' if value else 'no bound'}")
+        raise ValueError(f"{given['is']!r} has {'two bounds' if number in given else 'no bound'}")
     if times and not isinstance(given[number], dict):
         raise ValueError(f"{given['is']!r} wants another cell in `than`")
     key = "factor" if times else number
