@@ -8,7 +8,7 @@ from torch import nn
 
 from harness.common.progress import Progress
 from harness.common.training.loop import Plan, train, warmup_cosine
-from harness.common.training.optimizers import muon
+from harness.common.training.optimizers import Float32Muon, muon
 
 
 class Tied(nn.Module):
@@ -61,6 +61,24 @@ def test_a_step_of_muon_is_as_large_as_one_of_adamw():
     optimizer.step()
     moved = (layer.weight.detach() - before).square().mean().sqrt()
     assert moved == pytest.approx(0.2 * 1e-2, rel=0.3)  # the root mean square of AdamW's updates in practice
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (16, 16)])
+def test_products_in_float32_give_the_steps_of_torchs_muon(shape):
+    torch.manual_seed(0)
+    ours, theirs = (nn.Parameter(weights.clone()) for weights in [torch.randn(shape)] * 2)
+    options = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    steppers = [(ours, Float32Muon([ours], **options)), (theirs, torch.optim.Muon([theirs], **options))]
+    before = ours.detach().clone()
+    for _ in range(5):
+        gradient = torch.randn(shape)
+        for matrix, stepper in steppers:
+            matrix.grad = gradient.clone()
+            stepper.step()
+    gone, apart = (ours - before).norm(), (ours - theirs).norm()
+    assert apart < 0.02 * gone  # torch's products are of bfloat16
+    for state in (one.state_dict() for _, one in steppers):
+        steppers[0][1].load_state_dict(state)  # a training goes on where the other kind began it
 
 
 def test_it_learns_and_resumes(tmp_path):
