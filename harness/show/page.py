@@ -71,7 +71,7 @@ def as_html(numbers: pd.DataFrame, sections: Sequence[Section]) -> str:
         picture="" if claimed.empty else _address(forest.draw(claimed), "svg+xml"),
         header=overview.HEADER, lines=overview.table(overview.overview(numbers)),
         words=tables.WORDS, setting=tables.SETTING, sections_of=tables.sections, shades=claims.SHADES,
-        counted=claims.counted,
+        counted=claims.counted, zip=zip,
     )  # fmt: skip
     return page
 
