@@ -237,8 +237,10 @@ def _scale(axis: Any, values: pd.Series[float], metric: Metric) -> None:
     """Logarithmic where the values go over decades; sooner where ratios count, as of speedups."""
     decades = DECADES / 5 if metric.kind == "speed" else DECADES
     if not len(values) or values.min() <= 0 or values.max() / values.min() < decades:
-        if len(values) and values.max() >= 1e4:
-            axis.set_major_formatter(lambda value, _: _short(value))
+        if len(values) and values.abs().max() >= 1e6:  # bytes and the like
+            from matplotlib.ticker import EngFormatter
+
+            axis.set_major_formatter(EngFormatter(sep=""))
         return
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     few = axis.axis_name == "x" and values.nunique() <= SERIES  # the values that a sweep gives
@@ -248,9 +250,10 @@ def _scale(axis: Any, values: pd.Series[float], metric: Metric) -> None:
 
 
 def _short(value: float) -> str:
-    """`40k`, `2.5M`, `20G`; numbers below 10,000 as they are."""
-    size, letter = next((one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= max(one[0], 1e4)), (1, ""))
-    return f"{value / size:.4g}{letter}"
+    """`40k`, `2.5M`; numbers below 10,000 as they are."""
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:.4g}"
 
 
 _ROUND = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]

@@ -313,6 +313,25 @@ def test_a_label_is_text_and_no_markup():
     assert "<script>" not in text and "&lt;script&gt;" in text
 
 
+@pytest.mark.parametrize(
+    ("columns", "heading", "above"),
+    [
+        (("2x200 <LSTM>",) * 2, False, '<p class="soft">All rows: 2x200 &lt;LSTM&gt;</p>'),
+        (("batch", "Batch"), True, ""),
+        (("", ""), False, ""),
+        (("2x200 LSTM",), True, ""),
+    ],
+)
+def test_a_column_that_says_the_same_in_every_row_is_said_once(columns, heading, above):
+    rows = [new_row(row=f"row {n}", column=column, scale="mini") for n, column in enumerate(columns)]
+    one = stored_of(recipes.load("l2s-table1", Registry()), rows)
+    numbers = numbers_of(one)
+    lead = tables.build(one, numbers, claims.Verdicts())
+    text = page.as_html(numbers, [page.Section(one, lead, "", [])])
+    text = text[text.index('<details id="l2s-table1') :]
+    assert (">column</th>" in text) == heading and (above in text) and ("All rows" in text) == bool(above)
+
+
 def test_committed_rows_are_those_of_recipes_that_are_still_there():
     """Nothing under results/measured is orphaned: each folder is a recipe's, and its rows can be read."""
     names = {path.parent.parent.name for path in MEASURED.glob("*/*/rows.jsonl")}

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from harness.common.progress import Progress
+from harness.common.training import optimizers
 from harness.common.training.loop import Plan, train, warmup_cosine
 from harness.common.training.optimizers import Float32Muon, muon
 
@@ -63,22 +64,43 @@ def test_a_step_of_muon_is_as_large_as_one_of_adamw():
     assert moved == pytest.approx(0.2 * 1e-2, rel=0.3)  # the root mean square of AdamW's updates in practice
 
 
+MATCHED = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+
+
 @pytest.mark.parametrize("shape", [(8, 24), (24, 8), (16, 16)])
-def test_products_in_float32_give_the_steps_of_torchs_muon(shape):
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_products_in_float32_give_the_steps_of_torchs_muon_whichever_begins(shape, nesterov):
     torch.manual_seed(0)
-    ours, theirs = (nn.Parameter(weights.clone()) for weights in [torch.randn(shape)] * 2)
-    options = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
-    steppers = [(ours, Float32Muon([ours], **options)), (theirs, torch.optim.Muon([theirs], **options))]
-    before = ours.detach().clone()
-    for _ in range(5):
+    kinds = [Float32Muon, torch.optim.Muon]
+    matrices = [nn.Parameter(weights.clone()) for weights in [torch.randn(shape)] * 2]
+    steppers = [kind([matrix], nesterov=nesterov, **MATCHED) for kind, matrix in zip(kinds, matrices, strict=True)]
+    before = matrices[0].detach().clone()
+    for turn in range(6):
+        if turn == 3:  # each goes on from what the other kind has kept
+            kept = [one.state_dict() for one in steppers]
+            steppers = [kind([m], nesterov=nesterov, **MATCHED) for kind, m in zip(kinds[::-1], matrices, strict=True)]
+            for stepper, state in zip(steppers, kept, strict=True):
+                stepper.load_state_dict(state)
         gradient = torch.randn(shape)
-        for matrix, stepper in steppers:
+        for matrix, stepper in zip(matrices, steppers, strict=True):
             matrix.grad = gradient.clone()
             stepper.step()
-    gone, apart = (ours - before).norm(), (ours - theirs).norm()
+    gone, apart = (matrices[0] - before).norm(), (matrices[0] - matrices[1]).norm()
     assert apart < 0.02 * gone  # torch's products are of bfloat16
-    for state in (one.state_dict() for _, one in steppers):
-        steppers[0][1].load_state_dict(state)  # a training goes on where the other kind began it
+
+
+def test_a_matrix_without_a_gradient_stays_and_another_scale_is_refused():
+    matrix = nn.Parameter(torch.ones(4, 4))
+    Float32Muon([matrix], **MATCHED).step()
+    assert torch.equal(matrix, torch.ones(4, 4))
+    with pytest.raises(ValueError, match="match_rms_adamw"):
+        Float32Muon([matrix], lr=1e-2)
+
+
+@pytest.mark.parametrize(("fast", "kind"), [(None, Float32Muon), (torch.bfloat16, torch.optim.Muon)])
+def test_products_are_of_bfloat16_where_it_is_fast(fast, kind, monkeypatch):
+    monkeypatch.setattr(optimizers, "fast_precision", lambda device: fast)
+    assert type(muon(Tied(), 0.02, 0.1).parts[0]) is kind
 
 
 def test_it_learns_and_resumes(tmp_path):
