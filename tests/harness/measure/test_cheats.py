@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -103,7 +104,9 @@ def test_answers_that_are_prepared_are_not_there_for_varied_items(toys, tmp_path
 def test_a_clock_that_is_replaced_changes_nothing(toys, tmp_path):
     row = run(toys, tmp_path, "toy-successors", against("toy-clockmaker", "toy-slow"))
     assert row.status == "ok", row.error
-    assert row.speedup == pytest.approx(1, abs=0.3)  # 2 by the replaced clock
+    pairs = [pair for process in row.processes for pair in process["pairs"]]
+    ratios = [sum(pair["baseline_ns"]) / sum(pair["method_ns"]) for pair in pairs]
+    assert median(ratios) == pytest.approx(1, abs=0.3)  # 2 by the replaced clock; one disturbed pass moves the mean
 
 
 def test_logits_are_compared_and_a_normaliser_below_them_is_refused(toys, tmp_path):
