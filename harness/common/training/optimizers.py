@@ -53,11 +53,10 @@ class Float32Muon(torch.optim.Muon):
         if closure is not None:
             raise TypeError("a closure is not supported")
         for group in self.param_groups:
-            matrices: list[torch.Tensor] = []
-            gradients: list[torch.Tensor] = []
-            momenta: list[torch.Tensor] = []
-            self._init_group(group, matrices, gradients, momenta)
-            for matrix, gradient, momentum in zip(matrices, gradients, momenta, strict=True):
+            for matrix in group["params"]:
+                if (gradient := matrix.grad) is None:
+                    continue
+                momentum = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(gradient))
                 momentum.lerp_(gradient, 1 - group["momentum"])
                 direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
                 update = _orthogonal(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
