@@ -375,8 +375,11 @@ def _prepare(weights, layer, heads, turns, place):  # type: ignore[no-untyped-de
     """Normalise and rotate the queries and keys [heads + shared, size] of one token, in place."""
     half = heads.shape[1] // 2
     if weights.norms[layer, QUERY, 0]:
-        heads[: weights.heads] = _norm(weights, layer, QUERY, heads[: weights.heads])
-        heads[weights.heads :] = _norm(weights, layer, KEY, heads[weights.heads :])
+        for number, begin, end in ((QUERY, 0, weights.heads), (KEY, weights.heads, len(heads))):
+            normal = _norm(weights, layer, number, heads[begin:end])
+            for head in range(begin, end):  # numba takes seconds to compile an assignment to a slice
+                for at in range(heads.shape[1]):
+                    heads[head, at] = normal[head - begin, at]
     if len(turns):
         cosine, sine = turns[weights.turned[layer], place, 0], turns[weights.turned[layer], place, 1]
         for head in range(len(heads)):
