@@ -73,7 +73,30 @@ def offer(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
-def products(keys, query, out):  # type: ignore[no-untyped-def]
+def products(keys, queries, out):  # type: ignore[no-untyped-def]
+    """out float32 [n, b] = queries [n, d] . keys [b, d], both float32. A key is read once for all queries."""
+    for i in range(len(keys)):
+        row = 0
+        while row + 4 <= len(queries):
+            first = second = third = fourth = np.float32(0)
+            for j in range(keys.shape[1]):
+                first += keys[i, j] * queries[row, j]
+                second += keys[i, j] * queries[row + 1, j]
+                third += keys[i, j] * queries[row + 2, j]
+                fourth += keys[i, j] * queries[row + 3, j]
+            for total in (first, second, third, fourth):
+                out[row, i] = total
+                row += 1
+        while row < len(queries):
+            total = np.float32(0)
+            for j in range(keys.shape[1]):
+                total += keys[i, j] * queries[row, j]
+            out[row, i] = total
+            row += 1
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
+def widened_products(keys, query, out):  # type: ignore[no-untyped-def]
     """out float32 [b] = keys . query for keys bfloat16 [b, d], given as uint16: the upper halves of float32 numbers."""
     bits = np.empty(query.size, np.uint32)
     values = bits.view(np.float32)
