@@ -7,6 +7,7 @@ the target is stated for and asserts the target. The ratio itself is in `extra_i
 from __future__ import annotations
 
 import os
+from functools import partial
 from time import perf_counter
 
 import pytest
@@ -55,6 +56,14 @@ def test_exact_search_keeps_up_with_one_product_and_selection(benchmark, keys, i
     figures = {"ms_per_query": 1e3 * ours / batch, "ratio": ours / theirs}
     benchmark.extra_info.update(entries=ENTRIES, batch=batch, dtype=str(index.scores.dtype), **figures)
     assert ours / theirs < (1.5 if ENTRIES >= 1_000_000 else 3)
+
+
+def test_four_queries_at_once_cost_far_less_than_four_searches(benchmark, keys, index):
+    queries = (keys[:4].float() + 0.1).numpy()
+    one, four = (_fastest(partial(index.search, queries[:count], 20)) for count in (1, 4))
+    benchmark.pedantic(index.search, (queries, 20), rounds=3)
+    benchmark.extra_info.update(entries=ENTRIES, dtype=str(index.scores.dtype), ratio=four / one)
+    assert four / one < 2.5
 
 
 def _fastest(call) -> float:
