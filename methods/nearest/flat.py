@@ -1,9 +1,10 @@
 """Exact search on the CPU: scores by blocked products, a bound per query, exact distances of the few that remain.
 
-1. The keys are split among threads. A thread processes its part block by block: one product (`torch.mm`, of a few
-   queries a compiled loop; see `methods.nearest.scores`), then one compiled scan. The scan keeps entries whose score
-   does not exceed the query's k-th best score so far plus a slack of twice the scores' error bound. Only about
-   k (1 + ln(N / k)) of N entries enter the pool, so the scan is one pass over scores that are still in cache.
+1. The keys are split among threads. A thread processes its part block by block: one product (`torch.mm`; of one query
+   in bfloat16, or up to 16 in float32, a compiled loop), then one compiled scan. The scan keeps entries whose score does
+   not exceed the query's k-th best score so far plus a slack of twice the scores' error bound
+   (`methods.nearest.scores`). Only about k (1 + ln(N / k)) of N entries enter the pool, so the scan is one pass over
+   scores that are still in cache.
 2. Full pools are pruned to that bound. If more entries than fit are within the slack of the k-th best (duplicated
    text), their exact distances decide.
 3. The distances of the remaining entries are computed from the stored keys in float64, in an order that does not
@@ -13,8 +14,8 @@
 Profile (1M x 256 keys, k = 1024, 64 queries, one thread with AVX-512 BF16; processor time per query): 3.1 ms, of which
 the product takes 1.5; a float32 product alone takes 6.3 ms. At batch 1 nearly all time is reading the keys. On two
 threads of a Xeon a search of 1,140,928 x 385 keys in bfloat16 takes 54 ms with the loop, 83 by `torch.mm`. In float32
-`torch.mm` reads the keys once for each of a few queries, the loop once for all: milliseconds of a search of 140,928 x
-256 keys, k = 20 (two threads of an AMD EPYC, AVX2):
+`torch.mm` takes as long again for a second and a third query; the loop reads the keys once for all of them.
+Milliseconds of a search of 140,928 x 256 keys, k = 20 (two threads of an AMD EPYC, AVX2; not tried with AVX-512):
 
 | queries | 1 | 2 | 3 | 4 | 8 | 16 | 24 | 32 |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -41,7 +42,7 @@ from methods.nearest.vectors import Vectors
 TILE = 256  # queries searched at once
 PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are scanned
 ENTRIES = 4096, 65536  # least and most keys per product
-FEW = 16  # most queries whose products with float32 keys the compiled loop makes
+FEW = 16  # most queries whose products with float32 keys the compiled loop makes; at 32 it has no lead
 
 
 class FlatIndex(NeighborIndex):

@@ -74,7 +74,8 @@ def offer(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
 def products(keys, queries, out):  # type: ignore[no-untyped-def]
-    """out float32 [n, b] = queries [n, d] . keys [b, d], both float32. A key is read once for all queries."""
+    """out float32 [n, b] = queries [n, d] . keys [b, d], both float32. A key is read from memory once
+    for all queries; four sums at a time share each load of it."""
     for i in range(len(keys)):
         row = 0
         while row + 4 <= len(queries):

@@ -90,8 +90,8 @@ class Scores:
 
         By Cauchy-Schwarz, with M and r the largest norm and rounding residue of a key, u the roundoffs (Higham 2002,
         section 3.1; sums of d products in float32, one rounding to bfloat16). The bound is the sum of the rounding of
-        keys and query, 2 (r |q| + (M + r) |q - q^|), of the result, 2 u_bf (M + r) |q^|, and of the sums. The loop for
-        a single query does not round its result.
+        keys and query, 2 (r |q| + (M + r) |q - q^|), of the result, 2 u_bf (M + r) |q^|, and of the sums. In bfloat16
+        the loop for a single query does not round its result.
         """
         centred = torch.tensor(queries) - self._mean
         rounded = centred.to(self.dtype)

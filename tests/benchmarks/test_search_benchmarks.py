@@ -58,12 +58,15 @@ def test_exact_search_keeps_up_with_one_product_and_selection(benchmark, keys, i
     assert ours / theirs < (1.5 if ENTRIES >= 1_000_000 else 3)
 
 
-def test_four_queries_at_once_cost_far_less_than_four_searches(benchmark, keys, index):
-    queries = (keys[:4].float() + 0.1).numpy()
-    one, four = (_fastest(partial(index.search, queries[:count], 20)) for count in (1, 4))
+def test_three_queries_at_once_cost_little_more_than_one(benchmark, keys, index):
+    index = FlatIndex(index.vectors, dtype=torch.float32)
+    queries = (keys[:3].float() + 0.1).numpy()
+    index.search(queries, 20)
+    rounds = [[_fastest(partial(index.search, queries[:count], 20)) for count in (1, 3)] for _ in range(4)]
+    one, three = map(min, zip(*rounds, strict=True))
     benchmark.pedantic(index.search, (queries, 20), rounds=3)
-    benchmark.extra_info.update(entries=ENTRIES, dtype=str(index.scores.dtype), ratio=four / one)
-    assert four / one < 2.5
+    benchmark.extra_info.update(entries=ENTRIES, ratio=three / one)
+    assert three / one < 1.8  # 2.3 by `torch.mm` on AVX2
 
 
 def _fastest(call) -> float:

@@ -95,6 +95,18 @@ def test_flat_answers_a_query_alike_in_any_batch(tmp_path):
             np.testing.assert_array_equal(one[0], all_[row])
 
 
+@pytest.mark.parametrize("memory", [8.0, 0.0])
+@pytest.mark.parametrize("width", [24, 257])
+def test_few_and_many_queries_find_the_nearest_in_float32(tmp_path, memory, width):
+    rng = np.random.default_rng(2)
+    keys = rng.normal(size=(9000, width)).astype(np.float16)
+    index = FlatIndex(vectors_of(tmp_path, keys), memory, torch.float32)
+    queries = rng.normal(size=(flat.FEW + 1, width)).astype(np.float32)
+    expected = naive(keys, queries, 20)[1]
+    for n in (1, 2, 3, 4, 5, 7, 8, flat.FEW, flat.FEW + 1):
+        np.testing.assert_array_equal(index.search(queries[:n], 20)[1], expected[:n])
+
+
 def test_the_number_of_threads_does_not_change_answers(tmp_path):
     rng = np.random.default_rng(5)
     vectors, queries = vectors_of(tmp_path, rng.normal(size=(20000, 8))), rng.normal(size=(9, 8)).astype(np.float32)
