@@ -1,8 +1,8 @@
 """Exact search on the CPU: scores by blocked products, a bound per query, exact distances of the few that remain.
 
 1. The keys are split among threads. A thread processes its part block by block: one product (`torch.mm`; of one query
-   in bfloat16, or up to 16 in float32, a compiled loop), then one compiled scan. The scan keeps entries whose score does
-   not exceed the query's k-th best score so far plus a slack of twice the scores' error bound
+   in bfloat16, or up to 16 in float32, a compiled loop), then one compiled scan. The scan keeps entries whose score
+   does not exceed the query's k-th best score so far plus a slack of twice the scores' error bound
    (`methods.nearest.scores`). Only about k (1 + ln(N / k)) of N entries enter the pool, so the scan is one pass over
    scores that are still in cache.
 2. Full pools are pruned to that bound. If more entries than fit are within the slack of the k-th best (duplicated
