@@ -42,7 +42,7 @@ from methods.nearest.vectors import Vectors
 TILE = 256  # queries searched at once
 PRODUCT = 1 << 20  # scores of one product: they stay in the thread's cache until they are scanned
 ENTRIES = 4096, 65536  # least and most keys per product
-FEW = 16  # most queries whose products with float32 keys the compiled loop makes; at 32 it has no lead
+FEW = 16  # most queries whose products with float32 keys the compiled loop makes; at 32 it leads by little
 
 
 class FlatIndex(NeighborIndex):
