@@ -21,8 +21,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    """`85.31 [84.10, 86.52]`: as many decimals as three digits of the interval's width need, two at most beyond that of
-    the value's fourth digit."""
+    """`85.3 [84.1, 86.5]`: three digits of the value; more where two digits of the interval's width need them, fewer
+    where they are beyond three digits of it. Two decimals at most beyond that of the value's fourth digit."""
     if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
     low, high = interval
@@ -32,9 +32,13 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     size = max(abs(value), abs(low), abs(high), 1e-12)
     if size >= 1e9:
         return f"{value:.3e} [{low:.3e}, {high:.3e}]"
-    most = max(0, 5 - math.floor(math.log10(size)))
-    decimals = most if width <= 0 else min(most, max(0, 2 - math.floor(math.log10(width))))
+    most = max(0, 5 - _power(size))
+    decimals = most if width <= 0 else min(most, max(0, 1 - _power(width), min(2 - _power(width), 2 - _power(value))))
     return f"{value:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
+
+
+def _power(value: float) -> int:
+    return math.floor(math.log10(max(abs(value), 1e-12)))
 
 
 def timespan(seconds: float | None, interval: tuple[float, float] | None) -> str:

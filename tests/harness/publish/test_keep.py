@@ -175,7 +175,7 @@ def test_all_repeats_are_kept_and_the_table_shows_them_pooled(run):
         ("LM", None), ("kNN-LM", pytest.approx(2)), ("kNN-LM", pytest.approx(4)),
     ]  # fmt: skip
     line = next(line for line in (target / "table.md").read_text().splitlines() if line.startswith("| kNN-LM"))
-    assert "3.000 [2.556, 3.521]" in line
+    assert "3.00 [2.56, 3.52]" in line
 
 
 @pytest.mark.parametrize("known", [{"dirty": True}, {"revision": "r0"}])

@@ -76,7 +76,7 @@ def test_a_claim_on_a_point_of_a_curve_takes_the_line_between_the_rows_on_either
     assert halfway.detail == "-0.500 [-0.650, -0.350] (R / tau=16 to R / tau=4) against 0"
     assert judge(AT % 0.6, rows, cells=CURVE).outcome == "no difference shown"
     assert judge(AT % 0.8, rows, cells=CURVE).outcome == "does not hold"
-    assert judge(AT % 0.85, rows[::-1], cells=CURVE[::-1]).detail.startswith("2.500 [2.300, 2.700]")
+    assert judge(AT % 0.85, rows[::-1], cells=CURVE[::-1]).detail.startswith("2.50 [2.30, 2.70]")
 
 
 def test_a_point_beyond_the_rows_or_on_an_unfinished_curve_is_not_judged():

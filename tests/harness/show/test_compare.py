@@ -95,7 +95,7 @@ def test_each_cell_is_better_worse_alike_or_not_comparable(tmp_path, capsys):
     assert found["failed"].change == "it failed in the second run"
     assert found["slower"].metric == "speedup" and found["slower"].change.startswith("0.5")
     assert found["worse answers"][["metric", "before", "after"]].tolist() == [
-        "exact_match", "1.000 [0.900, 1.000]", "0.500 [0.400, 0.600]",
+        "exact_match", "1.00 [0.90, 1.00]", "0.500 [0.400, 0.600]",
     ]  # fmt: skip
     for name in compare.FORMATS:
         with pytest.raises(SystemExit) as ended:

@@ -106,12 +106,12 @@ def test_one_line_per_cell_with_intervals_speedup_and_times():
     assert list(table.details) == ["row", "column", "states", "baseline's time per item", "fit"]
     lines = lines_of(table)
     assert [tuple(line[:2]) for line in lines] == CELLS
-    assert lines[1][2:] == ["85.00 [84.00, 86.00]", "0", "1.800 [1.731, 1.872]", "faster", "250 ms", "120"]
+    assert lines[1][2:] == ["85.0 [84.0, 86.0]", "0", "1.80 [1.73, 1.87]", "faster", "250 ms", "120"]
     assert lines[3][2:] == ["not run", *["–"] * 5]
     details = table.details.to_numpy().tolist()
     assert details[0][2:] == ["–", "–", "21 s"]  # it was timed, and against nothing
     assert (
-        details[1][2:] == ["7", "450.0 [432.7, 468.0] ms", "21 s"] and len(details) == 3
+        details[1][2:] == ["7", "450 [433, 468] ms", "21 s"] and len(details) == 3
     )  # what has not run has no details
 
 
@@ -287,7 +287,7 @@ def test_a_timed_analysis_shows_the_ratio_that_its_decision_is_about():
     two_sides = replace(rows()[1], row="against waiting", speed_baseline=None)
     lead = build([*rows(), two_sides], cells=()).lead
     speedups, vs = next(column(lead, head) for head in lead if head.startswith("speedup")), column(lead, "vs")
-    assert (speedups[-1], vs[-1], column(lead, "decision")[-1]) == ("1.800 [1.731, 1.872]", tables.TWO_SIDES, "faster")
+    assert (speedups[-1], vs[-1], column(lead, "decision")[-1]) == ("1.80 [1.73, 1.87]", tables.TWO_SIDES, "faster")
 
 
 def test_a_baseline_of_another_task_setting_is_not_the_rows_own():
@@ -348,8 +348,8 @@ def test_seconds_are_times_by_their_unit_and_not_by_their_name():
         table = build([replace(one, **declared)], recipe=RECIPE.replace("[perplexity, foss]", "[pages_s]"))
         return list(table.lead)[2], lines_of(table)[0][2]
 
-    assert shown(92.0, 1.0, "s") == ("waiting", "92.00 [91.00, 93.00] s")
-    assert shown(0.0123, 0.0004, "s") == ("waiting", "12.300 [11.900, 12.700] ms")
+    assert shown(92.0, 1.0, "s") == ("waiting", "92.0 [91.0, 93.0] s")
+    assert shown(0.0123, 0.0004, "s") == ("waiting", "12.30 [11.90, 12.70] ms")
     assert shown(0.012, 0.0, "") == ("pages s", "0.012")  # pages, for all the table knows
 
 
