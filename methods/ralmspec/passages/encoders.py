@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache
-from harness.common.checkpoints import ADAPTER, place
+from harness.common.checkpoints import place
 from harness.common.documents import word_pattern
 from harness.common.errors import RequestError
 from harness.common.files import write_atomically
@@ -35,7 +35,6 @@ PADDED = 65536  # vectors of padding drawn at once
 BATCH = 32  # passages that an encoder reads at once
 VECTORS = "vectors.npy"
 NUMBERS = fast_precision("cpu") or torch.float32  # of trained encoders
-LONGEST = 256  # tokens that a trained encoder reads, if it does not say
 
 
 class LatentSemantic:
@@ -66,91 +65,45 @@ class LatentSemantic:
 
 
 class Pretrained:
-    """A transformers encoder on the CPU, given as models are (`harness.common.checkpoints`), in bfloat16 where the
-    processor multiplies it: MiniLM then encodes passages 2.8 times as fast, with cosines of at least 0.9999 to the
-    vectors of float32. DPR gives its pooled output. A folder of sentence-transformers says in `modules.json` how to
-    pool and whether to normalise, and how many tokens are read; without it vectors are means of the last hidden states,
-    of 256 tokens. bytes: of the weights that a query reads, without tables of words."""
+    """A model of sentence-transformers on the CPU, given as models are (`harness.common.checkpoints`), with the
+    pooling, normalisation and prompts that its files name; without such files vectors are means of the last hidden
+    states. The states are computed in bfloat16 where the processor multiplies it, and pooled in float32: MiniLM then
+    encodes passages 2.8 times as fast, with cosines of at least 0.9998 to the vectors of float32. bytes: of the weights
+    that a query reads, without tables of words."""
 
     def __init__(self, name: str) -> None:
-        """Raises `RequestError` when there is no such model, or for modules that are not read here."""
-        import transformers
+        """Raises `RequestError` when there is no such model, or for one that sentence-transformers cannot read."""
+        from sentence_transformers import SentenceTransformer
 
-        self.at = place(name, Cache()).at
         try:
-            config = transformers.AutoConfig.from_pretrained(self.at, trust_remote_code=False)
-            if self._read("adapter_config.json") is not None:
-                raise RequestError(ADAPTER.format(name))
-            named = (config.architectures or [""])[0]
-            loader = getattr(transformers, named) if named.startswith("DPR") else transformers.AutoModel
-            self.module: Any = loader.from_pretrained(self.at, trust_remote_code=False).to(NUMBERS).eval()
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.at, trust_remote_code=False)
-        except (OSError, ValueError, AttributeError) as error:
+            at = place(name, Cache()).at
+            self.model = SentenceTransformer(at, device="cpu", model_kwargs={"dtype": NUMBERS})
+            self.model[0].register_forward_hook(_in_float32)
+            self.query("a")
+        except (AttributeError, ImportError, KeyError, OSError, TypeError, ValueError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-            raise RequestError(f"{name} cannot be loaded as an encoder ({reason}); give a folder, or lsa") from error
-        try:
-            self._read_modules(name)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {error}"
             raise RequestError(
-                f"the modules of the encoder {name} cannot be read ({reason}); fetch it again"
+                f"{name} cannot be loaded as an encoder ({reason}); give a model of sentence-transformers, or lsa"
             ) from error
+        self.module: Any = getattr(self.model[0], "auto_model", None)
         weights = weights_of(self)
         self.bytes = weights.each_pass if weights else 0
 
-    def _read_modules(self, name: str) -> None:
-        """What the files of sentence-transformers say."""
-        self.longest = int((self._read("sentence_bert_config.json") or {}).get("max_seq_length") or LONGEST)
-        self.pooling, self.normalised = "mean", False
-        for part in self._read("modules.json") or []:
-            kind = part["type"].rpartition(".")[2]
-            if kind == "Pooling":
-                modes = self._read(f"{part['path']}/config.json") or {}
-                self.pooling = "+".join(key[13:] for key, on in modes.items() if key.startswith("pooling_mode_") and on)
-            self.normalised |= kind == "Normalize"
-            if kind not in ("Transformer", "Pooling", "Normalize"):
-                raise RequestError(f"the encoder {name} has a module {kind}, which is not read here; give another one")
-        self.pooling = self.pooling.removesuffix("_tokens").removesuffix("_token")
-        if self.pooling not in ("mean", "cls"):
-            given = f"pools by {self.pooling}" if self.pooling else "names no way to pool"
-            raise RequestError(f"the encoder {name} {given}; give one that pools by mean or cls")
-        if any(((self._read("config_sentence_transformers.json") or {}).get("prompts") or {}).values()):
-            raise RequestError(
-                f"the encoder {name} puts prompts before texts, which is not done here; give another one"
-            )
-
-    def _read(self, file: str) -> Any:
-        """A JSON file of the model; None if it has none."""
-        from transformers.utils import cached_file
-
-        found = cached_file(
-            self.at, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
-        )
-        return json.loads(Path(found).read_text(encoding="utf-8")) if found else None
-
     def query(self, text: str) -> NDArray[np.float32]:
-        vector: NDArray[np.float32] = self.passages([text])[0]
-        return vector
+        """Vector [d]."""
+        return np.asarray(self.model.encode_query(text, show_progress_bar=False), np.float32)
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        order = np.argsort([len(text) for text in texts], kind="stable")  # texts of a batch are about equally long
-        parts = [self._batch([texts[i] for i in order[at : at + BATCH]]) for at in range(0, len(order), BATCH)]
-        vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(order)]
-        return vectors
+        """Vectors [n, d]."""
+        found = self.model.encode_document(list(texts), batch_size=BATCH, show_progress_bar=False)
+        return np.asarray(found, np.float32)
 
-    def _batch(self, texts: list[str]) -> NDArray[np.float32]:
-        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.longest, return_tensors="pt")
-        with torch.no_grad():
-            output = self.module(**batch)
-        if hasattr(self.module.config, "projection_dim"):
-            pooled = output.pooler_output.float()
-        elif self.pooling == "cls":
-            pooled = output.last_hidden_state[:, 0].float()
-        else:
-            mask = batch["attention_mask"][..., None]
-            pooled = (output.last_hidden_state.float() * mask).sum(1) / mask.sum(1)
-        vectors: NDArray[np.float32] = pooled.numpy()
-        return _unit(vectors) if self.normalised else vectors
+
+def _in_float32(module: torch.nn.Module, arguments: Any, states: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+        for name, value in states.items()
+    }
 
 
 Encoder = LatentSemantic | Pretrained  # text to float32 vectors that are compared by inner product
@@ -258,7 +211,7 @@ def identity(name: str) -> str:
     """
     folder = Path(place(name, Cache()).at)
     if not folder.is_dir():
-        return str(getattr(Pretrained(name).module.config, "_commit_hash", "") or "")
+        return str(getattr(getattr(Pretrained(name).module, "config", None), "_commit_hash", "") or "")
     state = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "key.json"):
         state.update(str(path.relative_to(folder)).encode())

@@ -13,7 +13,6 @@ from methods.nearest.opening import index_key, needs_build, open_index, read_thr
 from methods.nearest.vectors import open_vectors
 from methods.ralmspec.passages.dense import DenseRetriever
 from methods.ralmspec.passages.encoders import (
-    LONGEST,
     NUMBERS,
     TERMS,
     VECTORS,
@@ -47,7 +46,7 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
             lambda folder: fit_latent_semantic(folder, passages, options.dimension, options.sample, options.seed),
         )  # fmt: skip
     else:
-        made |= {"content": identity(options.encoder), "longest": LONGEST, "numbers": str(NUMBERS)}
+        made |= {"content": identity(options.encoder), "numbers": str(NUMBERS)}
     key = {"passages": text, **made}
 
     folder = artifacts.build(

@@ -110,9 +110,7 @@ def test_one_line_per_cell_with_intervals_speedup_and_times():
     assert lines[3][2:] == ["not run", *["–"] * 5]
     details = table.details.to_numpy().tolist()
     assert details[0][2:] == ["–", "–", "21 s"]  # it was timed, and against nothing
-    assert (
-        details[1][2:] == ["7", "450 [433, 468] ms", "21 s"] and len(details) == 3
-    )  # what has not run has no details
+    assert details[1][2:] == ["7", "450 [433, 468] ms", "21 s"] and len(details) == 3  # what has not run has no details
 
 
 def test_what_stands_above_and_below_names_source_scale_machine_sample_seed_code_and_data():
