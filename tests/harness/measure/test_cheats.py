@@ -102,7 +102,7 @@ def test_answers_that_are_prepared_are_not_there_for_varied_items(toys, tmp_path
 
 
 def test_a_clock_that_is_replaced_changes_nothing(toys, tmp_path):
-    row = run(toys, tmp_path, "toy-successors", against("toy-clockmaker", "toy-slow"))
+    row = run(toys, tmp_path, "toy-successors", against("toy-clockmaker", "toy-slow"), processes=2)
     assert row.status == "ok", row.error
     pairs = [pair for process in row.processes for pair in process["pairs"]]
     ratios = [sum(pair["baseline_ns"]) / sum(pair["method_ns"]) for pair in pairs]

@@ -260,7 +260,7 @@ def test_a_run_killed_half_way_goes_on_without_repeating_finished_cells(toys, tm
     text = RECIPE.format(
         task="toy-text",
         timeout=60,
-        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, column: c, params: {pause: 0.15}}",
+        cells="  - {row: a, method: toy-unigram}\n  - {row: b, method: toy-unigram, column: c, params: {pause: 0.05}}",
     )
     (tmp_path / "toy.yaml").write_text(text)
     command = [sys.executable, "-m", "harness", "reproduce", str(tmp_path / "toy.yaml")]

@@ -3,8 +3,7 @@
 from collections import Counter
 
 from harness.common.sources import ROOT
-from harness.plan.registry import Registry
-from harness.show import stored
+from harness.publish import docs
 from harness.show.claims import verdicts
 
 # (recipe, scale) -> claims and targets that stand there and find no row. A label, a parameter or a metric that changes
@@ -21,7 +20,7 @@ WITHOUT_A_ROW: dict[tuple[str, str], int] = {
 
 def test_claims_and_targets_find_their_rows_among_the_committed_ones():
     judged, untied = Counter(), Counter()
-    for one in stored.stored(ROOT / "results", Registry(), (stored.MEASURED,)):
+    for one in docs.committed(ROOT / "results")[0].values():
         found = verdicts(one)
         here = [verdict for verdict in (*found.claims, *found.targets) if verdict.is_here]
         judged[one.recipe.name, one.scale] += len(here)

@@ -20,6 +20,7 @@ from harness.common.sources import ROOT
 from harness.measure.store import RowStore
 from harness.plan import recipe as recipes
 from harness.plan.registry import Registry
+from harness.publish import docs
 from harness.results import frame
 from harness.show import claims, forest, markup, overview, page, stored, tables
 from harness.show.frame import of_all
@@ -88,6 +89,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(results, capsys):
     assert (results / "report.html").read_text(encoding="utf-8") == again  # the same rows, the same bytes
 
 
+@pytest.mark.slow
 def test_the_report_of_all_committed_rows_is_small_and_has_a_section_for_each_paper(tmp_path):
     (tmp_path / "measured").symlink_to(MEASURED)
     call("report", "--results", tmp_path)
@@ -335,6 +337,6 @@ def test_a_column_that_says_the_same_in_every_row_is_said_once(columns, heading,
 def test_committed_rows_are_those_of_recipes_that_are_still_there():
     """Nothing under results/measured is orphaned: each folder is a recipe's, and its rows can be read."""
     names = {path.parent.parent.name for path in MEASURED.glob("*/*/rows.jsonl")}
-    found = stored.stored(ROOT / "results", Registry(), kinds=["measured"])
+    found = docs.committed(ROOT / "results")[0].values()
     assert {one.recipe.name for one in found} == names
     assert all(RowStore(MEASURED / one.recipe.name / one.scale / "rows.jsonl").rows() for one in found)

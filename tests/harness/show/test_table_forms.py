@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from harness.common.sources import ROOT
-from harness.plan.registry import Registry
-from harness.show import frame, markup, stored, tables, terminal
+from harness.publish import docs
+from harness.show import frame, markup, tables, terminal
 from harness.show.claims import Verdicts, verdicts
 from tests.harness.made import stored_of
 from tests.harness.show.test_tables import CELLS, RECIPE, build, lines_of, planned, published, row, rows, text
@@ -28,9 +28,8 @@ def test_a_narrow_terminal_keeps_whole_numbers_and_names_what_it_leaves_out(widt
 
 @pytest.fixture(scope="module")
 def committed():
-    registry = Registry()
-    found = list(stored.stored(ROOT / "results", registry, (stored.MEASURED,)))
-    return [tables.build(one, frame.of_all([one], registry), Verdicts()) for one in found]
+    found, numbers = docs.committed(ROOT / "results")
+    return [tables.build(one, frame.part(numbers, one), Verdicts()) for one in found.values()]
 
 
 @pytest.mark.parametrize("width", [80, 90, 100, 120, 160, 200])

@@ -85,7 +85,7 @@ def test_a_port_in_use_is_refused_by_its_number(tmp_path):
             dashboard.serve("sqlite://", tmp_path, port)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def started(store) -> Iterator[tuple[str, str]]:
     """The two links of `harness dashboard`, in a process that is interrupted like a person interrupts it."""
     command = [sys.executable, "-m", "harness", "dashboard", "--results", str(store.parent), "--port", str(free_port())]

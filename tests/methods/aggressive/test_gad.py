@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("drafter")
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(deadline=None, max_examples=10, derandomize=True)
 @given(
     kind=st.sampled_from(["marian", "bart"]),
     seed=st.integers(0, 10_000),

@@ -43,7 +43,7 @@ def sources_like(outputs, seed):
     return mixed
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=20, derandomize=True)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),
@@ -54,7 +54,7 @@ def test_iad_is_greedy_for_random_models_and_sources(tiny, kind, seed, sources, 
     check(tiny.make(kind, seed), sources, limit)
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=15, derandomize=True)
 @given(
     seed=st.integers(0, 10_000),
     noise=st.sampled_from([0.0, 0.5, 1.0, 1.5]),

@@ -140,6 +140,7 @@ def test_bad_requests_are_one_line(built, capsys, arguments, message):
     assert message in error and "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_an_index_of_real_text_is_counted_by_another_process(tokenizer, tmp_path):
     """The beginning of WikiText-2 where $HARNESS_DATA has it, else this package's own documentation."""
     roots = [Path(root) / "wikitext-2" for root in os.environ.get("HARNESS_DATA", "").split(":") if root]

@@ -15,7 +15,7 @@ def naive(tokens):
 
 
 @given(st.integers(1, 4).flatmap(lambda size: st.lists(st.integers(0, size - 1), max_size=60)))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_small_arrays(tokens):
     for kind in (np.uint16, np.uint32):
         assert suffix_array(np.array(tokens, kind), 4).tolist() == naive(tokens)

@@ -161,6 +161,7 @@ build_datastore(Path(folder), CausalLM.load(model, window=16, stride=8), streams
 """
 
 
+@pytest.mark.slow
 def test_a_build_killed_in_its_process_is_finished_by_the_next(model, tmp_path):
     corpus = text(5, 120 * 60)[0]
     np.save(tmp_path / "corpus.npy", corpus)

@@ -90,29 +90,22 @@ def harness(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_recipe_measures_the_lm_exact_and_approximate_search_and_saved_searches(world: Path, tmp_path: Path) -> None:
+def test_a_recipe_measures_the_lm_and_exact_search(world: Path, tmp_path: Path) -> None:
     lines = """
   - {row: LM, method: lm, timed: false}
   - {row: exact, method: knnlm, speed_baseline: lm, fidelity_baseline: lm}
-  - {row: sq8, method: knnlm, params: {index: ivf-sq8, nlist: 2, nprobe: 2}, fidelity_baseline: {method: knnlm},
-     timed: false}
-  - {row: "FoSS={foss:g}", method: knnlm, sweep: {foss: [0.5]}, timed: false}
 """
     rows = run(tmp_path / "rows", world / "gpt2", lines)
-    assert [row.status for row in rows.values()] == ["ok"] * 4, [row.error for row in rows.values()]
-    lm, exact, half = rows["LM"], rows["exact"], rows["FoSS=0.5"]
+    assert [row.status for row in rows.values()] == ["ok"] * 2, [row.error for row in rows.values()]
+    lm, exact = rows["LM"], rows["exact"]
     for row in rows.values():
         assert row.value("perplexity") > 1 and row.value("word_perplexity") > row.value("perplexity")
-    perplexity = exact.value("perplexity")
-    assert exact.value("perplexity_difference") == pytest.approx(perplexity - lm.value("perplexity"))
+    assert exact.value("perplexity_difference") == pytest.approx(exact.value("perplexity") - lm.value("perplexity"))
     assert exact.speedup > 0
     assert {"lm", "search", "interpolate"} <= set(exact.processes[0]["phases"]["method"]["seconds"])
     assert "foss" not in lm.counters and "searches" not in lm.counters
     tokens = lm.counters["tokens"]
     assert exact.counters["searches"] == tokens and exact.counters["foss"] == 0
-    assert half.counters["foss"] == pytest.approx(0.5, abs=0.02)
-    # both lists are searched, so that only rounding of the codes can change a neighbour
-    assert rows["sq8"].value("perplexity") == pytest.approx(perplexity, rel=0.02)
 
 
 @pytest.mark.slow

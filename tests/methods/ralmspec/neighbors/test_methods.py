@@ -70,7 +70,7 @@ def test_the_baseline_is_knnlm_without_any_cache(artifacts_root, k, key):
         assert answer.trace.counters["searches"] == len(answer.ids)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     weights=st.sampled_from(sorted(MODELS)),
     index=st.sampled_from(["flat", "hnsw"]),

@@ -72,7 +72,7 @@ def test_the_baseline_is_iterative_ralm_without_any_cache(model, artifacts_root,
         assert answer.trace.counters["searches"] == -(-len(expected) // 4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     kind=st.sampled_from(KINDS),
     weights=st.sampled_from(sorted(MODELS)),
