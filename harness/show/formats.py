@@ -21,8 +21,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    """`85.3 [84.1, 86.5]`: three digits of the value; more where two digits of the interval's width need them, fewer
-    where they are beyond three digits of it. Two decimals at most beyond that of the value's fourth digit."""
+    """`85.3 [84.1, 86.5]`: the decimals of three digits of the value, within those of two and of three digits of the
+    interval's width, and within those of six digits of the largest number."""
     if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
     low, high = interval
@@ -31,10 +31,10 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
     if size >= 1e9:
-        return f"{value:.3e} [{low:.3e}, {high:.3e}]"
+        return f"{value:.2e} [{low:.2e}, {high:.2e}]"
     most = max(0, 5 - _power(size))
     decimals = most if width <= 0 else min(most, max(0, 1 - _power(width), min(2 - _power(width), 2 - _power(value))))
-    return f"{value:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
+    return f"{value:z,.{decimals}f} [{low:z,.{decimals}f}, {high:z,.{decimals}f}]"
 
 
 def _power(value: float) -> int:

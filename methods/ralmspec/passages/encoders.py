@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.common.bandwidth import weights_of
 from harness.common.cache import Cache
-from harness.common.checkpoints import place
+from harness.common.checkpoints import ADAPTER, place
 from harness.common.documents import word_pattern
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, reason
 from harness.common.files import write_atomically
 from harness.common.progress import Progress
 from harness.common.training.precision import fast_precision
@@ -35,6 +35,7 @@ PADDED = 65536  # vectors of padding drawn at once
 BATCH = 32  # passages that an encoder reads at once
 VECTORS = "vectors.npy"
 NUMBERS = fast_precision("cpu") or torch.float32  # of trained encoders
+OTHER_FORMATS = ["*.onnx", "*.onnx_data", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]  # of a hub model
 
 
 class LatentSemantic:
@@ -66,28 +67,25 @@ class LatentSemantic:
 
 class Pretrained:
     """A model of sentence-transformers on the CPU, given as models are (`harness.common.checkpoints`), with the
-    pooling, normalisation and prompts that its files name; without such files vectors are means of the last hidden
-    states. The states are computed in bfloat16 where the processor multiplies it, and pooled in float32: MiniLM then
-    encodes passages 2.8 times as fast, with cosines of at least 0.9998 to the vectors of float32. bytes: of the weights
-    that a query reads, without tables of words."""
+    pooling, normalisation, prompts and further modules that its files name. The first module, the transformer, computes
+    in bfloat16 where the processor multiplies it, the others in float32: MiniLM then encodes passages 2.8 times as
+    fast, with cosines of at least 0.9998 to the vectors of float32. bytes: of the weights that a query reads, without
+    tables of words."""
 
     def __init__(self, name: str) -> None:
         """Raises `RequestError` when there is no such model, or for one that sentence-transformers cannot read."""
         from sentence_transformers import SentenceTransformer
 
         try:
-            at = place(name, Cache()).at
-            self.model = SentenceTransformer(at, device="cpu", model_kwargs={"dtype": NUMBERS})
-            self.model[0].register_forward_hook(_in_float32)
+            self.model = SentenceTransformer(str(located(name)), device="cpu", model_kwargs={"dtype": torch.float32})
+            self.model[0].to(NUMBERS).register_forward_hook(_in_float32)
             self.query("a")
-        except (AttributeError, ImportError, KeyError, OSError, TypeError, ValueError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-            raise RequestError(
-                f"{name} cannot be loaded as an encoder ({reason}); give a model of sentence-transformers, or lsa"
-            ) from error
-        self.module: Any = getattr(self.model[0], "auto_model", None)
-        weights = weights_of(self)
-        self.bytes = weights.each_pass if weights else 0
+        except (AttributeError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+            why = f"{name} cannot be loaded as an encoder ({reason(error)})"
+            raise RequestError(f"{why}; give a model of sentence-transformers, or lsa") from error
+        embeddings = [part for part in self.model.modules() if isinstance(part, torch.nn.Embedding)]
+        tables = {table for part in embeddings for table in part.parameters()}
+        self.bytes = sum(weight.nbytes for weight in {*self.model.parameters()} - tables)
 
     def query(self, text: str) -> NDArray[np.float32]:
         """Vector [d]."""
@@ -204,15 +202,35 @@ def _remove_chunks(folder: Path) -> None:
         file.unlink()
 
 
-def identity(name: str) -> str:
-    """A trained encoder's content: hex SHA-256 (20 characters) of a folder's files, or the commit of a hub id.
+def located(name: str) -> Path:
+    """A trained encoder's folder. A hub model is downloaded at its first use and not asked for again.
 
-    Raises `RequestError` when the encoder cannot be loaded.
+    Raises `RequestError` for an adapter, and for a model that the hub does not give.
     """
-    folder = Path(place(name, Cache()).at)
-    if not folder.is_dir():
-        return str(getattr(getattr(Pretrained(name).module, "config", None), "_commit_hash", "") or "")
-    state = hashlib.sha256()
+    at = place(name, Cache()).at
+    try:
+        folder = Path(at) if Path(at).exists() else _snapshot(at)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{name} cannot be loaded as an encoder ({reason(error)}); give a folder, or lsa") from error
+    if (folder / "adapter_config.json").exists():
+        raise RequestError(ADAPTER.format(name))
+    return folder
+
+
+def _snapshot(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return Path(snapshot_download(hub_id, ignore_patterns=OTHER_FORMATS))
+
+
+def identity(name: str) -> str:
+    """What decides a trained encoder's vectors: hex SHA-256 (20 characters) of its folder's files and of the version of
+    sentence-transformers. Raises as `located` does."""
+    folder, state = located(name), hashlib.sha256(version("sentence-transformers").encode())
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "key.json"):
         state.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:

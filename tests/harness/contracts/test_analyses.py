@@ -74,7 +74,6 @@ def noisy(row):
     return replace(row, processes=processes)
 
 
-@pytest.mark.slow
 def test_six_processes_of_four_pairs_support_a_claim(toys, tmp_path):
     row = run(toys, tmp_path)
     assert row.status == "ok", row.error

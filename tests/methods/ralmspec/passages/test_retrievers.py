@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -226,7 +227,10 @@ def save_tokenizer(folder):
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
 
 
-def sentence_encoder(folder, pooling="mean", modules=("Transformer", "Pooling", "Normalize"), seed=0, **more):
+LAYOUT = ("Transformer", "Pooling", "Normalize")
+
+
+def sentence_encoder(folder, pooling="mean", modules=LAYOUT, seed=0, dense=None, **more):
     """A random BERT in the layout of sentence-transformers."""
     import torch
     from transformers import BertConfig, BertModel
@@ -246,21 +250,25 @@ def sentence_encoder(folder, pooling="mean", modules=("Transformer", "Pooling", 
     (folder / "modules.json").write_text(json.dumps(named))
     of_pooling = {"embedding_dimension": 16, "pooling_mode": pooling}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(of_pooling))
+    if dense:
+        shutil.copytree(dense, folder / "2_Dense")
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 5}))
     (folder / "config_sentence_transformers.json").write_text(json.dumps(more))
     return Pretrained(str(folder))
 
 
 def test_two_trained_encoders_serve_as_those_of_dpr_do(artifacts_root, tmp_path):
-    for name in ("question", "passage"):
-        sentence_encoder(tmp_path / name, "cls", ("Transformer", "Pooling"))
+    question, passage = (
+        sentence_encoder(tmp_path / name, "cls", ("Transformer", "Pooling"), seed)
+        for seed, name in enumerate(("question", "passage"))
+    )
     options = {"encoder": str(tmp_path / "passage"), "query_encoder": str(tmp_path / "question")}
     retriever = opened(artifacts_root, "exact", **options)
-    assert isinstance(retriever.encoder, Pretrained) and retriever.encoder.bytes > 0
-    alone = np.concatenate([retriever.encoder.passages([text]) for text in PASSAGES])
+    alone = np.concatenate([passage.passages([text]) for text in PASSAGES])
     np.testing.assert_allclose(retriever.vectors.keys[:, :-1], alone, atol=2e-2)  # padding changes nothing
     for text in PASSAGES[:20]:
-        products = alone @ retriever.encoder.query(text)
+        np.testing.assert_array_equal(retriever.encoder.query(text), question.query(text))
+        products = alone @ question.query(text)
         (found,) = retriever.search([retriever.encode(text)], 1)[0]
         assert products[found] >= products.max() - 5e-2 * abs(products.max())
     before = identity(options["encoder"])
@@ -273,7 +281,7 @@ def test_two_trained_encoders_serve_as_those_of_dpr_do(artifacts_root, tmp_path)
 def test_an_encoder_pools_normalises_and_cuts_as_its_folder_says(tmp_path, pooling, normalised):
     import torch
 
-    modules = ("Transformer", "Pooling", "Normalize")[: 2 + normalised]
+    modules = LAYOUT[: 2 + normalised]
     encoder = sentence_encoder(tmp_path, pooling, modules)
     texts = PASSAGES[:150]  # several batches of unequal lengths
     encoder.model.to(torch.bfloat16)
@@ -287,7 +295,7 @@ def test_an_encoder_pools_normalises_and_cuts_as_its_folder_says(tmp_path, pooli
     for text, vector in zip(texts, found, strict=True):
         with torch.no_grad():
             read = encoder.model.tokenizer(" ".join(text.split()[:5]), return_tensors="pt")
-            states = encoder.module(**read)[0][0]
+            states = encoder.model[0].auto_model(**read)[0][0]
         expected = (states[0] if pooling == "cls" else states.mean(0)).numpy()
         np.testing.assert_allclose(vector, expected / np.linalg.norm(expected) if normalised else expected, atol=1e-5)
 
@@ -301,6 +309,35 @@ def test_queries_and_passages_are_prompted_as_the_folder_says(tmp_path):
     np.testing.assert_allclose(prompted.passages([text]), plain.passages([prompts["document"] + text]), atol=1e-6)
 
 
+def test_a_further_module_is_computed_in_float32(tmp_path, monkeypatch):
+    import torch
+    from sentence_transformers.models import Dense
+
+    monkeypatch.setattr("methods.ralmspec.passages.encoders.NUMBERS", torch.bfloat16)
+    plain, dense = sentence_encoder(tmp_path / "plain", modules=LAYOUT[:2]), Dense(16, 4)
+    (tmp_path / "dense").mkdir()
+    dense.save(str(tmp_path / "dense"))
+    encoder = sentence_encoder(tmp_path / "whole", modules=(*LAYOUT[:2], "Dense"), dense=tmp_path / "dense")
+    with torch.no_grad():
+        expected = dense({"sentence_embedding": torch.from_numpy(plain.passages(PASSAGES[:9]))})["sentence_embedding"]
+    np.testing.assert_allclose(encoder.passages(PASSAGES[:9]), expected.numpy(), atol=1e-6)
+    assert encoder.bytes == plain.bytes + 4 * (16 * 4 + 4)
+
+
+def test_an_encoder_of_the_hub_is_read_from_its_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "models--somebody--encoder" / "snapshots" / "abc"
+    kept = sentence_encoder(folder)
+    (folder.parents[1] / "refs").mkdir()
+    (folder.parents[1] / "refs" / "main").write_text("abc")
+    np.testing.assert_array_equal(Pretrained("somebody/encoder").query(PASSAGES[0]), kept.query(PASSAGES[0]))
+    assert identity("somebody/encoder") == identity(str(folder))
+    for name in ("somebody/other", "no/such/id"):
+        with pytest.raises(RequestError, match=f"{name} cannot be loaded as an encoder"):
+            identity(name)
+
+
 def test_what_is_no_encoder_is_refused(tmp_path):
     from transformers import DPRConfig, DPRContextEncoder
 
@@ -310,6 +347,9 @@ def test_what_is_no_encoder_is_refused(tmp_path):
     DPRContextEncoder(DPRConfig(vocab_size=len(WORDS) + 2, **size)).save_pretrained(tmp_path / "dpr")
     save_tokenizer(tmp_path / "dpr")
     with pytest.raises(RequestError, match=r"cannot be loaded as an encoder .*; give a model of sentence-transformers"):
+        Pretrained(str(tmp_path / "dpr"))
+    (tmp_path / "dpr" / "adapter_config.json").write_text("{}")
+    with pytest.raises(RequestError, match="holds an adapter"):
         Pretrained(str(tmp_path / "dpr"))
     for number, modules in enumerate(('[{"path": "', '[{"path": ""}]', "[1]")):
         folder = tmp_path / str(number)
