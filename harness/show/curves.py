@@ -148,8 +148,8 @@ def points(numbers: pd.DataFrame, x: str, y: str, names: Names | None = None) ->
 
 def levels(numbers: pd.DataFrame, x: str, y: str) -> dict[str, float]:
     """Cell -> y of the rows to which x does not apply (the LM alone has no FoSS), drawn as level lines. None of a
-    counter, which is of other work, or of a distance, which is from another baseline."""
-    if y in DISTANCES or (numbers[numbers.metric == y].kind == "counter").any():
+    counter, which is of other work, or of a distance or a speedup, which is from another baseline."""
+    if y in (*DISTANCES, "speedup") or (numbers[numbers.metric == y].kind == "counter").any():
         return {}
     lines = _cells(numbers).assign(x=_coordinate(numbers, x), y=_coordinate(numbers, y))
     return dict(lines[lines.x.isna()].y.dropna())

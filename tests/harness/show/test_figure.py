@@ -134,13 +134,14 @@ def test_a_second_metric_has_a_panel_of_its_own():
     assert drawn([row("OS3", other=1.0)], beside) is None
 
 
-def test_a_counter_and_a_distance_have_no_level_lines():
+def test_a_counter_a_distance_and_a_speedup_have_no_level_lines():
     def levels(y, kind="quality", **known):
         one = new_row(row="Beam", metrics={y: 0.9}, described=described(Metric(y, kind=kind)), **known)
         return curves.levels(numbers_of(stored_of(RECIPE, [one, *of_two_retrievers()])), "k", y)
 
     assert levels("bleu") == {"Beam": 0.9}
-    assert levels("accepted_tokens") == levels("perplexity_difference") == levels("steps", "counter") == {}
+    assert levels("accepted_tokens") == levels("steps", "counter") == {}
+    assert levels("perplexity_difference") == levels("speedup") == {}
 
 
 def test_a_distance_is_drawn_from_one_baseline_only():
