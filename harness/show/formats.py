@@ -31,7 +31,7 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
     if size >= 1e9:
-        return f"{value:.2e} [{low:.2e}, {high:.2e}]"
+        return with_interval(value / 1e9, (low / 1e9, high / 1e9)) + " billion"
     most = max(0, 5 - _power(size))
     decimals = most if width <= 0 else min(most, max(0, 1 - _power(width), min(2 - _power(width), 2 - _power(value))))
     return f"{value:z,.{decimals}f} [{low:z,.{decimals}f}, {high:z,.{decimals}f}]"

@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,15 @@ class Pretrained:
 
         try:
             self.model = SentenceTransformer(str(located(name)), device="cpu", model_kwargs={"dtype": torch.float32})
-            self.model[0].to(NUMBERS).register_forward_hook(_in_float32)
+            self.model[0].register_forward_hook(_in_float32)
+            for weight in self.model[0].parameters():  # not the buffers: angles of rotary positions stay exact
+                weight.data = weight.data.to(NUMBERS)
             self.query("a")
         except (AttributeError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
             why = f"{name} cannot be loaded as an encoder ({reason(error)})"
             raise RequestError(f"{why}; give a model of sentence-transformers, or lsa") from error
-        embeddings = [part for part in self.model.modules() if isinstance(part, torch.nn.Embedding)]
-        tables = {table for part in embeddings for table in part.parameters()}
+        embedding = torch.nn.Embedding | torch.nn.EmbeddingBag
+        tables = {part.weight for part in self.model.modules() if isinstance(part, embedding)}
         self.bytes = sum(weight.nbytes for weight in {*self.model.parameters()} - tables)
 
     def query(self, text: str) -> NDArray[np.float32]:
@@ -203,7 +206,8 @@ def _remove_chunks(folder: Path) -> None:
 
 
 def located(name: str) -> Path:
-    """A trained encoder's folder. A hub model is downloaded at its first use and not asked for again.
+    """A trained encoder's folder. A hub model is downloaded at its first use; one in the layout of
+    sentence-transformers is not asked for again.
 
     Raises `RequestError` for an adapter, and for a model that the hub does not give.
     """
@@ -221,15 +225,16 @@ def _snapshot(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        return Path(snapshot_download(hub_id, local_files_only=True))
-    except LocalEntryNotFoundError:
-        return Path(snapshot_download(hub_id, ignore_patterns=OTHER_FORMATS))
+    with suppress(LocalEntryNotFoundError):
+        folder = Path(snapshot_download(hub_id, ignore_patterns=OTHER_FORMATS, local_files_only=True))
+        if (folder / "modules.json").exists():  # else another program may have fetched a part of it
+            return folder
+    return Path(snapshot_download(hub_id, ignore_patterns=OTHER_FORMATS))
 
 
 def identity(name: str) -> str:
-    """What decides a trained encoder's vectors: hex SHA-256 (20 characters) of its folder's files and of the version of
-    sentence-transformers. Raises as `located` does."""
+    """Of what decides a trained encoder's vectors: hex SHA-256 (20 characters) of its folder's files and of the version
+    of sentence-transformers. Raises as `located` does."""
     folder, state = located(name), hashlib.sha256(version("sentence-transformers").encode())
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "key.json"):
         state.update(str(path.relative_to(folder)).encode())

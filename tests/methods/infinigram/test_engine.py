@@ -24,7 +24,7 @@ TOKENS = st.integers(0, ALPHABET - 1)
 DOCUMENTS = st.lists(st.lists(TOKENS, max_size=12), min_size=1, max_size=8)
 NGRAMS = st.lists(st.lists(TOKENS, max_size=5), min_size=1, max_size=8)
 SIZES = st.sampled_from([ALPHABET, 70_000])  # u16 and u32
-SETTINGS = settings(deadline=None, max_examples=25)
+SETTINGS = settings(deadline=None, max_examples=60)
 
 
 def occurrences(documents, ngram):

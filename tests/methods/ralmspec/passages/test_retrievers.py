@@ -230,18 +230,18 @@ def save_tokenizer(folder):
 LAYOUT = ("Transformer", "Pooling", "Normalize")
 
 
-def sentence_encoder(folder, pooling="mean", modules=LAYOUT, seed=0, dense=None, **more):
-    """A random BERT in the layout of sentence-transformers."""
+def sentence_encoder(folder, pooling="mean", modules=LAYOUT, seed=0, dense=None, kind="Bert", **more):
+    """A random model in the layout of sentence-transformers."""
     import torch
-    from transformers import BertConfig, BertModel
+    import transformers
 
     save_tokenizer(folder)
     torch.manual_seed(seed)
-    config = BertConfig(
+    config = getattr(transformers, f"{kind}Config")(
         vocab_size=len(WORDS) + 2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        initializer_range=0.5,
+        initializer_range=0.5, pad_token_id=0,
     )  # fmt: skip
-    BertModel(config).save_pretrained(folder)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
     (folder / "1_Pooling").mkdir(exist_ok=True)
     named = [
         {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
@@ -336,6 +336,16 @@ def test_an_encoder_of_the_hub_is_read_from_its_cache(tmp_path, monkeypatch):
     for name in ("somebody/other", "no/such/id"):
         with pytest.raises(RequestError, match=f"{name} cannot be loaded as an encoder"):
             identity(name)
+
+
+def test_weights_are_rounded_and_the_angles_of_positions_are_not(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr("methods.ralmspec.passages.encoders.NUMBERS", torch.bfloat16)
+    encoder = sentence_encoder(tmp_path, kind="ModernBert")
+    assert {weight.dtype for weight in encoder.model.parameters()} == {torch.bfloat16}
+    angles = [buffer for name, buffer in encoder.model.named_buffers() if name.endswith("inv_freq")]
+    assert angles and all(buffer.dtype == torch.float32 for buffer in angles)
 
 
 def test_what_is_no_encoder_is_refused(tmp_path):
