@@ -265,12 +265,12 @@ def test_two_trained_encoders_serve_as_those_of_dpr_do(artifacts_root, tmp_path)
     options = {"encoder": str(tmp_path / "passage"), "query_encoder": str(tmp_path / "question")}
     retriever = opened(artifacts_root, "exact", **options)
     alone = np.concatenate([passage.passages([text]) for text in PASSAGES])
-    np.testing.assert_allclose(retriever.vectors.keys[:, :-1], alone, atol=2e-2)  # padding changes nothing
+    np.testing.assert_allclose(retriever.vectors.keys[:, :-1], alone, atol=2e-3)  # padding changes nothing
     for text in PASSAGES[:20]:
         np.testing.assert_array_equal(retriever.encoder.query(text), question.query(text))
         products = alone @ question.query(text)
         (found,) = retriever.search([retriever.encode(text)], 1)[0]
-        assert products[found] >= products.max() - 5e-2 * abs(products.max())
+        assert products[found] >= products.max() - 5e-2
     before = identity(options["encoder"])
     (tmp_path / "passage" / "config.json").write_text("{}")  # trained again in the same folder
     assert identity(options["encoder"]) != before
