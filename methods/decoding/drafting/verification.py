@@ -15,7 +15,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from harness.common.errors import RequestError
-from harness.common.generate import NOT_FINITE, Constraints
+from harness.common.generate import NOT_FINITE
 from harness.contracts import Decoded, Phases
 from harness.contracts.answers import near_tie
 from methods.decoding.drafting.drafter import Drafter
@@ -62,7 +62,6 @@ def draft_and_verify(
     are within `near_tie`.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
-    tie = near_tie(batch.model)
     for decoded in outputs:
         decoded.trace.counters["near_ties"] = 0
     active = list(range(len(outputs)))  # the output that each row of the session writes
@@ -79,8 +78,7 @@ def draft_and_verify(
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
-            limits_of = (batch.constraints, accepts, depth, look, tie, batch.model.name)
-            blocks = _verdicts(session, states, list(spans), drafts, written, *limits_of)
+            blocks = _verdicts(session, states, list(spans), drafts, written, batch, accepts, depth, look)
             finished = []
             for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
                 fed, block = len(tokens[row]) - len(drafts[row]), verdict.block
@@ -115,12 +113,10 @@ def _verdicts(
     spans: Sequence[int],
     drafts: Sequence[Sequence[int]],
     written: Sequence[tuple[Sequence[int], Sequence[int], int]],
-    constraints: Constraints,
+    batch: Batch,
     accepts: Accepts,
     depth: int,
     look: int,
-    tie: float,
-    model: str,
 ) -> list[Verdict]:
     """The verdict on each row's draft. The states of row r are the len(drafts[r]) + 1 before spans[r]. written: per row
     its prompt, its output so far, and its limit.
@@ -131,8 +127,7 @@ def _verdicts(
     """
     import torch
 
-    ends = set(constraints.ends)
-
+    constraints, ends, tie = batch.constraints, set(batch.constraints.ends), near_tie(batch.model)
     results = [Verdict() for _ in drafts]
     unsettled = list(range(len(drafts)))
     begin = 0
@@ -159,7 +154,8 @@ def _verdicts(
             for place in range(at, at + len(piece)):
                 values, ids = best_at(place)
                 if not isfinite(values[0]):
-                    raise RequestError(NOT_FINITE.format(model, sum(map(len, written[row][:2])) + len(block)))
+                    length = sum(map(len, written[row][:2])) + len(block)
+                    raise RequestError(NOT_FINITE.format(batch.model.name, length))
                 if len(values) > 1 and values[0] - values[1] <= tie:
                     verdict.near_ties += 1
                     if values[0] == values[1]:  # an exact tie is decided as in greedy search

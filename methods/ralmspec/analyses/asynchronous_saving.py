@@ -99,8 +99,10 @@ class AsynchronousSaving(IterativeOptions, TimedAnalysis):
 
 def _ideal(record: Record) -> tuple[float, float]:
     """Seconds that a request could save if one step overlaps, and if all steps of a round do."""
-    if not record.clean:
+    verified = [(s, matched) for s, matched in record.rounds if s]
+    clean = [s for s, matched in verified if matched == s]
+    if not clean:
         return 0.0, 0.0
-    a = (record.step_s[False] + record.guess_s) / record.steps[False]
-    b = record.verification_s / record.rounds
-    return record.clean.total() * min(a, b), sum(n * min(s * a, b) for s, n in record.clean.items())
+    a = (record.step_s + record.guess_s) / record.steps
+    b = record.verification_s / len(verified)
+    return len(clean) * min(a, b), sum(min(s * a, b) for s in clean)

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from harness.common.documents import content_hash
-from harness.common.errors import RequestError
 from harness.common.progress import Progress
 from harness.contracts import Artifacts
 from harness.contracts.analyses import TimedAnalysis
 from harness.contracts.ratios import Ratio
 from harness.contracts.tasks import RetrievalSetting
 from harness.plan.registry import analysis
-from methods.ralmspec.passages.opening import build_retriever, open_retriever
+from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_of
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
 
@@ -47,11 +46,7 @@ class RetrieverLatency(RetrieverOptions, TimedAnalysis):
 
     def fit(self, setting: RetrievalSetting, artifacts: Artifacts, progress: Progress) -> None:
         """Build the retriever. Raises `RequestError` when the task has no passages of text."""
-        passages = setting.knowledge
-        if not len(passages) or not isinstance(passages[0], str):
-            raise RequestError(
-                "retriever-latency searches passages of text, which this task does not have; use qa-latency"
-            )
+        passages = passages_of(setting.knowledge)
         build_retriever(passages, content_hash(passages), artifacts, self)
         artifacts.values.update(passages=len(passages))
 

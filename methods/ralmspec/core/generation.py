@@ -18,14 +18,7 @@ from methods.decoding.engine.session import Engine, Session
 from methods.ralmspec.core.speculation import Process, Step
 
 T = TypeVar("T")  # the search result of one query
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A position to return to: the session of that time and its length in tokens."""
-
-    session: Session
-    length: int
+Mark = tuple[Session, int]  # a position to return to: the session of that time and its length in tokens
 
 
 class Reader:
@@ -65,12 +58,12 @@ class Reader:
 
     def mark(self) -> Mark:
         """The current position."""
-        return Mark(self.session, self.length)
+        return self.session, self.length
 
     def rewind(self, mark: Mark) -> None:
         """Return to a position. Marks set later in the same session become invalid."""
-        self.session = mark.session
-        self.session.lengths[0] = mark.length
+        self.session, length = mark
+        self.session.lengths[0] = length
 
 
 @dataclass(slots=True)

@@ -121,11 +121,8 @@ class Speculative(Sequential):
 
     def serve(self, process: Process[Any, Any], phases: Phases) -> Record:
         """One request, to its end. A worker thread ends with it."""
-        if self.asynchronous:
-            with Worker() as worker:
-                self.record = speculate(process, self.strides, phases, worker)
-        else:
-            self.record = speculate(process, self.strides, phases)
+        with Worker() as worker:
+            self.record = speculate(process, self.strides, phases, worker)
         return self.record
 
     def _strides(self) -> Fixed:

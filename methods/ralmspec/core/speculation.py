@@ -99,27 +99,27 @@ def follow(process: Process[S, T], phases: Phases) -> Record:
     return record
 
 
-def speculate(process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker | None = None) -> Record:
-    """The same output by speculation. With a worker, verification is asynchronous if `strides` decides so."""
+def speculate(process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker) -> Record:
+    """The same output by speculation, verified in the worker where `strides` decides so."""
     return _Speculation(process, strides, phases, worker).run()
 
 
+@dataclass(slots=True)
 class _Speculation(Generic[S, T]):
-    def __init__(self, process: Process[S, T], strides: Fixed, phases: Phases, worker: Worker | None) -> None:
-        self.process = process
-        self.strides = strides
-        self.phases = phases
-        self.worker = worker
-        self.record = Record()
-        self.ahead: list[S] = []  # steps taken whose verification has not started
-        self.checking: list[S] = []  # steps that the worker verifies
-        self.pending: Future[tuple[list[T], float]] | None = None
-        self.since = perf_counter()  # end of the last round
-        self.undisturbed = False  # only sequential retrieval since the last search
-        self.switched = False  # a step has paid for the change of thread count since the last search in this thread
+    process: Process[S, T]
+    strides: Fixed
+    phases: Phases
+    worker: Worker
+    record: Record = field(default_factory=Record)
+    ahead: list[S] = field(default_factory=list)  # steps taken whose verification has not started
+    checking: list[S] = field(default_factory=list)  # steps that the worker verifies
+    pending: Future[tuple[list[T], float]] | None = None
+    since: float = 0.0  # end of the last round
+    undisturbed: bool = False  # only sequential retrieval since the last search
+    switched: bool = False  # a step has paid for the change of thread count since the last search in this thread
 
     def run(self) -> Record:
-        process = self.process
+        process, self.since = self.process, perf_counter()
         if not process.finished:  # fills the cache (Algorithm 1, line 4); not timed: it reads the prompt
             step = _begun(process, self.record)
             truth, seconds = _retrieve(process, step, self.phases, self.record)
@@ -137,7 +137,7 @@ class _Speculation(Generic[S, T]):
                 else:
                     self._speculate(decision)
             elif due:
-                if decision.s and self._in_worker(decision) and not process.finished:
+                if decision.s and decision.asynchronous and not process.finished:
                     self._start()
                 else:
                     self._verify()
@@ -153,16 +153,13 @@ class _Speculation(Generic[S, T]):
     def _decided(self) -> Decision:
         return self.strides.next(self.process.left + len(self.ahead))
 
-    def _in_worker(self, decision: Decision) -> bool:
-        return decision.asynchronous and self.worker is not None
-
     def _speculate(self, decision: Decision) -> None:
         """One speculation step. Its query may be the last of a round and start the verification."""
         process, record = self.process, self.record
         self.undisturbed = False
         step = _begun(process, record)
         self.ahead.append(step)
-        if self.pending is None and len(self.ahead) >= decision.s and self._in_worker(decision):
+        if self.pending is None and len(self.ahead) >= decision.s and decision.asynchronous:
             self._start()
         step.overlapped = self.pending is not None
         started = perf_counter()
@@ -171,21 +168,20 @@ class _Speculation(Generic[S, T]):
         process.take(step)
         step.took_s = step.begin_s + perf_counter() - guessed
         switches = step.overlapped and not self.switched
-        record.took(step.took_s, guessed - started, step.overlapped)
+        record.took(step.took_s, guessed - started)
         self.strides.took("guess", guessed - started)
         if not switches:
             self.strides.took("overlapped" if step.overlapped else "step", step.took_s)
         self.switched = self.switched or step.overlapped
 
     def _start(self) -> None:
-        assert self.worker is not None  # see `_in_worker`
         queries = [step.query for step in self.ahead]
         self.pending = self.worker.start(lambda: self.process.search(queries, single_thread=True))
         self.checking, self.ahead = self.ahead, []
 
     def _finish(self) -> None:
         """Wait for the worker and settle its round. A mismatch discards the steps taken during the verification."""
-        assert self.worker is not None and self.pending is not None
+        assert self.pending is not None
         started = perf_counter()
         with self.phases("retrieve"):
             truths, seconds = self.worker.result(self.pending)
@@ -211,7 +207,7 @@ class _Speculation(Generic[S, T]):
         process = self.process
         wrong = next((i for i, (s, t) in enumerate(zip(steps, truths, strict=True)) if not process.agrees(s, t)), None)
         matched = len(steps) if wrong is None else wrong
-        self.record.verified_round(len(steps), matched, seconds)
+        self.record.verified(len(steps), matched, seconds)
         self.strides.verified(len(steps), seconds, asynchronous)
         self.strides.guessed(matched, matched < len(steps))
         process.learn(truths)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
+from scipy.sparse import csc_array, load_npz, save_npz
 
 from harness.common.errors import RequestError
 from methods.nearest.threads import Workers
@@ -52,33 +52,29 @@ def build_bm25(folder: Path, passages: Sequence[str], options: RetrieverOptions)
         raise RequestError("no passage holds a word to search by; give other passages")
     index = bm25s.BM25(k1=options.k1, b=options.b, backend="numpy")
     index.index(tokens, show_progress=False)
-    starts = index.scores["indptr"].astype(np.int64)
-    postings, weights = index.scores["indices"].astype(np.int32), index.scores["data"].astype(np.float32)
-    term = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    order = np.lexsort((postings, term))
+    weights, ids, starts = (index.scores[part] for part in ("data", "indices", "indptr"))
+    narrow = np.int32 if len(ids) < 1 << 31 else np.int64
+    parts = weights.astype(np.float32), ids.astype(narrow), starts.astype(narrow)
+    postings = csc_array(parts, (len(passages), len(starts) - 1))
+    postings.sort_indices()
+    save_npz(folder / "postings.npz", postings, compressed=False)
     terms = {word: number for word, number in index.vocab_dict.items() if word}
-    (folder / "terms.json").write_text(json.dumps({"terms": terms, "passages": len(passages)}), encoding="utf-8")
-    for name, array in (("starts", starts), ("postings", postings[order]), ("weights", weights[order])):
-        np.save(folder / f"{name}.npy", array)
+    (folder / "terms.json").write_text(json.dumps(terms), encoding="utf-8")
 
 
 class Bm25Retriever(PassageRetriever):
     """An opened BM25 index."""
 
     def __init__(self, folder: Path) -> None:
-        meta = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
-        self.terms: dict[str, int] = meta["terms"]
-        self.passages: int = meta["passages"]
-        self.starts, self.postings, self.weights = (
-            np.load(folder / f"{name}.npy") for name in ("starts", "postings", "weights")
-        )
+        self.terms: dict[str, int] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
+        by_term = load_npz(folder / "postings.npz")  # each term's passages ascending
+        self.passages, terms = by_term.shape
+        self.starts, self.postings, self.weights = by_term.indptr.astype(np.int64), by_term.indices, by_term.data
         self.workers = Workers()
-        narrow = self.starts.astype(np.int32) if len(self.postings) < 1 << 31 else self.starts  # half of the memory
-        by_term = csc_array((self.weights, self.postings, narrow), (self.passages, len(self.starts) - 1))
         by_passage = by_term.tocsr()  # each passage's terms ascending
         self.offsets, self.word_weights = by_passage.indptr.astype(np.int64), by_passage.data
         self.words = by_passage.indices.astype(np.int32, copy=False)
-        self._counts = np.zeros(len(self.starts) - 1, np.float32)  # of the query being scored; zeros between calls
+        self._counts = np.zeros(terms, np.float32)  # of the query being scored; zeros between calls
         self._split = re.compile(TERM).findall
         word = Query(np.zeros(1, np.int64), np.ones(1, np.float32))
         for batch in _KERNELS:  # compile now: waiting for the compiler would distort the times of verifications

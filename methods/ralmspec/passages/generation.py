@@ -6,17 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts import GenerationModel, Phases
 from methods.decoding.engine.session import Engine
 from methods.ralmspec.core.generation import Generation, GenerationStep
 from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever
 from methods.ralmspec.passages.tokens import Passages
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 UNREAD = -2  # passage number while the key-value cache is empty
 
@@ -31,7 +30,7 @@ class PassageStep(GenerationStep):
     guess: int = -1
 
 
-class IterativeRaLM(Generation[PassageStep, "NDArray[np.int64]"]):
+class IterativeRaLM(Generation[PassageStep, NDArray[np.int64]]):
     """One request. The query is the text of the context's last `query_tokens` tokens. A search finds `prefetch`
     passages; the first `passage_tokens` tokens of the best are prepended to the context, and `interval` tokens are
     generated. With a new passage the whole context is encoded again."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 
 from harness.common.documents import content_hash
-from harness.common.errors import RequestError
 from harness.contracts import Artifacts, GenerationModel, Phases, Streams
 from harness.plan.registry import method
 from methods.decoding.engine.engines import engine_of
@@ -19,8 +18,8 @@ from methods.nearest.opening import needs_build
 from methods.ralmspec.core.generation import Reader
 from methods.ralmspec.core.serving import Sequential, Speculative, room
 from methods.ralmspec.passages.generation import IterativeRaLM
-from methods.ralmspec.passages.opening import build_retriever, open_retriever
-from methods.ralmspec.passages.retriever import PassageCache, PassageRetriever, RetrieverOptions
+from methods.ralmspec.passages.opening import build_retriever, open_retriever, passages_of
+from methods.ralmspec.passages.retriever import PassageCache, RetrieverOptions
 from methods.ralmspec.passages.tokens import Passages, build_passages
 
 
@@ -49,12 +48,6 @@ class RalmSeq(IterativeOptions, Sequential):
 
     prefetch = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.opened: PassageRetriever | None = None
-        self.passages: Passages | None = None
-        self.cache: PassageCache | None = None  # shared by requests; None: each has its own
-
     @property
     def random_fit(self) -> bool:
         """True for `hnsw` and `ivf`: several threads build graphs, and k-means starts at random."""
@@ -68,11 +61,7 @@ class RalmSeq(IterativeOptions, Sequential):
         artifacts: Artifacts,
     ) -> None:
         """Build the retriever over `knowledge`, passages of text. Raises `RequestError` when there are none."""
-        if not len(knowledge):
-            raise RequestError("the knowledge base is empty; retrieval needs at least one passage")
-        if not isinstance(knowledge[0], str):
-            raise RequestError("iterative RaLM needs passages of text as its knowledge base, not streams of token ids")
-        texts = cast("Sequence[str]", knowledge)
+        texts = passages_of(knowledge)
         text_hash = content_hash(texts)
         build_retriever(texts, text_hash, artifacts, self)
         build_passages(model, texts, text_hash, self.passage_tokens, artifacts)
@@ -80,6 +69,7 @@ class RalmSeq(IterativeOptions, Sequential):
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         self.opened = open_retriever(artifacts, self)
+        self.cache: PassageCache | None = None  # shared by requests; None: each has its own
         self.passages = Passages(artifacts.path("passage-tokens"))
         self._engine = engine_of(subject)
 
@@ -87,9 +77,8 @@ class RalmSeq(IterativeOptions, Sequential):
         self, model: GenerationModel, prompt: Sequence[int], limit: int, phases: Phases
     ) -> AbstractContextManager[IterativeRaLM]:
         """model: the one given to `open`. Raises `RequestError` when prompt and output do not fit the window."""
-        retriever, passages = self._ready()
         return nullcontext(IterativeRaLM(
-            model, self._engine, retriever, passages, prompt, limit, phases, interval=self.interval,
+            model, self._engine, self.opened, self.passages, prompt, limit, phases, interval=self.interval,
             prefetch=self.prefetch, query_tokens=self.query_tokens,
             passage_tokens=self._passage_tokens(model, prompt, limit), cache=self.cache,
         ))  # fmt: skip
@@ -98,30 +87,24 @@ class RalmSeq(IterativeOptions, Sequential):
         context = list(prompt) or [model.start_id]
         found = self.found(model, [*context, *output[: len(output) // self.interval * self.interval]], 1)
         most = self._passage_tokens(model, prompt, self.limit)
-        passage = self._ready()[1].tokens(found[0], most) if found else []
+        passage = self.passages.tokens(found[0], most) if found else []
         start = int(context[0] == model.start_id)
         return Reader(model, self._engine).read([*context[:start], *passage, *context[start:], *output])
 
     def found(self, model: GenerationModel, context: Sequence[int], k: int) -> list[int]:
         """The best passages for a context, at most k, best first."""
-        retriever, _ = self._ready()
         text = model.tokenizer.decode(context[-self.query_tokens :], skip_special_tokens=True)
-        found: list[int] = retriever.search([retriever.encode(text)], k)[0].tolist()
+        found: list[int] = self.opened.search([self.opened.encode(text)], k)[0].tolist()
         return found
 
     def counters(self) -> dict[str, float]:
         """Passages of the knowledge base."""
-        return {"passages": float(len(self.passages))} if self.passages is not None else {}
+        return {"passages": float(len(self.passages))}
 
     def _passage_tokens(self, model: GenerationModel, prompt: Sequence[int], limit: int) -> int:
         """Tokens of a passage that fit the window next to prompt and output, 0 if these fill it. Raises `RequestError`
         when these exceed it."""
         return min(room(model, prompt, limit), self.passage_tokens)
-
-    def _ready(self) -> tuple[PassageRetriever, Passages]:
-        if self.opened is None or self.passages is None:
-            raise RuntimeError(f"{type(self).__name__} answers after fit or open")
-        return self.opened, self.passages
 
 
 @method(
@@ -149,7 +132,7 @@ class RalmSpec(Speculative, RalmSeq):
 
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         super().open(subject, artifacts)
-        retriever, _ = self._ready()
-        queries = [retriever.encode("the")] * 2
-        self.begin_anew(lambda: retriever.search(queries, self.prefetch, single_thread=True))
-        self.cache = PassageCache(retriever) if self.shared else None
+        queries = [self.opened.encode("the")] * 2
+        self.begin_anew(lambda: self.opened.search(queries, self.prefetch, single_thread=True))
+        if self.shared:
+            self.cache = PassageCache(self.opened)

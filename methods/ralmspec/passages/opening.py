@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from harness.contracts import Artifacts
+from harness.common.errors import RequestError
+from harness.contracts import Artifacts, Streams
 from methods.nearest.faiss_index import build_index
 from methods.nearest.opening import index_key, needs_build, open_index, read_through
 from methods.nearest.vectors import open_vectors
@@ -27,11 +28,18 @@ from methods.ralmspec.passages.encoders import (
 from methods.ralmspec.passages.retriever import PassageRetriever, RetrieverOptions
 
 
-def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
-    """Build the retriever's artifacts over `passages`; `text` is their hash.
+def passages_of(knowledge: Sequence[str] | Streams) -> Sequence[str]:
+    """The knowledge base, if it is passages of text. Raises `RequestError` if it is not, and if it is empty."""
+    if not len(knowledge):
+        raise RequestError("the knowledge base is empty; retrieval needs at least one passage")
+    if not isinstance(knowledge[0], str):
+        raise RequestError("retrieval searches passages of text, not streams of token ids; use the task qa-latency")
+    return cast("Sequence[str]", knowledge)
 
-    Raises `RequestError` when they hold no word.
-    """
+
+def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, options: RetrieverOptions) -> None:
+    """Build the retriever's artifacts over `passages`; `text` is their hash. Raises `RequestError` when they hold no
+    word."""
     if options.retriever == "bm25":
         from methods.ralmspec.passages.bm25 import build_bm25, version
 
@@ -67,26 +75,24 @@ def build_retriever(passages: Sequence[str], text: str, artifacts: Artifacts, op
 
 def open_retriever(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
     """Open what `build_retriever` made and search once, so that later searches need not read from disk or compile."""
-    opened = _open(artifacts, options)
-    query = opened.encode("the")
-    opened.search([query], 1)
-    opened.score(query, np.zeros(1, np.int64))
-    return opened
-
-
-def _open(artifacts: Artifacts, options: RetrieverOptions) -> PassageRetriever:
+    opened: PassageRetriever
     if options.retriever == "bm25":
         from methods.ralmspec.passages.bm25 import Bm25Retriever
 
-        return Bm25Retriever(artifacts.path("bm25"))
-    vectors = open_vectors(artifacts.path("padded-vectors" if options.padding else "passage-vectors") / VECTORS)
-    folder = artifacts.path("passage-index") if needs_build(options.dense) else None
-    if folder is not None:
-        read_through(folder)
-    index = open_index(vectors, options.dense, folder, memory_gb=options.memory_gb)
-    index.load()
-    encoder = _encoder(artifacts, options.query_encoder or options.encoder)
-    return DenseRetriever(vectors, vectors.entries - options.padding, index, encoder, options.ef)
+        opened = Bm25Retriever(artifacts.path("bm25"))
+    else:
+        vectors = open_vectors(artifacts.path("padded-vectors" if options.padding else "passage-vectors") / VECTORS)
+        folder = artifacts.path("passage-index") if needs_build(options.dense) else None
+        if folder is not None:
+            read_through(folder)
+        index = open_index(vectors, options.dense, folder, memory_gb=options.memory_gb)
+        index.load()
+        encoder = _encoder(artifacts, options.query_encoder or options.encoder)
+        opened = DenseRetriever(vectors, vectors.entries - options.padding, index, encoder, options.ef)
+    query: Any = opened.encode("the")
+    opened.search([query], 1)
+    opened.score(query, np.zeros(1, np.int64))
+    return opened
 
 
 def _encoder(artifacts: Artifacts, place: str) -> Encoder:

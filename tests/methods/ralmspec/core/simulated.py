@@ -119,9 +119,7 @@ class Underway:
         return self.answer
 
 
-def simulate(
-    monkeypatch, strides: Fixed | None, right: np.ndarray, asynchronous: bool = False, **machine: Any
-) -> float:
+def simulate(monkeypatch, strides: Fixed | None, right: np.ndarray, **machine: Any) -> float:
     """Seconds of one request; without `strides`, of the baseline."""
     clock = Clock()
     monkeypatch.setattr(speculation, "perf_counter", clock)
@@ -129,7 +127,7 @@ def simulate(
     if strides is None:
         follow(process, NoPhases())
     else:
-        speculate(process, strides, NoPhases(), Thread(process) if asynchronous else None)  # type: ignore[arg-type]
+        speculate(process, strides, NoPhases(), Thread(process))  # type: ignore[arg-type]
     return clock.now
 
 

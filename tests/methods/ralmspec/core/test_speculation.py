@@ -27,9 +27,9 @@ def drawn(rng: np.random.Generator) -> tuple[dict[str, Any], float, bool]:
     return machine, float(rng.choice([0, 0.3, 0.6, 0.8, 0.9, 0.97, 1.0])), bool(rng.random() < 0.5)
 
 
-def served(monkeypatch, strides, requests, asynchronous, machine) -> float:
+def served(monkeypatch, strides, requests, machine) -> float:
     """Seconds of all requests, which one scheduler serves."""
-    return sum(simulate(monkeypatch, strides, right, asynchronous, **machine) for right in requests)
+    return sum(simulate(monkeypatch, strides, right, **machine) for right in requests)
 
 
 def test_it_never_loses_and_wins_about_what_the_best_fixed_stride_does(monkeypatch):
@@ -40,11 +40,11 @@ def test_it_never_loses_and_wins_about_what_the_best_fixed_stride_does(monkeypat
         rng = np.random.default_rng(7_000_000 + seed)
         machine, gamma, asynchronous = drawn(rng)
         requests = [rng.random(32) < gamma for _ in range(20)]
-        baseline = served(monkeypatch, None, requests, False, machine)
+        baseline = served(monkeypatch, None, requests, machine)
         strides = OS3(asynchronous=asynchronous, redo=machine["redo"])
-        speedup = baseline / served(monkeypatch, strides, requests, asynchronous, machine)
+        speedup = baseline / served(monkeypatch, strides, requests, machine)
         best = max(
-            baseline / served(monkeypatch, Fixed(s, mode), requests, mode, machine)
+            baseline / served(monkeypatch, Fixed(s, mode), requests, machine)
             for s in STRIDES
             for mode in [False, True][: 1 + asynchronous]
         )
@@ -58,8 +58,8 @@ def test_bad_luck_at_first_does_not_end_speculation(monkeypatch, machine):
     rng, strides, speedups = np.random.default_rng(5), OS3(asynchronous=True, redo=False), []
     for gamma in [0.1] * 4 + [0.97] * 16:
         right = [rng.random(64) < gamma]
-        baseline = served(monkeypatch, None, right, False, machine)
-        speedups.append(baseline / served(monkeypatch, strides, right, True, machine))
+        baseline = served(monkeypatch, None, right, machine)
+        speedups.append(baseline / served(monkeypatch, strides, right, machine))
     assert min(speedups) > 0.9 and np.mean(speedups[-4:]) > 1.5
 
 
@@ -69,6 +69,6 @@ def test_the_formula_of_overlapping_rounds_is_what_they_take(monkeypatch, redo, 
     right = np.random.default_rng(7).random(4000) < 0.8
     machine = LONG | {"b0": b, "redo": redo}
     for s in (1, 3, 6):
-        taken = simulate(monkeypatch, Fixed(s, True), right, True, **machine)
+        taken = simulate(monkeypatch, Fixed(s, True), right, **machine)
         expected = len(right) * pipelined(1.01, b, 0.8, s) / expected_matches(0.8, s)
         assert taken == pytest.approx(expected, rel=0.15), s
