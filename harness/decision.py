@@ -125,7 +125,8 @@ def decide(
     known = [pair["items"] for pair in pairs]
     items = None if None in known else len({item for items in known for item in items})
     per_item = [ns / items / 1e9 for ns, items in zip(method, count, strict=True)]
-    repeats, opened = _each(processes, _remembered), _each(processes, lambda p: p.open_s.get("method"))
+    repeats = _each(processes, lambda p: _beyond(p.pairs[-1], p.again))
+    opened = _each(processes, lambda p: p.open_s.get("method"))
     none: Number = (None, None)
     summary = Summary(
         {
@@ -162,7 +163,13 @@ def _decision(
         )
     if items is not None and items < LEAST_ITEMS and longest * 1e9 >= LONG_NS:
         return NO_CLAIM, f"{items} different items are too few for a claim ({LEAST_ITEMS} are the least)"
-    if found := [*doubts(processes), *_spread(processes)]:
+    found, spread = doubts(processes), baseline_spread(processes)
+    if spread is not None and spread > SPREAD:
+        found.append(
+            f"the baseline's time for the same work differs by {spread:.2f} between passes (first and ninth decile; at "
+            f"most {SPREAD} is allowed): the machine may favour one side"
+        )
+    if found:
         return NO_CLAIM, "; ".join(found)
     if summary.interval is None:
         return NO_CLAIM, "no interval from these samples"
@@ -184,10 +191,10 @@ def doubts(processes: Sequence[ProcessSample]) -> list[str]:
     """What the samples of a method show against it, whatever it is compared with."""
     found = []
     for values, most, words in (
-        (_each(processes, _remembered), REMEMBERS,
+        (_each(processes, lambda p: _beyond(p.pairs[-1], p.again)), REMEMBERS,
          "the method is {:.3f} times as fast on items that it has seen as on new ones (at most {:.2f} is allowed): it "
          "may remember answers"),
-        (_each(processes, _prepared), PREPARED,
+        (_each(processes, lambda p: _beyond(p.varied, p.pairs[-1])), PREPARED,
          "the method is {:.3f} times as fast on the data's items as on items changed a little (at most {:.2f} is "
          "allowed): it may have prepared answers"),
         (_each(processes, lambda p: p.alone["beside_ns"] / p.alone["alone_ns"] if p.alone else None), SLOWED,
@@ -205,16 +212,6 @@ def doubts(processes: Sequence[ProcessSample]) -> list[str]:
     return found
 
 
-def _spread(processes: Sequence[ProcessSample]) -> list[str]:
-    """What the baseline's times show against a comparison with it."""
-    if (spread := baseline_spread(processes)) is None or spread <= SPREAD:
-        return []
-    return [
-        f"the baseline's time for the same work differs by {spread:.2f} between passes (first and ninth decile; at "
-        f"most {SPREAD} is allowed): the machine may favour one side"
-    ]
-
-
 def baseline_spread(processes: Sequence[ProcessSample]) -> float | None:
     """The ninth over the first decile of the baseline's time for the same work, over all passes; None where work cannot
     be compared."""
@@ -230,21 +227,15 @@ def _each(processes: Sequence[ProcessSample], value: Callable[[ProcessSample], f
     return [found for process in processes if (found := value(process)) is not None]
 
 
-def _over(pair: Mapping[str, Any], other: Mapping[str, Any] | None, side: str) -> float | None:
+def _over(slower: Mapping[str, Any] | None, faster: Mapping[str, Any] | None, side: str) -> float | None:
     """A side's time in one pass over its time in another; None where it was not timed in both."""
-    times, others = pair.get(f"{side}_ns"), (other or {}).get(f"{side}_ns")
+    times, others = ((one or {}).get(f"{side}_ns") for one in (slower, faster))
     return sum(times) / sum(others) if times and others else None
 
 
-def _remembered(process: ProcessSample) -> float | None:
-    """How much faster the method is on items that it has seen, beyond what the baseline is on the same."""
-    method, baseline = (_over(process.pairs[-1], process.again, side) for side in SIDES)
-    return None if method is None or baseline is None else method / baseline
-
-
-def _prepared(process: ProcessSample) -> float | None:
-    """How much faster the method is on items of the data than on varied ones, beyond what the baseline is."""
-    method, baseline = (_over(process.varied or {}, process.pairs[-1], side) for side in SIDES)
+def _beyond(slower: Mapping[str, Any] | None, faster: Mapping[str, Any] | None) -> float | None:
+    """How much faster the method is in the second pass than in the first, beyond what the baseline is."""
+    method, baseline = (_over(slower, faster, side) for side in SIDES)
     return None if method is None or baseline is None else method / baseline
 
 

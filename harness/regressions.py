@@ -8,17 +8,17 @@ baseline alike cancels out: the benchmarks of single parts in `tests/benchmarks`
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 import yaml
 
-from harness.common.errors import HarnessError, MachineError, RequestError
+from harness.common.errors import MachineError, RequestError
 from harness.common.sources import ROOT
 from harness.measure.store import RowStore
 from harness.plan.expansion import single_name
@@ -51,7 +51,8 @@ def run(against: str, wanted: Sequence[Pair], rounds: int, say: Say) -> pd.DataF
     """
     if rounds < LEAST_ROUNDS:
         raise RequestError(f"{rounds} rounds have no interval: {LEAST_ROUNDS} at least")
-    with tempfile.TemporaryDirectory() as folder, checkout(against, Path(folder) / "before") as before:
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(against, before := Path(folder) / "before")
         trees = {against: before, "working tree": ROOT}
         results = {side: Path(folder) / f"results-{number}" for number, side in enumerate(trees)}
         for number in range(rounds):
@@ -62,21 +63,15 @@ def run(against: str, wanted: Sequence[Pair], rounds: int, say: Say) -> pd.DataF
         return compare(*results.values())
 
 
-@contextmanager
-def checkout(revision: str, folder: Path) -> Iterator[Path]:
-    """A revision's files in a folder, for as long as they are needed."""
+def unpack(revision: str, folder: Path) -> None:
+    """Write a revision's files to a folder."""
     top = _git("rev-parse", "--show-toplevel", said=f"{ROOT} is no checkout: a revision cannot be taken from it")
     if Path(top).resolve() != ROOT:
         raise RequestError(f"{ROOT} is not the top of a checkout, but in {top}: run this from a clone of the bench")
     _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", said=f"{revision!r} is no revision of {ROOT}")
-    try:
-        _git("worktree", "add", "--detach", "--quiet", str(folder), revision, said=f"{revision} cannot be checked out")
-        yield folder
-    finally:
-        with suppress(HarnessError):  # whatever ended this says more
-            _git("worktree", "remove", "--force", str(folder), said=f"{folder} cannot be removed")
-        with suppress(HarnessError):
-            _git("worktree", "prune", said="")
+    archive = folder.with_suffix(".zip")
+    _git("archive", f"--output={archive}", revision, said=f"{revision} cannot be unpacked")
+    shutil.unpack_archive(archive, folder)
 
 
 def _git(*arguments: str, said: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
@@ -27,11 +28,8 @@ Status = Literal["ok", "skipped", "failed", "timeout", "killed"]
 Baseline = dict[str, Any]  # {"method": name, "params": {...}}
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "below": lambda value, bound: value < bound,
-    "above": lambda value, bound: value > bound,
-    "at most": lambda value, bound: value <= bound,
-    "at least": lambda value, bound: value >= bound,
-}
+    "below": operator.lt, "above": operator.gt, "at most": operator.le, "at least": operator.ge,
+}  # fmt: skip
 
 OWN = (
     # what a timing sample says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
@@ -73,17 +74,11 @@ class PhaseTimer:
         }
 
 
-class NoPhases:
+class NoPhases(nullcontext[None]):
     """Phases that record nothing, for passes that are not timed."""
 
     def __call__(self, name: str) -> NoPhases:
         return self
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        return None
 
     def overlapped(self, name: str, seconds: float) -> None:
         return None

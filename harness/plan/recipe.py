@@ -7,6 +7,7 @@ expands a recipe at a scale.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,19 +20,7 @@ from harness.common.errors import RequestError, unknown
 from harness.contracts.tasks import SCALES
 from harness.plan.parameters import refused
 from harness.plan.registry import Registry
-from harness.plan.schema import (
-    PARTS_OF_IS,
-    CellOf,
-    CellSpec,
-    Claim,
-    Fidelity,
-    Figure,
-    Judged,
-    Recipe,
-    Reference,
-    ScaleSpec,
-    TaskSpec,
-)
+from harness.plan.schema import UNKNOWN, Judged, Recipe, ScaleSpec
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -78,28 +67,16 @@ def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a typo explains what is missing
-        *outer, last = [str(part) for part in first["loc"] if part != "[key]"]
-        place = ".".join([*outer, last])
-        if first["type"] == "extra_forbidden" or "[key]" in first["loc"]:
-            valid = _keys_at(model, outer)
-            raise unknown("key", last, valid, f"{where} at {place}") from None
-        raise RequestError(refused(f"{where} at {place}", error, len(first["loc"]))) from None
-
-
-def _keys_at(model: type[BaseModel], outer: list[str]) -> list[str]:
-    """Valid keys inside levels of these names."""
-    if outer and outer[-1] in (keys := {"published": ["row", "column"], "scales": SCALES, "scale_sweep": SCALES}):
-        return list(keys[outer[-1]])
-    models: dict[str, type[BaseModel]] = {
-        "cells": CellSpec, "claims": Claim, "targets": Claim, "scales": ScaleSpec, "task": TaskSpec,
-        "speed_baseline": Reference, "fidelity_baseline": Reference, "of": CellOf, "than": CellOf, "figure": Figure,
-        "fidelity": Fidelity, "fidelities": Fidelity,
-    }  # fmt: skip
-    for part in outer:
-        model = models.get(part, model)
-    names = [f.alias or n for n, f in model.model_fields.items() if n not in PARTS_OF_IS]
-    return [*names, "base"] if model is Recipe else names
+        first = min(error.errors(), key=lambda e: e["type"] != UNKNOWN)  # a typo explains what is missing
+        place = [str(part) for part in first["loc"] if part != "[key]"]
+        if first["type"] == UNKNOWN:
+            key, keys = first["ctx"]["key"], first["ctx"]["keys"]
+        elif "[key]" in first["loc"]:  # of a mapping whose type lists its keys
+            *place, key = place
+            keys = re.findall(r"'(\w+)'", first["ctx"]["expected"])
+        else:
+            raise RequestError(refused(f"{where} at {'.'.join(place)}", error, len(first["loc"]))) from None
+        raise unknown("key", key, keys, f"{where} at {'.'.join([*place, key])}") from None
 
 
 def files(registry: Registry) -> dict[str, Path]:

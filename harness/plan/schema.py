@@ -7,20 +7,34 @@ paper's, `targets` the bench's own.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from harness.contracts.tasks import SCALES, Scale
 
 Comparison = Literal["below", "above", "at most", "at least"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 PARTS_OF_IS = ("metric", "bound", "factor")  # keys that no file gives: `is` says them
+UNKNOWN = "unknown_key"  # type of the error for a key that is none of the model's; its context has `key` and `keys`
+
+
+class _Strict(BaseModel):
+    also: ClassVar[tuple[str, ...]] = ()  # keys that are taken out before the model is made
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_keys(cls, given: Any) -> Any:
+        keys = {field.alias or name for name, field in cls.model_fields.items()}
+        for key in given if isinstance(given, dict) else ():
+            if key not in keys:
+                known = sorted({*keys, *cls.also} - {*PARTS_OF_IS})
+                raise PydanticCustomError(UNKNOWN, "unknown key", {"key": str(key), "keys": known})
+        return given
+
+
 _CONDITION = re.compile(r"(\S+) (below|above|at most|at least)(?: (-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)( times)?)?")
 
 
@@ -231,6 +245,8 @@ class Judged(_Strict):
 
 class Recipe(Judged):
     """A recipe file. Its key `base` names another recipe (`harness.plan.recipe`)."""
+
+    also = ("base",)
 
     name: str
     title: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -29,10 +28,6 @@ def judged(monkeypatch, tmp_path):
     """The comparison of simulated rounds: `judged(speedup=..., exact_match=...)` changes the working tree's rows."""
     rng = np.random.default_rng(0)
 
-    @contextmanager
-    def checkout(revision, folder):
-        yield tmp_path
-
     def compare(rounds=9, **changes):
         drawn = {}
 
@@ -50,7 +45,7 @@ def judged(monkeypatch, tmp_path):
                 processes=processes(ratio, shape=(1, 9), first=number + changed.get("items", 0)),
             ))  # fmt: skip
 
-        monkeypatch.setattr(regressions, "checkout", checkout)
+        monkeypatch.setattr(regressions, "unpack", lambda revision, folder: None)
         monkeypatch.setattr(regressions, "_measure", measure)
         return regressions.run("HEAD", [PAIR], rounds, lambda line: None)
 
@@ -74,13 +69,12 @@ def test_a_lost_answer_and_a_risen_counter_are_named_and_a_gain_is_none_of_them(
     assert set(judged(iterations=6).verdict) == {"better", "no difference shown"}
 
 
-def test_a_revision_is_checked_out_and_removed_whatever_happens(tmp_path):
-    with pytest.raises(KeyboardInterrupt), regressions.checkout("HEAD", tmp_path / "tree") as tree:
-        assert (tree / "harness" / "cli.py").exists()
-        raise KeyboardInterrupt
-    assert not (tmp_path / "tree").exists()
-    listed = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert str(tmp_path) not in listed
+def test_a_revisions_files_are_those_that_git_has(tmp_path):
+    regressions.unpack("HEAD", tmp_path / "tree")
+    given = ["git", "ls-tree", "-r", "-z", "--name-only", "HEAD"]
+    listed = subprocess.run(given, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
+    found = {str(file.relative_to(tmp_path / "tree")) for file in (tmp_path / "tree").rglob("*") if file.is_file()}
+    assert found == set(listed) and "harness/cli.py" in found
 
 
 def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():
@@ -90,20 +84,19 @@ def test_the_pairs_of_the_file_are_registered_and_unknown_ones_refused():
         regressions.pairs(["l2ss:ptb-next-word"], Registry())
 
 
-def test_an_interrupt_says_that_nothing_is_kept(monkeypatch, capsys):
-    def interrupted(*_):
+def test_an_interrupt_says_that_nothing_is_kept_and_leaves_nothing(monkeypatch, capsys):
+    trees = []
+
+    def interrupted(pair, tree, results):
+        trees.append(tree)
         raise KeyboardInterrupt
 
-    def worktrees():
-        return subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-    before = worktrees()
     monkeypatch.setattr(regressions, "_measure", interrupted)
     with pytest.raises(SystemExit) as ended:
         main(["regressions", "--against", "HEAD", "--pair", "exact:lm-output-layer"])
     assert ended.value.code == 130
     assert "keeps nothing" in capsys.readouterr().err
-    assert worktrees() == before
+    assert trees[0] != ROOT and not trees[0].exists()
 
 
 def test_an_unknown_revision_and_too_few_rounds_are_one_line(capsys):

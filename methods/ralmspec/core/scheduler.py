@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from statistics import fmean, median_low  # the lower of two: accidents are slow
 
 RECENT = 20  # measurements of a median, and guesses of a request's gamma
+FEW = 3  # verifications of a kind from which their times count
 PRIOR = 4.0  # weight of the gamma of all requests in that of a request, in guesses
 GAIN = 1.04  # least expected speedup at which speculation is tried
-LOSS = 2.0  # credit of either kind of round, in sequential steps
-PAUSE = 150  # steps of the first pause, doubled after every loss; unused verification times are dropped after as many
+CREDIT = 2.0  # of either kind of round, in sequential steps: what it may lose at first
+BACK = 0.01  # share of a sequential step that each of them adds to a credit below `CREDIT`
+RISK = 0.75  # share of the credit that one round may lose
+STALE = 150  # steps after which verification times that are not used are dropped
 ASK = 0.002  # share of the time that guesses without speculation may cost
 OLD = 400  # steps after which a search or a guess is measured again, whatever it took
 GRID = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)  # strides considered
@@ -74,9 +77,9 @@ class OS3(Fixed):
     """The stride with the most settled retrievals per second by the paper's objective; s = 0 where none gains.
 
     gamma is that of the last guesses, at most gamma_max, which bounds s (0.6 in the paper). Rounds in the worker and in
-    this thread are compared at their own a and b. Either kind has a credit of `LOSS` sequential steps. Rounds add what
-    they gain, up to 3 `LOSS`, and take what they lose. A round may cost at most the credit and one search. Once three
-    quarters of `LOSS` are lost, the kind pauses, twice as long each time. What was measured outlasts a request.
+    this thread are compared at their own a and b. Either kind has a credit in sequential steps. Rounds add what they
+    gain, up to 3 `CREDIT`, and take what they lose. If its first guess is wrong, a round may lose `RISK` of the credit.
+    So speculation loses little more than `BACK` of the time. What was measured outlasts a request.
     """
 
     def __init__(self, *, asynchronous: bool, redo: bool, gamma_max: float = 0.98) -> None:
@@ -85,7 +88,7 @@ class OS3(Fixed):
         self.seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self.batches: dict[bool, dict[int, deque[float]]] = {False: {}, True: {}}
         self.hits: deque[bool] = deque(maxlen=10 * RECENT)
-        self.credit, self.pause, self.resting, self.unused = ({False: x, True: x} for x in (LOSS, PAUSE, 0, 0))
+        self.credit, self.unused = {False: CREDIT, True: CREDIT}, {False: 0, True: 0}
         self.unasked = self.unmeasured = 0
 
     def median(self, name: str) -> float:
@@ -96,9 +99,14 @@ class OS3(Fixed):
         recent, overall = list(self.hits)[-RECENT:], (sum(self.hits) + PRIOR) / (len(self.hits) + PRIOR + 1)
         return (sum(recent) + PRIOR * overall) / (len(recent) + PRIOR)
 
+    def timed(self, worker: bool) -> dict[int, deque[float]]:
+        """Seconds of verifications by stride; empty until there are `FEW`: a first one may be slow by accident."""
+        found = self.batches[worker]
+        return found if sum(map(len, found.values())) >= FEW else {}
+
     def verification(self, worker: bool) -> tuple[float, float]:
         """(b, slope), least squares through the median of each stride. A worker is as fast as all cores at first."""
-        known = (worker and self.batches[True]) or {1: self.seconds["search"], **self.batches[False]}
+        known = (worker and self.timed(True)) or {1: self.seconds["search"], **self.timed(False)}
         points = {s: median_low(times) for s, times in known.items()}
         s, seconds = fmean(points), fmean(points.values())
         spread = sum((x - s) ** 2 for x in points) or 1.0
@@ -108,9 +116,9 @@ class OS3(Fixed):
     def passed(self, *kinds: bool) -> None:
         """A round or step without verification of these kinds. Times that are not used any more are dropped."""
         for worker in kinds:
-            self.resting[worker] = max(self.resting[worker] - 1, 0)
+            self.credit[worker] = max(self.credit[worker], min(self.credit[worker] + BACK, CREDIT))
             self.unused[worker] += 1
-            self.batches[worker] = self.batches[worker] if self.unused[worker] % PAUSE else {}
+            self.batches[worker] = self.batches[worker] if self.unused[worker] % STALE else {}
 
     def next(self, left: int) -> Decision:
         step, search = self.median("step"), self.median("search")
@@ -119,23 +127,26 @@ class OS3(Fixed):
             return Decision(0)
         best, decision = GAIN / (step + search), Decision(0)
         for worker in self.kinds:
-            s, rate = (0, 0.0) if self.resting[worker] else self._planned(worker, left)
-            if rate > best:  # the first round is a short one
-                best, decision = rate, Decision(s if self.batches[worker] else min(s, 2), worker)
+            s, rate = self._planned(worker, left)
+            if rate > best:  # the first rounds are short ones
+                best, decision = rate, Decision(s if self.timed(worker) else min(s, 2), worker)
         return decision
 
     def _planned(self, worker: bool, left: int) -> tuple[int, float]:
         """(s, settled retrievals per second) of the best round that the credit allows; (0, 0) if it allows none."""
         step, search = self.median("step"), self.median("search")
         a = ((worker and self.median("overlapped")) or step) + self.median("guess")
-        gamma, (b, slope), risk = self.gamma, self.verification(worker), self.credit[worker] * (step + search) + search
+        gamma, (b, slope) = self.gamma, self.verification(worker)
+        most = (RISK * self.credit[worker] + 1) * (
+            step + search
+        ) - self.redo * step  # seconds of a round, one retrieval
 
         def rate(s: int, gamma: float) -> float:
             redone = (1 - gamma**s) * self.redo * step
             seconds = pipelined(a, b + slope * s, gamma, s) if worker else s * (a + slope) + b + redone
             return expected_matches(gamma, s) / seconds
 
-        fits = [s for s in {min(s, left) for s in GRID} if s + worker > 1 and s * (a + slope) + b <= risk]
+        fits = [s for s in {min(s, left) for s in GRID} if s + worker > 1 and s * (a + slope) + b <= most]
         s = max(sorted(fits), key=lambda s: rate(s, min(gamma, self.gamma_max)), default=0)
         s = s if worker or not s else -(-left // -(-left // s))  # no short round at the end
         return s, rate(s, gamma) if s else 0.0
@@ -166,9 +177,4 @@ class OS3(Fixed):
         step, search = self.median("step"), self.median("search")
         self.unmeasured += retrievals
         gain = (steps + overlapped * step + retrievals * search - spent) / (step + search)
-        credit = self.credit[worker] = min(self.credit[worker] + gain, 3 * LOSS)
-        if credit < LOSS / 4:
-            self.credit[worker], self.resting[worker] = LOSS, self.pause[worker]
-            self.pause[worker] *= 2
-        elif credit > 2 * LOSS:
-            self.pause[worker] = PAUSE
+        self.credit[worker] = min(max(self.credit[worker] + gain, 0.0), 3 * CREDIT)
