@@ -20,31 +20,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from harness.common.errors import HarnessError, RequestError, StoppedError, unknown
 from harness.options import AsJson, Options, Results, Scale, Tracking, with_options
 from harness.plan.registry import Kind, Registry
 
-
-class Families(TyperGroup):
-    """The commands below, and the sub-commands of families, which the registry names."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *Registry().names("command")]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if (own := super().get_command(ctx, cmd_name)) is not None:
-            return own
-        registry = Registry()
-        return get_command(registry.resolve("command", cmd_name)()) if cmd_name in registry.names("command") else None
-
-
-app = typer.Typer(
-    name="harness", cls=Families, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="A bench for methods that shortcut the costly step of language-model inference.",
-)  # fmt: skip
+PROGRAM: dict[str, Any] = {
+    "name": "harness", "no_args_is_help": True, "pretty_exceptions_enable": False,
+    "rich_markup_mode": None, "help": "A bench for methods that shortcut the costly step of language-model inference.",
+}  # fmt: skip
+app = typer.Typer(**PROGRAM)
 
 INTERRUPTED = 130
 LISTS = ("methods", "tasks", "analyses", "recipes", "pairs")
@@ -307,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     given = [a for a in given if a != "--debug"]
     try:
-        code = app(given, standalone_mode=False)
+        code = _with_families(given or _words_to_complete())(given, standalone_mode=False)
         if code == INTERRUPTED:  # the option parser turns an interrupt into this code
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -331,6 +316,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(2)
         print(f"error: {type(error).__name__}: {error} (a fault of the harness; --debug shows where)", file=sys.stderr)
         sys.exit(1)
+
+
+def _with_families(given: Sequence[str]) -> typer.Typer:
+    """The application with the registry's sub-commands; only the one that is called is imported."""
+    registry = Registry()
+    full = typer.Typer(**PROGRAM)
+    full.registered_commands = list(app.registered_commands)
+    for name in registry.names("command"):
+        if given and given[0] == name:
+            full.add_typer(registry.resolve("command", name)(), name=name)
+        else:
+            full.command(name, help=registry.entry("command", name).summary)(_placeholder)
+    return full
+
+
+def _words_to_complete() -> list[str]:
+    """What has been typed after the program's name, when a shell asks how it goes on; it tells no other way."""
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return typed.split()[1:]
+
+
+def _placeholder() -> None:
+    raise AssertionError("a family's command is mounted before it is called")
 
 
 if __name__ == "__main__":

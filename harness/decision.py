@@ -227,15 +227,15 @@ def _each(processes: Sequence[ProcessSample], value: Callable[[ProcessSample], f
     return [found for process in processes if (found := value(process)) is not None]
 
 
-def _over(slower: Mapping[str, Any] | None, faster: Mapping[str, Any] | None, side: str) -> float | None:
+def _over(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None, side: str) -> float | None:
     """A side's time in one pass over its time in another; None where it was not timed in both."""
-    times, others = ((one or {}).get(f"{side}_ns") for one in (slower, faster))
+    times, others = ((one or {}).get(f"{side}_ns") for one in (first, second))
     return sum(times) / sum(others) if times and others else None
 
 
-def _beyond(slower: Mapping[str, Any] | None, faster: Mapping[str, Any] | None) -> float | None:
+def _beyond(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> float | None:
     """How much faster the method is in the second pass than in the first, beyond what the baseline is."""
-    method, baseline = (_over(slower, faster, side) for side in SIDES)
+    method, baseline = (_over(first, second, side) for side in SIDES)
     return None if method is None or baseline is None else method / baseline
 
 

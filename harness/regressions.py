@@ -80,7 +80,7 @@ def _git(*arguments: str, said: str) -> str:
         ended = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
         return ended.stdout.strip()
     except FileNotFoundError:
-        raise MachineError("git is not installed: a revision cannot be checked out") from None
+        raise MachineError("git is not installed: a revision cannot be unpacked") from None
     except subprocess.CalledProcessError as error:
         raise RequestError(f"{said}: {' '.join(error.stderr.split()) or 'git says no more'}") from error
 

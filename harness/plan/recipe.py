@@ -71,7 +71,7 @@ def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
         place = [str(part) for part in first["loc"] if part != "[key]"]
         if first["type"] == UNKNOWN:
             key, keys = first["ctx"]["key"], first["ctx"]["keys"]
-        elif "[key]" in first["loc"]:  # of a mapping whose type lists its keys
+        elif "[key]" in first["loc"] and first["type"] == "literal_error":  # of a mapping whose type lists its keys
             *place, key = place
             keys = re.findall(r"'(\w+)'", first["ctx"]["expected"])
         else:

@@ -62,6 +62,7 @@ def draft_and_verify(
     are within `near_tie`.
     """
     outputs, limits, ends = batch.outputs, batch.limits, set(batch.model.eos_ids)
+    tie = near_tie(batch.model)
     for decoded in outputs:
         decoded.trace.counters["near_ties"] = 0
     active = list(range(len(outputs)))  # the output that each row of the session writes
@@ -78,7 +79,7 @@ def draft_and_verify(
             states = session.advance(tokens, last=alone)
             spans = accumulate(1 if alone else len(row) for row in tokens)
             written = [(prompts[output], outputs[output].ids, limits[output]) for output in active]
-            blocks = _verdicts(session, states, list(spans), drafts, written, batch, accepts, depth, look)
+            blocks = _verdicts(session, states, list(spans), drafts, written, batch, tie, accepts, depth, look)
             finished = []
             for row, (output, verdict) in enumerate(zip(active, blocks, strict=True)):
                 fed, block = len(tokens[row]) - len(drafts[row]), verdict.block
@@ -114,6 +115,7 @@ def _verdicts(
     drafts: Sequence[Sequence[int]],
     written: Sequence[tuple[Sequence[int], Sequence[int], int]],
     batch: Batch,
+    tie: float,
     accepts: Accepts,
     depth: int,
     look: int,
@@ -127,7 +129,7 @@ def _verdicts(
     """
     import torch
 
-    constraints, ends, tie = batch.constraints, set(batch.constraints.ends), near_tie(batch.model)
+    constraints, ends = batch.constraints, set(batch.constraints.ends)
     results = [Verdict() for _ in drafts]
     unsettled = list(range(len(drafts)))
     begin = 0

@@ -15,9 +15,10 @@ RECENT = 20  # measurements of a median, and guesses of a request's gamma
 FEW = 3  # verifications of a kind from which their times count
 PRIOR = 4.0  # weight of the gamma of all requests in that of a request, in guesses
 GAIN = 1.04  # least expected speedup at which speculation is tried
-CREDIT = 2.0  # of either kind of round, in sequential steps: what it may lose at first
-BACK = 0.01  # share of a sequential step that each of them adds to a credit below `CREDIT`
-RISK = 0.75  # share of the credit that one round may lose
+CREDIT = 3.0  # of either kind of round at first, in sequential steps
+BACK = 0.01  # what a step or round without verification of a kind adds to its credit, up to `CREDIT`
+RISK = 0.75  # share of the credit that one round may lose; times `CREDIT` at least 2, so that a round of two fits
+FLOOR = -CREDIT  # lowest credit: a loss beyond it, such as that of an accident, is forgiven
 STALE = 150  # steps after which verification times that are not used are dropped
 ASK = 0.002  # share of the time that guesses without speculation may cost
 OLD = 400  # steps after which a search or a guess is measured again, whatever it took
@@ -78,8 +79,8 @@ class OS3(Fixed):
 
     gamma is that of the last guesses, at most gamma_max, which bounds s (0.6 in the paper). Rounds in the worker and in
     this thread are compared at their own a and b. Either kind has a credit in sequential steps. Rounds add what they
-    gain, up to 3 `CREDIT`, and take what they lose. If its first guess is wrong, a round may lose `RISK` of the credit.
-    So speculation loses little more than `BACK` of the time. What was measured outlasts a request.
+    gain, up to 3 `CREDIT`, and take what they lose. A round whose first guess is wrong is to lose `RISK` of the credit
+    at most. So either kind loses little more than `BACK` of the time. What was measured outlasts a request.
     """
 
     def __init__(self, *, asynchronous: bool, redo: bool, gamma_max: float = 0.98) -> None:
@@ -137,9 +138,8 @@ class OS3(Fixed):
         step, search = self.median("step"), self.median("search")
         a = ((worker and self.median("overlapped")) or step) + self.median("guess")
         gamma, (b, slope) = self.gamma, self.verification(worker)
-        most = (RISK * self.credit[worker] + 1) * (
-            step + search
-        ) - self.redo * step  # seconds of a round, one retrieval
+        sequential = step + search
+        most = (1 + RISK * self.credit[worker]) * sequential - self.redo * step  # seconds of a round that settles one
 
         def rate(s: int, gamma: float) -> float:
             redone = (1 - gamma**s) * self.redo * step
@@ -177,4 +177,4 @@ class OS3(Fixed):
         step, search = self.median("step"), self.median("search")
         self.unmeasured += retrievals
         gain = (steps + overlapped * step + retrievals * search - spent) / (step + search)
-        self.credit[worker] = min(max(self.credit[worker] + gain, 0.0), 3 * CREDIT)
+        self.credit[worker] = min(max(self.credit[worker] + gain, FLOOR), 3 * CREDIT)

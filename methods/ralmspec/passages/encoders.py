@@ -7,6 +7,7 @@ SVD. It is for machines without a checkpoint. The paper's encoder is DPR.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections import Counter
@@ -24,6 +25,7 @@ from harness.common.cache import Cache
 from harness.common.checkpoints import ADAPTER, place
 from harness.common.documents import word_pattern
 from harness.common.errors import RequestError, reason
+from harness.common.files import write_atomically
 from harness.common.progress import Progress
 from harness.common.training.precision import fast_precision
 
@@ -147,31 +149,39 @@ def fit_latent_semantic(folder: Path, texts: Sequence[str], dimension: int, samp
 def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> None:
     """Write the vectors float16 [N, d + 1] of all passages to `vectors.npy`, all of the same length.
 
-    The last column, 0 in a query, extends each to the length of the longest. The nearest vector is then the one with
-    the largest inner product (Bachrach et al., 2014, section 3). lsa's vectors need the column too: their lengths are 1
-    only up to rounding, and 0 for a passage without a known word. Until a row is written, the column is 0 there: a call
-    after one that was interrupted goes on with the first such row.
+    They are written chunk by chunk; if an earlier call was interrupted, its chunks in the folder are kept. The last
+    column, 0 in a query, extends each to the length of the longest. The nearest vector is then the one with the largest
+    inner product (Bachrach et al., 2014, section 3). lsa's vectors need the column too: their lengths are 1 only up to
+    rounding, and 0 for a passage without a known word.
 
     Raises `RequestError` for a vector that float16 cannot hold.
     """
-    file, progress = folder / VECTORS, Progress()
-    whole = np.load(file, mmap_mode="r+") if file.exists() else None
-    for start in range(0 if whole is None else np.count_nonzero(whole[:, -1]), len(texts), CHUNK):
-        vectors = encoder.passages(texts[start : start + CHUNK]).astype(np.float16)
-        if whole is None:
-            whole = np.lib.format.open_memmap(file, "w+", np.float16, (len(texts), vectors.shape[1] + 1))
-        whole[start : start + CHUNK, :-1] = vectors
-        whole[start : start + CHUNK, -1] = 1
+
+    if (folder / VECTORS).exists():  # interrupted while the chunks were removed
+        _remove_chunks(folder)
+        return
+    progress = Progress()
+    starts = range(0, len(texts), CHUNK)
+    files = [folder / f"part-{start}.npy" for start in starts]
+    for start, file in zip(starts, files, strict=True):
+        if not file.exists():
+            with io.BytesIO() as buffer:
+                np.save(buffer, encoder.passages(texts[start : start + CHUNK]).astype(np.float16))
+                write_atomically(file, buffer.getvalue())
         progress.update("passage vectors", min(start + CHUNK, len(texts)), len(texts), "passages")
-    assert whole is not None  # there is a passage
-    chunks = (whole[start : start + CHUNK, :-1] for start in range(0, len(texts), CHUNK))
-    squares = np.concatenate([np.square(chunk, dtype=np.float64).sum(1) for chunk in chunks])
+    squares = [np.square(np.load(file), dtype=np.float64).sum(1) for file in files]
     # a length that float16 holds exactly, so that the largest fill, that of a vector of zeros, is not rounded
-    length = np.nextafter(np.float16(squares.max() ** 0.5), np.float16(np.inf))
+    length = np.nextafter(np.float16(max(float(square.max()) for square in squares) ** 0.5), np.float16(np.inf))
     if not np.isfinite(length):
         raise RequestError("a passage's vector exceeds float16 or holds NaN; choose another encoder")
-    whole[:, -1] = np.sqrt(np.float64(length) ** 2 - squares)
+    shape = len(texts), np.load(files[0], mmap_mode="r").shape[1] + 1
+    whole = np.lib.format.open_memmap(folder / "whole.npy", "w+", np.float16, shape)
+    for start, file, square in zip(starts, files, squares, strict=True):
+        rows = whole[start : start + CHUNK]
+        rows[:, :-1], rows[:, -1] = np.load(file), np.sqrt(np.float64(length) ** 2 - square)
     whole.flush()
+    (folder / "whole.npy").replace(folder / VECTORS)
+    _remove_chunks(folder)
 
 
 def pad_vectors(folder: Path, vectors: NDArray[np.float16], padding: int, seed: int) -> None:
@@ -188,6 +198,11 @@ def pad_vectors(folder: Path, vectors: NDArray[np.float16], padding: int, seed: 
         rows[:, :-1], rows[:, -1] = drawn, length * 0.75**0.5
         progress.update("padding", start - count + len(rows), padding, "vectors")
     whole.flush()
+
+
+def _remove_chunks(folder: Path) -> None:
+    for file in folder.glob("part-*.npy"):
+        file.unlink()
 
 
 def located(name: str) -> Path:

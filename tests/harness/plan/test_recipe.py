@@ -292,6 +292,7 @@ def test_mistakes_name_their_place(toys, old, new, message):
     ("old", "new", "message"),
     [
         ("title:", "titel:", r"unknown key 'titel' in toy.yaml.*did you mean 'title'"),
+        ("title:", "names: {20: twenty}\ntitle:", r"toy.yaml at names\.20 should be a string"),
         ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
         ("processes: 2", "processes: 0", r"timing of toy at processes should be at least 1 \(given: 0\)"),
         ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),

@@ -10,6 +10,7 @@ from methods.ralmspec.core.scheduler import (
     BACK,
     CREDIT,
     FEW,
+    FLOOR,
     GRID,
     OLD,
     OS3,
@@ -19,7 +20,7 @@ from methods.ralmspec.core.scheduler import (
     Fixed,
     expected_matches,
     pipelined,
-)  # fmt: skip
+)
 
 seconds = st.floats(1e-3, 10)
 
@@ -129,13 +130,20 @@ def test_what_is_lost_comes_back_slowly_and_no_more_than_that():
     while strides.next(64).s == 0:
         strides.took("search", 3.0)
         waited += 1
-    assert waited * BACK * RISK * (1.0 + 3.0) == pytest.approx(2 * 1.0 + 3.0 - (1.0 + 3.0), rel=0.1)  # a round of two
+    needed = (2 * 1.0 + 3.0 - (1.0 + 3.0)) / (RISK * (1.0 + 3.0))  # for a round of two
+    assert waited * BACK == pytest.approx(needed - FLOOR, rel=0.02)
     for _ in range(round(2 * CREDIT / BACK)):
         strides.took("search", 3.0)
     assert strides.credit[False] == CREDIT
     for _ in range(10):
         strides.settled(0.0, 4.0, 0, 4, False)
     assert strides.credit[False] == 3 * CREDIT
+
+
+@pytest.mark.parametrize("redo", [False, True])
+def test_a_full_credit_allows_a_round_of_two_wherever_that_can_gain(redo):
+    for search in (0.2, 0.25, 1.0, 10.0):
+        assert os3(1.0, search, redo=redo).next(64).s >= 2
 
 
 def test_a_round_may_lose_a_share_of_the_credit():
