@@ -11,7 +11,7 @@ from harness import session
 from harness.contracts.metrics import Metric
 from harness.contracts.tasks import SCALES
 from harness.measure.drivers import DRIVERS
-from harness.plan import expansion, matching, recipe
+from harness.plan import expansion, matching, recipe, schema
 from harness.plan.registry import Registry, construct
 from harness.plan.schema import CellOf
 from harness.rows import OWN
@@ -163,7 +163,7 @@ def test_labels_fill_in_every_value_that_they_mention(name):
 
 
 def test_a_literal_value_in_a_label_would_be_found():
-    spec = recipe.CellSpec(row="L2S, 50 clusters", method="l2s", params={"clusters": 50}, sweep={"task.batch": [32]})
+    spec = schema.CellSpec(row="L2S, 50 clusters", method="l2s", params={"clusters": 50}, sweep={"task.batch": [32]})
     assert stated(spec) == {"clusters": [50], "batch": [32]}
     assert re.findall(NUMBER, "L2S, 50 clusters, 2x200, 3.5 k=7") == ["50", "3.5", "7"]
 
