@@ -49,7 +49,7 @@ def _recipe_names() -> list[str]:
 MethodName = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=_names_of("method"))]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_names_of("task"))]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", autocompletion=_recipe_names)]
-Format = Annotated[str, typer.Option("--format", help="text, md, github (a step summary), latex or json.")]
+Format = Annotated[str, typer.Option("--format", help="text, md, github (a step summary) or json.")]
 
 
 @app.command("list")

@@ -30,7 +30,7 @@ from harness.plan.registry import Registry
 from harness.rows import Baseline, Row, by_cell
 from harness.show import frame
 from harness.show.formats import aligned, number, with_interval
-from harness.show.markup import floating, markdown_table
+from harness.show.markup import markdown_table
 
 VERDICTS = ("worse", "better", "no difference shown", "not comparable")  # of a cell, the first that a number has
 NOTE = "note"  # of a line that decides nothing
@@ -242,6 +242,5 @@ FORMATS: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "text": as_text,
     "md": as_markdown,
     "github": as_github,
-    "latex": lambda found: floating(_shown(found), summary(found)),
     "json": lambda found: found.to_json(orient="records", indent=1),
 }

@@ -22,19 +22,20 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
     """`85.3 [84.1, 86.5]`: the decimals of three digits of the value, within those of two and of three digits of the
-    interval's width, and within those of six digits of the largest number."""
+    interval's width, and within those of six digits of the largest number. A width that is lost in them is left out."""
     if value is None or interval is None or not all(map(math.isfinite, (value, *interval))):
         return number(value)
     low, high = interval
+    width = high - low
     if low == value == high:  # a count, or the comparison of a thing with itself
         return number(value)
-    width = high - low
     size = max(abs(value), abs(low), abs(high), 1e-12)
     if size >= 1e9:
         return with_interval(value / 1e9, (low / 1e9, high / 1e9)) + " billion"
     most = max(0, 5 - _power(size))
     decimals = most if width <= 0 else min(most, max(0, 1 - _power(width), min(2 - _power(width), 2 - _power(value))))
-    return f"{value:z,.{decimals}f} [{low:z,.{decimals}f}, {high:z,.{decimals}f}]"
+    text, *ends = (f"{one:z,.{decimals}f}" for one in (value, low, high))
+    return text if {*ends} == {text} else f"{text} [{', '.join(ends)}]"
 
 
 def _power(value: float) -> int:

@@ -58,13 +58,8 @@ def as_latex(table: Table) -> str:
     judged = [f"{v.outcome}: {v.sentence}" for _, here, _ in table.judged for v in here]
     caption = f"{table.title}. {' '.join(f'{name}: {text}.' for name, text in table.above.items())}"
     below = [r"\par\smallskip\raggedright\footnotesize " + r" \\ ".join(map(escaped, judged))] if judged else []
-    return floating(lead, caption, below)
-
-
-def floating(lines: pd.DataFrame, caption: str, below: Sequence[str] = ()) -> str:
-    """A LaTeX `table` with a caption above."""
-    columns = "".join("l" if head in WORDS else "r" for head in lines)
-    texts = lines.map(escaped).set_axis(list(map(escaped, lines)), axis=1)
+    columns = "".join("l" if head in WORDS else "r" for head in lead)
+    texts = lead.map(escaped).set_axis(list(map(escaped, lead)), axis=1)
     tabular = texts.to_latex(index=False, escape=False, column_format=columns)
     return "\n".join([r"\begin{table}", r"\caption{" + escaped(caption) + "}", tabular, *below, r"\end{table}"])
 

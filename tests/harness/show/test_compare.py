@@ -175,9 +175,3 @@ def test_places_without_rows_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["compare", str(tmp_path), str(tmp_path), "--format", "html"])
     assert ended.value.code == 2
-
-
-def test_latex_is_escaped(tmp_path):
-    folder = stored(tmp_path, row([], "c_d"))
-    text = compare.FORMATS["latex"](compare.compare(folder, folder))
-    assert r"r, small: c\_d" in text and r"\bottomrule" in text
