@@ -125,7 +125,7 @@ def decide(
     known = [pair["items"] for pair in pairs]
     items = None if None in known else len({item for items in known for item in items})
     per_item = [ns / items / 1e9 for ns, items in zip(method, count, strict=True)]
-    repeats = _each(processes, lambda p: _beyond(p.pairs[-1], p.again))
+    repeats = _each(processes, _remembered)
     opened = _each(processes, lambda p: p.open_s.get("method"))
     none: Number = (None, None)
     summary = Summary(
@@ -191,7 +191,7 @@ def doubts(processes: Sequence[ProcessSample]) -> list[str]:
     """What the samples of a method show against it, whatever it is compared with."""
     found = []
     for values, most, words in (
-        (_each(processes, lambda p: _beyond(p.pairs[-1], p.again)), REMEMBERS,
+        (_each(processes, _remembered), REMEMBERS,
          "the method is {:.3f} times as fast on items that it has seen as on new ones (at most {:.2f} is allowed): it "
          "may remember answers"),
         (_each(processes, lambda p: _beyond(p.varied, p.pairs[-1])), PREPARED,
@@ -237,6 +237,10 @@ def _beyond(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -
     """How much faster the method is in the second pass than in the first, beyond what the baseline is."""
     method, baseline = (_over(first, second, side) for side in SIDES)
     return None if method is None or baseline is None else method / baseline
+
+
+def _remembered(process: ProcessSample) -> float | None:
+    return _beyond(process.pairs[-1], process.again)
 
 
 PERCENTILES = {50: 20, 90: 60, 99: 662}  # percent -> fewest items: at 662 two items or more lie above in 99% of draws
