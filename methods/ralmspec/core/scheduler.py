@@ -56,12 +56,12 @@ class Fixed:
         return self.decision
 
     def asks(self) -> bool:
-        """Whether to make a guess in this step without speculation, only to see if it is right."""
+        """A step without speculation begins. Whether to make a guess in it, only to see if it is right."""
         return False
 
     def took(self, what: str, seconds: float) -> None:
         """One measurement: a `step` alone, a step `overlapped` with a verification in the worker, a `guess`, a `search`
-        as sequential retrieval makes it, or a search `disturbed` by a prompt or a guess before it."""
+        as sequential retrieval makes it, or one `asked`, after a guess in the same step."""
 
     def guessed(self, right: int, wrong: int) -> None:
         """Guesses were compared with the truth."""
@@ -152,8 +152,10 @@ class OS3(Fixed):
         return s, rate(s, gamma) if s else 0.0
 
     def asks(self) -> bool:
+        self.passed(False, True)
         self.unasked += 1
-        cost = self.median("guess") + max(self.median("disturbed") - self.median("search"), 0.0)
+        slower = min(self.seconds["asked"], default=0.0) - self.median("search")  # what every guess costs the search
+        cost = self.median("guess") + max(slower, 0.0)
         cheap = self.unasked >= min(cost / (ASK * (self.median("step") + self.median("search")) or 1.0), OLD)
         asked = cheap and not self.unmeasured and len(self.seconds["search"]) > 1
         self.unasked *= not asked
@@ -161,9 +163,7 @@ class OS3(Fixed):
 
     def took(self, what: str, seconds: float) -> None:
         self.seconds[what].append(seconds)
-        if what in ("search", "disturbed"):
-            self.unmeasured *= what == "disturbed"
-            self.passed(False, True)
+        self.unmeasured *= what != "search"
 
     def guessed(self, right: int, wrong: int) -> None:
         self.hits.extend([True] * right + [False] * wrong)

@@ -122,8 +122,7 @@ class _Speculation(Generic[S, T]):
         process, self.since = self.process, perf_counter()
         if not process.finished:  # fills the cache (Algorithm 1, line 4); not timed: it reads the prompt
             step = _begun(process, self.record)
-            truth, seconds = _retrieve(process, step, self.phases, self.record)
-            self.strides.took("disturbed", seconds)
+            truth, _ = _retrieve(process, step, self.phases, self.record)
             self.undisturbed = True
             process.learn([truth])
             self.since = perf_counter()
@@ -233,7 +232,6 @@ class _Speculation(Generic[S, T]):
         step = _begun(process, self.record)
         asked = self.strides.asks()
         if asked:
-            self.undisturbed = False
             started = perf_counter()
             process.guess(step)
             guess_s = perf_counter() - started
@@ -243,7 +241,8 @@ class _Speculation(Generic[S, T]):
         if asked:
             right = process.agrees(step, truth)
             self.strides.guessed(right, not right)
-        self.strides.took("search" if self.undisturbed else "disturbed", seconds)
+        if asked or self.undisturbed:
+            self.strides.took("asked" if asked else "search", seconds)
         self.strides.took("step", step.took_s)
         self.undisturbed = True
         process.learn([truth])

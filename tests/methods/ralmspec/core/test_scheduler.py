@@ -97,7 +97,7 @@ def test_a_batch_that_costs_as_much_as_single_searches_ends_speculation():
     assert strides.verification(False) == pytest.approx((0.0, 3.0))
     assert strides.next(64) == Decision(0)
     for _ in range(STALE):  # then the measurement is out of date
-        strides.took("search", 3.0)
+        strides.asks()
     assert strides.next(64).s == 2
 
 
@@ -128,12 +128,12 @@ def test_what_is_lost_comes_back_slowly_and_no_more_than_that():
     strides.settled(1000.0, 0.0, 0, 0, False)
     waited = 0
     while strides.next(64).s == 0:
-        strides.took("search", 3.0)
+        strides.asks()
         waited += 1
     needed = (2 * 1.0 + 3.0 - (1.0 + 3.0)) / (RISK * (1.0 + 3.0))  # for a round of two
     assert waited * BACK == pytest.approx(needed - FLOOR, rel=0.02)
     for _ in range(round(2 * CREDIT / BACK)):
-        strides.took("search", 3.0)
+        strides.asks()
     assert strides.credit[False] == CREDIT
     for _ in range(10):
         strides.settled(0.0, 4.0, 0, 4, False)
@@ -181,7 +181,7 @@ def test_a_search_is_measured_again_in_the_long_run():
     strides = os3(1.0, 3.0)
     strides.settled(1.0, 0.0, 0, OLD, False)
     assert strides.next(64) == Decision(0)
-    strides.took("disturbed", 9.0)
+    strides.took("asked", 9.0)
     assert strides.next(64) == Decision(0)
     strides.took("search", 3.0)
     assert strides.next(64).s == 2
