@@ -56,12 +56,12 @@ class Fixed:
         return self.decision
 
     def asks(self) -> bool:
-        """A step without speculation begins. Whether to make a guess in it, only to see if it is right."""
+        """Called as a step without speculation begins: whether to guess in it, only to see if the guess is right."""
         return False
 
     def took(self, what: str, seconds: float) -> None:
         """One measurement: a `step` alone, a step `overlapped` with a verification in the worker, a `guess`, a `search`
-        as sequential retrieval makes it, or one `asked`, after a guess in the same step."""
+        as sequential retrieval makes it, or one `asked`, after a guess in the same step and with prefetching."""
 
     def guessed(self, right: int, wrong: int) -> None:
         """Guesses were compared with the truth."""
@@ -80,7 +80,8 @@ class OS3(Fixed):
     gamma is that of the last guesses, at most gamma_max, which bounds s (0.6 in the paper). Rounds in the worker and in
     this thread are compared at their own a and b. Either kind has a credit in sequential steps. Rounds add what they
     gain, up to 3 `CREDIT`, and take what they lose. A round whose first guess is wrong is to lose `RISK` of the credit
-    at most. So either kind loses little more than `BACK` of the time. What was measured outlasts a request.
+    at most. So in the long run either kind loses little more than `BACK` of the time. What was measured outlasts a
+    request.
     """
 
     def __init__(self, *, asynchronous: bool, redo: bool, gamma_max: float = 0.98) -> None:
@@ -154,7 +155,7 @@ class OS3(Fixed):
     def asks(self) -> bool:
         self.passed(False, True)
         self.unasked += 1
-        slower = min(self.seconds["asked"], default=0.0) - self.median("search")  # what every guess costs the search
+        slower = min(self.seconds["asked"], default=0.0) - self.median("search")  # at least that by a guess
         cost = self.median("guess") + max(slower, 0.0)
         cheap = self.unasked >= min(cost / (ASK * (self.median("step") + self.median("search")) or 1.0), OLD)
         asked = cheap and not self.unmeasured and len(self.seconds["search"]) > 1

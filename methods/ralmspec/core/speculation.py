@@ -115,7 +115,7 @@ class _Speculation(Generic[S, T]):
     checking: list[S] = field(default_factory=list)  # steps that the worker verifies
     pending: Future[tuple[list[T], float]] | None = None
     since: float = 0.0  # end of the last round
-    undisturbed: bool = False  # only sequential retrieval since the last search
+    undisturbed: bool = False  # no speculation since the last search of a single query
     switched: bool = False  # a step has paid for the change of thread count since the last search in this thread
 
     def run(self) -> Record:

@@ -160,10 +160,10 @@ def test_a_slow_accident_ends_nothing():
     strides.took("guess", 1000.0)
     waited = 0
     while strides.next(64).s == 0 and waited < 2 * OLD:
-        if strides.asks():
+        if asked := strides.asks():
             strides.took("guess", 0.01)
             strides.guessed(1, 0)
-        strides.took("search", 6.0)
+        strides.took("asked" if asked else "search", 6.0)
         waited += 1
     assert waited <= OLD
 
@@ -175,6 +175,17 @@ def test_guesses_are_asked_for_rarely_where_they_are_dear():
         strides.took("guess", guess)
         asked.append(sum(strides.asks() for _ in range(300)))
     assert asked[0] > 200 and asked[1] == 1
+
+
+def test_a_guess_costs_what_it_costs_the_next_search_each_time():
+    asked = []
+    for searches in ((1.0, 9.0), (9.0, 9.0)):  # after a guess: an accident, and a guess that the search suffers from
+        strides = os3(1.0, 1.0)
+        strides.took("guess", 0.001)
+        for seconds in searches:
+            strides.took("asked", seconds)
+        asked.append(sum(strides.asks() for _ in range(300)))
+    assert asked[0] > 200 and asked[1] == 0
 
 
 def test_a_search_is_measured_again_in_the_long_run():
