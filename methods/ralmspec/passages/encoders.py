@@ -156,7 +156,6 @@ def encode_passages(folder: Path, encoder: Encoder, texts: Sequence[str]) -> Non
 
     Raises `RequestError` for a vector that float16 cannot hold.
     """
-
     if (folder / VECTORS).exists():  # interrupted while the chunks were removed
         _remove_chunks(folder)
         return

@@ -119,8 +119,7 @@ class RalmSpec(Speculative, RalmSeq):
 
     prefetch: passages that every retrieval adds to the cache; 1 is the plain top-1 update, 20 the paper's P. A step
     without speculation searches as `ralmseq` does and adds one; a request's first step, and one in which OS3 asks for a
-    guess, add `prefetch`. After many
-    steps without speculation guesses are right less often.
+    guess, add `prefetch`. After many steps without speculation guesses are right less often.
     shared: requests also speculate from the passages of earlier requests since `open`. The cache is never emptied, so a
     repeated prompt finds all its passages in it. The bench times every pass on fresh prompts; only the last pair's are
     timed again.

@@ -22,6 +22,13 @@ def test_no_page_table_or_figure_is_stale():
         assert path.with_suffix(".svg").read_bytes() == as_bytes(drawn, "svg"), f"{path}.svg: {TOLD}"
 
 
+def test_no_line_of_a_page_begins_with_a_number():
+    """Markdown takes such a line for HTML: it ends the paragraph, and links in the line are not made."""
+    for page in docs.pages():
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if line.lstrip().startswith("<!-- value")], page
+
+
 def test_every_committed_recipe_is_linked_from_the_results():
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "results").glob("*.md"))
     for folder in sorted((RESULTS / "measured").glob("*/*")):
