@@ -19,8 +19,9 @@ from harness.contracts import Artifacts, Decoded, GenerationModel, Phases, Strea
 from harness.contracts.metrics import Metric
 from harness.contracts.ratios import Ratio
 from harness.plan.registry import method
+from methods.aggressive.markov import opened_head
 from methods.aggressive.nar import NarDrafter
-from methods.aggressive.nar_training import DrafterOptions, fit_drafter, opened_drafter
+from methods.aggressive.nar_training import ARTIFACT, DrafterOptions, fit_drafter, opened_drafter
 from methods.aggressive.trial import try_drafter
 from methods.decoding.drafting.decoder import DraftingDecoder
 from methods.decoding.drafting.verification import draft_and_verify, exactly
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BlockOptions(DrafterOptions):
-    """block: k, the tokens drafted at a time. Further parameters: see `DrafterOptions`."""
+    """block: k, the tokens drafted at a time. confidence: a block ends before a token, other than its first, with which
+    the drafter's probability of the block falls below this (after DSpark, Cheng et al., 2026, whose drafter learns to
+    say how likely tokens are to be accepted). Further parameters: see `DrafterOptions`."""
 
     block: Annotated[int, Field(ge=1)] = 25
+    confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     def __post_init__(self) -> None:
         if self.block > self.trained_block:
@@ -78,6 +82,7 @@ class NarDecoder(BlockOptions, Decoder):
     def open(self, subject: GenerationModel, artifacts: Artifacts) -> None:
         model, times = narrow(subject)
         self._drafting = widened(opened_drafter(model, artifacts), times)
+        self._head = opened_head(artifacts.path(ARTIFACT), model.vocabulary_size)
         self._drafting_engine = engine_of(self._drafting, self.engine)
 
     @property
@@ -100,8 +105,8 @@ class NarDecoder(BlockOptions, Decoder):
         unused = set() if self.own_encoder else set(module.get_encoder().parameters()) - set(decoding_of(module))
         parameters = [part for part in module.parameters() if part not in unused]
         return {
-            "drafter_parameters": sum(part.numel() for part in parameters),
-            "drafter_bytes": sum(part.numel() * part.element_size() for part in parameters),
+            "drafter_parameters": sum(part.numel() for part in parameters) + sum(part.size for part in self._head),
+            "drafter_bytes": sum(part.nbytes for part in (*parameters, *self._head)),
         }
 
     def decode(
@@ -117,7 +122,7 @@ class NarDecoder(BlockOptions, Decoder):
         with phases("encode_drafter"):
             if self.own_encoder and self.engine_of(model) is not engine:
                 encoded = engine.encode(encoded.sources)
-            return NarDrafter(engine, encoded, self.block, batch)
+            return NarDrafter(engine, encoded, self.block, batch, self._head, self.confidence)
 
 
 @method(

@@ -115,7 +115,8 @@ def logits_of(
     drafter: Any, batch: Masked, inputs: torch.Tensor, states: torch.Tensor, places: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
     """Logits [p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t]. Every position attends to all
-    real positions of its row. states: [n / prefixes, s, d], the encoded sources."""
+    real positions of its row. states: [n / prefixes, s, d], the encoded sources. A drafter's Markov head sees the right
+    token before each place; up to the first wrong token of a block this is what it sees in drafting."""
     prefixes = len(inputs) // len(states)
     blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
     blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)
@@ -125,4 +126,7 @@ def logits_of(
         decoder_attention_mask=blocked[:, None, None].expand(-1, 1, inputs.shape[1], -1),
     ).last_hidden_state  # fmt: skip
     logits: torch.Tensor = drafter.get_output_embeddings()(outputs[places])
+    if hasattr(drafter, "markov"):
+        known = torch.where(batch.hidden, batch.targets, batch.inputs)
+        logits = logits + drafter.markov(known.roll(1, 1)[places])
     return logits + getattr(drafter, "final_logits_bias", 0)

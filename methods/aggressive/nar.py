@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from methods.aggressive.markov import Tables, likeliest
 from methods.decoding.drafting.drafter import Drafter
 from methods.decoding.engine.session import Encoded, Engine
 from methods.decoding.search.decoder import Batch
@@ -15,10 +16,15 @@ class NarDrafter(Drafter):
     """Fills a block of masks for all outputs in one pass of the drafter's decoder. Tokens that the model's generation
     configuration forbids, given the tokens before them, are never drafted."""
 
-    def __init__(self, engine: Engine, encoded: Encoded, block: int, batch: Batch) -> None:
-        """encoded: the sources, encoded in the drafter's width."""
+    def __init__(
+        self, engine: Engine, encoded: Encoded, block: int, batch: Batch, head: Tables, confidence: float = 0.0
+    ) -> None:  # fmt: skip
+        """encoded: the sources, encoded in the drafter's width. confidence: a block ends before a token, other than its
+        first, with which the block's probability falls below this."""
         self.session = engine.open(encoded, batch.limits)
-        self.block, self.batch = block, batch
+        self.block, self.batch, self.confidence = block, batch, confidence
+        self.before, self.after = head
+        self.one_by_one = self.after.size > 0 or confidence > 0 or batch.constraints.by_position
         self.written: list[list[int]] = [[] for _ in batch.limits]
         self.rows = list(range(len(batch.limits)))  # the output that each row of the session belongs to
 
@@ -35,7 +41,7 @@ class NarDrafter(Drafter):
         masks = [max(min(self.block, model.window - len(row)), 0) for row in known]
         filled = [[*row, *[model.vocabulary_size] * n] for row, n in zip(known, masks, strict=True)]
         logits = self.session.logits(self.session.bidirectional(filled, masks))[:, : model.vocabulary_size]
-        if self.batch.constraints.by_position:
+        if self.one_by_one:
             rows = zip(outputs, logits.split(masks), most, strict=True)
             blocks = [self._one_by_one(output, those[:count]) for output, those, count in rows]
         else:
@@ -46,13 +52,17 @@ class NarDrafter(Drafter):
 
     def _one_by_one(self, output: int, logits: torch.Tensor) -> list[int]:
         """The best allowed tokens of an output's block, chosen left to right. logits [masks, V] change in place."""
-        block: list[int] = []
+        known, limit, probability = [self.batch.model.start_id, *self.written[output]], self.batch.limits[output], 1.0
+        first = len(known)
         for place in range(len(logits)):  # `split` would give one piece of no masks
             row = logits[place : place + 1]
-            written = [*self.written[output], *block]
-            self.batch.constraints.restrict(row, [([self.batch.model.start_id], written, self.batch.limits[output])])
-            block.append(int(row.argmax()))
-        return block
+            self.batch.constraints.restrict(row, [(known[:1], known[1:], limit)])
+            token, chance = likeliest(row[0].float().cpu().numpy(), self.after, self.before[known[-1]])
+            probability *= chance
+            if place and probability < self.confidence:
+                break
+            known.append(int(token))
+        return known[first:]
 
     def accept(self, output: int, tokens: Sequence[int], drafted: int) -> None:
         self.written[output].extend(tokens)

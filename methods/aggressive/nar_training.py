@@ -32,6 +32,7 @@ from harness.common.training.pairs import Pairs, length_batches
 from harness.common.training.precision import fast_precision
 from harness.contracts import Artifacts, GenerationModel, TrainingPairs
 from methods.aggressive.glancing import Masked, glancing_loss, held_out_loss, masked
+from methods.aggressive.markov import MarkovHead, detach_head
 
 ARTIFACT = "nar-drafter"
 _GLANCING = (0.5, 0.3)  # share of the wrong targets that are shown, at the first and at the last step
@@ -48,7 +49,8 @@ class DrafterOptions:
     layers: of the decoder, the verifier's lowest; None: all. own_encoder: whether the drafter has its own encoder, as
     in the paper; else it uses the verifier's. width: None: the verifier's; another width starts from random weights,
     and inner layers scale by the same factor.
-    trained_block: longest block that the drafter learns to fill. prefixes: number per target in a step; the source is
+    trained_block: longest block that the drafter learns to fill. markov_rank: of a head by which a token depends on the
+    one before it (`methods.aggressive.markov`); None: no head. prefixes: number per target in a step; the source is
     encoded once for all of them.
     """
 
@@ -61,6 +63,7 @@ class DrafterOptions:
     own_encoder: bool = True
     width: Annotated[int, Field(ge=1)] | None = None
     trained_block: Annotated[int, Field(ge=1)] = 25
+    markov_rank: Annotated[int, Field(ge=1)] | None = None
     prefixes: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -140,7 +143,10 @@ def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions
     device, mask = model.device, model.vocabulary_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        module = new_drafter(model, options).to(device)
+        module = new_drafter(model, options)
+        if options.markov_rank is not None:
+            module.markov = MarkovHead(model.vocabulary_size + 1, options.markov_rank)
+        module.to(device)
     if torch.device(device).type == "cpu":
         module.set_attn_implementation("eager")  # why: `tasks.models.seq2seq.training`
     held_out = range(0, len(pairs), len(pairs) // _HELD_OUT) if len(pairs) >= 10 * _HELD_OUT else range(0)
@@ -190,10 +196,11 @@ def _train(model: GenerationModel, pairs: TrainingPairs, options: DrafterOptions
         evaluate=(lambda drafter: judged(drafter, 0.0)[0]) if unseen else None,
         checkpoint=checkpoint, progress=Progress(),
     )  # fmt: skip
-    module.save_pretrained(folder)
     agreed = {
         name: judged(module, empty)[1] for name, empty in (("tokens_agreed", 0.0), ("tokens_agreed_at_first", 1.0))
     } if unseen else {}  # fmt: skip
+    detach_head(module, folder)
+    module.save_pretrained(folder)
     made = {
         "pairs": len(pairs),
         "too_long": int((every.max(1) > model.window).sum()),

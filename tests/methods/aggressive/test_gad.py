@@ -19,6 +19,7 @@ from harness.common.generate import Constraints
 from harness.common.phases import NoPhases
 from methods.aggressive import glancing, nar_training
 from methods.aggressive.gad import Gad, Nar
+from methods.aggressive.markov import CANDIDATES, MarkovHead, detach_head
 from methods.aggressive.nar import NarDrafter
 from methods.decoding.engine.engines import engine_of
 from methods.decoding.search.decoder import Batch
@@ -35,7 +36,13 @@ class Untrained(CellArtifacts):
         super().__init__(Cache(folder))
         self.paths[nar_training.ARTIFACT] = str(folder / "drafter")
         torch.manual_seed(0)
-        nar_training.new_drafter(model, method.training()).save_pretrained(folder / "drafter")
+        drafter = nar_training.new_drafter(model, method.training())
+        if method.markov_rank:
+            drafter.markov = MarkovHead(model.vocabulary_size + 1, method.markov_rank)
+            torch.nn.init.normal_(drafter.markov.after.weight)
+            (folder / "drafter").mkdir(parents=True, exist_ok=True)
+            detach_head(drafter, folder / "drafter")
+        drafter.save_pretrained(folder / "drafter")
 
 
 def opened(method, model, folder):
@@ -59,7 +66,8 @@ def folder(tmp_path_factory):
     sources=st.lists(st.lists(st.integers(0, 38), min_size=1, max_size=9), min_size=1, max_size=4),
     options=st.fixed_dictionaries({"block": st.integers(1, 6), "layers": st.sampled_from([None, 1])})
     | st.fixed_dictionaries({"block": st.integers(1, 6), "own_encoder": st.just(False)})
-    | st.fixed_dictionaries({"block": st.integers(1, 6), "width": st.just(24)}),
+    | st.fixed_dictionaries({"block": st.integers(1, 6), "width": st.just(24)})
+    | st.fixed_dictionaries({"block": st.integers(1, 6), "markov_rank": st.just(3), "confidence": st.just(0.2)}),
     limit=st.integers(6, 14),
 )  # fmt: skip
 def test_gad_is_greedy_for_random_models_and_sources(tiny, tmp_path_factory, kind, seed, sources, options, limit):
@@ -146,14 +154,19 @@ def test_gad_plus_plus_accepts_what_its_equations_say(tiny, folder, beta, tau):
 
 
 def by_module(drafter, source, known, block):
-    """What the drafter's module writes in place of `block` masks behind `known`."""
+    """What the drafter's module writes in place of `block` masks after `known`."""
+    return logits_by_module(drafter, source, known, block).argmax(-1).tolist()
+
+
+def logits_by_module(drafter, source, known, block):
+    """[block, V]"""
     mask = drafter.get_input_embeddings().num_embeddings - 1
     inputs = torch.tensor([[*known, *[mask] * block]])
     everything = torch.ones_like(inputs, dtype=torch.bool)
     batch = glancing.Masked(
         torch.tensor([source]), torch.ones(1, len(source), dtype=torch.long), inputs, inputs, everything, everything
     )
-    return whole_logits(drafter, batch)[0, -block:, :mask].argmax(-1).tolist()
+    return whole_logits(drafter, batch)[0, -block:, :mask]
 
 
 def whole_logits(drafter, batch):
@@ -169,7 +182,7 @@ def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
     engine = engine_of(method._drafting)
     with torch.inference_mode():
         encoded = engine.encode(SOURCES)
-        drafter = NarDrafter(engine, encoded, 5, Batch(model, encoded, [], [20] * 4, Constraints()))
+        drafter = NarDrafter(engine, encoded, 5, Batch(model, encoded, [], [20] * 4, Constraints()), method._head)
         written = [[7, 8], [], [9], [4, 5, 6]]
         for number, ids in enumerate(written):
             drafter.accept(number, ids, 0)
@@ -177,6 +190,35 @@ def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
             drafts = drafter.draft(outputs, [20] * len(outputs))
             expected = [by_module(method._drafting.module, SOURCES[n], [2, *written[n]], 5) for n in outputs]
             assert [list(draft) for draft in drafts] == expected
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+@pytest.mark.parametrize("confidence", [0.0, 0.01, 0.9])
+def test_a_token_depends_on_the_one_before_and_a_block_ends_where_confidence_falls(tiny, folder, rank, confidence):
+    model = tiny.make("marian", 3, init_std=0.3)
+    method = opened(Gad(block=5, markov_rank=rank, confidence=confidence), model, folder)
+    engine, (before, after) = engine_of(method._drafting), method._head
+    with torch.inference_mode():
+        encoded = engine.encode(SOURCES)
+        drafter = method.drafter(Batch(model, encoded, [], [20] * 4, Constraints()), NoPhases())
+        drafts, lengths = drafter.draft([0, 1, 2, 3], [20] * 4), []
+        for draft, source in zip(drafts, SOURCES, strict=True):
+            logits = logits_by_module(method._drafting.module, source, [model.start_id], 5)
+            expected, chance = [], 1.0
+            for row in logits:
+                best = row.topk(CANDIDATES)
+                scores = best.values + torch.from_numpy(after[best.indices] @ before[[model.start_id, *expected][-1]])
+                chance *= float(scores.softmax(0).max())
+                if expected and chance < confidence:
+                    break
+                expected.append(int(best.indices[scores.argmax()]))
+            assert list(draft) == expected
+            lengths.append(len(expected))
+    plain = [logits_by_module(method._drafting.module, source, [model.start_id], 5).argmax(-1) for source in SOURCES]
+    assert (rank is None) == all(
+        list(draft) == row.tolist()[: len(draft)] for draft, row in zip(drafts, plain, strict=True)
+    )
+    assert {0.0: lengths == [5] * 4, 0.01: 4 < sum(lengths) < 20, 0.9: lengths == [1] * 4}[confidence]
 
 
 def test_near_the_end_of_its_positions_it_drafts_less(tiny, folder):

@@ -15,7 +15,7 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import MachineError, RequestError
 from methods.aggressive import glancing, nar_training, trial
 from methods.aggressive.gad import Gad, Nar
-from tests.methods.aggressive.test_gad import decode, whole_logits
+from tests.methods.aggressive.test_gad import decode, logits_by_module, whole_logits
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "decoding/engine/model_types.py"))
 
@@ -121,6 +121,25 @@ def test_a_drafter_learns_what_it_is_trained_on(tiny, tmp_path, own_encoder):
     assert max(one.trace.iterations for one in found) <= 3
     sizes = method.counters()
     assert sizes["drafter_bytes"] == 4 * sizes["drafter_parameters"] > 0
+
+
+def test_a_markov_head_learns_what_masks_cannot_know_of_each_other(tiny, tmp_path):
+    """The source says nothing about which pair of tokens follows: the second one can only be told from the first."""
+    model = tiny.make("marian", 0, torch.float32, init_std=0.1)
+    firsts, source = [10, 11, 12, 13], [5, 6, 0]
+    pairs = [(source, [first, first + 10, 0]) for first in random.Random(0).choices(firsts, k=300)]
+    right = {}
+    for rank in (None, 8):
+        method = Nar(block=3, steps=300, batch_ids=256, learning_rate=1e-2, dropout=0.0, trained_block=3,
+                     markov_rank=rank)  # fmt: skip
+        artifacts = CellArtifacts(Cache(tmp_path))
+        method.fit(model, (), pairs, artifacts)
+        method.open(model, artifacts)
+        logits = logits_by_module(method._drafting.module, source, [model.start_id], 3)[1]
+        before, after = method._head
+        found = logits + torch.from_numpy(before[firsts] @ after[:40].T)
+        right[rank] = int((found.argmax(-1) == torch.tensor(firsts) + 10).sum())
+    assert right == {None: 1, 8: 4}
 
 
 def test_a_model_without_such_a_decoder_is_refused(tiny, tmp_path):
