@@ -144,7 +144,7 @@ class _Judge:
         if other is not None:
             self._rows_may_be_compared(row, other)
         bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
-        shown = with_interval(value, row.interval_of(claim.metric))
+        shown = f"{self.metric.label} {with_interval(value, row.interval_of(claim.metric))}"
         shown += f" ({row.cell})" if claim.of.at else ""
         detail = f"{shown} {self._against(other, bound)}"
         if (difference_of := self._difference(row, other)) is not None:

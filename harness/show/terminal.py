@@ -22,9 +22,10 @@ LABEL = 18  # a label is not broken at fewer characters while intervals can go t
 def show(table: Table, console: Console) -> None:
     """Print what a reader came for: the leading table, its notes, the worked examples and the verdicts."""
     console.print(Text(table.title, style="bold"))
-    console.print(_pairs(table.above.items()))
-    labelled = table.lead if table.lead.empty or table.lead["column"].any() else table.lead.drop(columns="column")
-    fitting, left_out = _fitting(labelled, console)
+    columns = [] if table.lead.empty else list(table.lead["column"].unique())
+    shared = len(columns) == 1  # what all rows share stands above them
+    console.print(_pairs([*table.above.items(), *[("Column", column) for column in columns if shared and column]]))
+    fitting, left_out = _fitting(table.lead.drop(columns="column") if shared else table.lead, console)
     console.print(_rich(fitting, console.width))
     if left_out:
         console.print(Text(f"Not enough room for: {', '.join(left_out)}; table.md has every column.", "bright_black"))

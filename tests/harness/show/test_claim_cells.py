@@ -73,10 +73,10 @@ def test_a_claim_on_a_point_of_a_curve_takes_the_line_between_the_rows_on_either
     rows = curve((0.4, -1.0, 0.1), (0.8, 1.0, 0.3), (0.9, 4.0, 0.1))
     halfway = judge(AT % 0.5, rows, cells=CURVE)  # -0.5, and the interval's half 0.15
     assert halfway.outcome == "holds"
-    assert halfway.detail == "-0.500 [-0.650, -0.350] (R / tau=16 to R / tau=4) against 0"
+    assert halfway.detail == "perplexity difference -0.500 [-0.650, -0.350] (R / tau=16 to R / tau=4) against 0"
     assert judge(AT % 0.6, rows, cells=CURVE).outcome == "no difference shown"
     assert judge(AT % 0.8, rows, cells=CURVE).outcome == "does not hold"
-    assert judge(AT % 0.85, rows[::-1], cells=CURVE[::-1]).detail.startswith("2.50 [2.30, 2.70]")
+    assert judge(AT % 0.85, rows[::-1], cells=CURVE[::-1]).detail.startswith("perplexity difference 2.50 [2.30, 2.70]")
 
 
 def test_a_point_beyond_the_rows_or_on_an_unfinished_curve_is_not_judged():

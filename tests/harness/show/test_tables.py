@@ -113,6 +113,12 @@ def test_one_line_per_cell_with_intervals_speedup_and_times():
     assert details[1][2:] == ["7", "450 [433, 468] ms", "21 s"] and len(details) == 3  # what has not run has no details
 
 
+def test_a_column_that_all_rows_share_stands_above_them_once():
+    kept, shared = text(build(rows()[:2])), text(build(rows()[1:2]))
+    assert "Column  " not in kept and kept.split().count("column") == 1
+    assert "Column  " in shared and "column" not in shared.split() and shared.split("kNN-LM", 1)[0].count("FoSS=0") == 1
+
+
 def test_what_stands_above_and_below_names_source_scale_machine_sample_seed_code_and_data():
     shown = " ".join(text(build()).split())
     for words in (
