@@ -144,7 +144,7 @@ class _Judge:
         if other is not None:
             self._rows_may_be_compared(row, other)
         bound = self._value(other) if other is not None else float(claim.than)  # type: ignore[arg-type]
-        shown = f"{self.metric.label} {with_interval(value, row.interval_of(claim.metric))}"
+        shown = f"{self.metric.axis} {with_interval(value, row.interval_of(claim.metric))}"
         shown += f" ({row.cell})" if claim.of.at else ""
         detail = f"{shown} {self._against(other, bound)}"
         if (difference_of := self._difference(row, other)) is not None:
@@ -286,7 +286,7 @@ class _Judge:
 
     def _against(self, other: Row | None, bound: float) -> str:
         times = f"{number(self.claim.factor)} × " if self.claim.factor != 1 else ""
-        name = "" if other is None else f"{other.cell} "
+        name = "" if other is None else f"{other.cell}: "
         shown = with_interval(bound, other.interval_of(self.claim.metric) if other is not None else None)
         return f"against {times}{name}{shown}"
 

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BlockOptions(DrafterOptions):
-    """block: k, the tokens drafted at a time. confidence: a block ends before a token, other than its first, with which
-    the drafter's probability of the block falls below this (after DSpark, Cheng et al., 2026, whose drafter learns to
-    say how likely tokens are to be accepted). Further parameters: see `DrafterOptions`."""
+    """block: k, the tokens drafted at a time. confidence: a block ends before the token that would bring its
+    probability below this; the first token always stays. Its probability is the product of its tokens' probabilities,
+    each among the 16 best of its mask. (DSpark, Cheng et al., 2026, learns a head for this.) Further parameters: see
+    `DrafterOptions`."""
 
     block: Annotated[int, Field(ge=1)] = 25
     confidence: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -116,7 +116,7 @@ def logits_of(
 ) -> torch.Tensor:  # fmt: skip
     """Logits [p, V + 1] for the p true `places` (bool [n, t]) of decoder inputs [n, t]. Every position attends to all
     real positions of its row. states: [n / prefixes, s, d], the encoded sources. A drafter's Markov head sees the right
-    token before each place; up to the first wrong token of a block this is what it sees in drafting."""
+    token before each place; up to the first wrong token of a block it sees the same in drafting."""
     prefixes = len(inputs) // len(states)
     blocked = torch.zeros(batch.real.shape, dtype=drafter.dtype, device=inputs.device)
     blocked = blocked.masked_fill(~batch.real, torch.finfo(drafter.dtype).min)

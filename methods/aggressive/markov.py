@@ -1,7 +1,8 @@
 """A first-order dependence between the tokens of a block: the Markov head of DSpark (Cheng et al., 2026).
 
 A non-autoregressive drafter fills each mask without knowing which tokens it writes in the others. The head adds to the
-logits of a mask what the token before it says: a matrix [V, V] of low rank, with a row for each token before.
+logits of a mask what the token before it says: a matrix [V, V] of low rank, with a row for each token before. Training
+adds to all logits; drafting adds to those of the best `CANDIDATES` tokens alone (`methods.decoding.engine.selection`).
 """
 
 from __future__ import annotations
@@ -11,17 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from torch import nn
 
-from methods.decoding.engine.kernels import FAST
-from methods.decoding.engine.selection import largest
-
 Tables = tuple[NDArray[np.float32], NDArray[np.float32]]
-CANDIDATES = 16
 _FILE = "markov.safetensors"
 
 
@@ -38,17 +34,6 @@ class MarkovHead(nn.Module):
         """What is added to the logits [n, V] of masks after these tokens [n]."""
         added: torch.Tensor = self.before(before) @ self.after.weight.T
         return added
-
-
-@njit(**FAST)
-def likeliest(logits, after, before):  # type: ignore[no-untyped-def]
-    """The best of the `CANDIDATES` best tokens of logits float32 [V] once the head has added to them, and its
-    probability among them. after: the head's table [V, rank]. before: its row [rank] of the token before."""
-    scores, tokens, _ = largest(logits, min(CANDIDATES, len(logits)))
-    for place, token in enumerate(tokens):
-        scores[place] += (after[token] * before).sum()
-    best = scores.argmax()
-    return tokens[best], 1 / np.exp(scores - scores[best]).sum()
 
 
 def detach_head(module: Any, folder: Path) -> None:

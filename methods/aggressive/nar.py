@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from methods.aggressive.markov import Tables, likeliest
+from methods.aggressive.markov import Tables
 from methods.decoding.drafting.drafter import Drafter
+from methods.decoding.engine.selection import likeliest
 from methods.decoding.engine.session import Encoded, Engine
 from methods.decoding.search.decoder import Batch
 
@@ -19,8 +20,7 @@ class NarDrafter(Drafter):
     def __init__(
         self, engine: Engine, encoded: Encoded, block: int, batch: Batch, head: Tables, confidence: float = 0.0
     ) -> None:  # fmt: skip
-        """encoded: the sources, encoded in the drafter's width. confidence: a block ends before a token, other than its
-        first, with which the block's probability falls below this."""
+        """encoded: the sources, encoded in the drafter's width. head, confidence: see `BlockOptions`."""
         self.session = engine.open(encoded, batch.limits)
         self.block, self.batch, self.confidence = block, batch, confidence
         self.before, self.after = head
@@ -42,7 +42,7 @@ class NarDrafter(Drafter):
         filled = [[*row, *[model.vocabulary_size] * n] for row, n in zip(known, masks, strict=True)]
         logits = self.session.logits(self.session.bidirectional(filled, masks))[:, : model.vocabulary_size]
         if self.one_by_one:
-            rows = zip(outputs, logits.split(masks), most, strict=True)
+            rows = zip(outputs, logits.float().cpu().split(masks), most, strict=True)
             blocks = [self._one_by_one(output, those[:count]) for output, those, count in rows]
         else:
             self.batch.constraints.restrict(logits, ())
@@ -57,7 +57,7 @@ class NarDrafter(Drafter):
         for place in range(len(logits)):  # `split` would give one piece of no masks
             row = logits[place : place + 1]
             self.batch.constraints.restrict(row, [(known[:1], known[1:], limit)])
-            token, chance = likeliest(row[0].float().cpu().numpy(), self.after, self.before[known[-1]])
+            token, chance = likeliest(row[0].numpy(), self.after, self.before[known[-1]])
             probability *= chance
             if place and probability < self.confidence:
                 break

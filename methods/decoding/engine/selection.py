@@ -1,4 +1,4 @@
-"""The compiled search for the largest of many scores."""
+"""Compiled searches for the largest of many scores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 
 from methods.decoding.engine.kernels import FAST
+
+CANDIDATES = 16
 
 
 @njit(**FAST)
@@ -30,3 +32,14 @@ def largest(values, count):  # type: ignore[no-untyped-def]
         held = min(held + 1, count)
         tied = tied or (at > 0 and best[at - 1] == value)
     return best, places, tied
+
+
+@njit(**FAST)
+def likeliest(logits, after, before):  # type: ignore[no-untyped-def]
+    """The best of the `CANDIDATES` best tokens of logits float32 [V] once `after[token] @ before` is added to each, and
+    its probability among them. after: [V, r]; before: [r]; r may be 0."""
+    scores, tokens, _ = largest(logits, min(CANDIDATES, len(logits)))
+    for place, token in enumerate(tokens):
+        scores[place] += (after[token] * before).sum()
+    best = scores.argmax()
+    return tokens[best], 1 / np.exp(scores - scores[best]).sum()

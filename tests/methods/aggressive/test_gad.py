@@ -19,9 +19,10 @@ from harness.common.generate import Constraints
 from harness.common.phases import NoPhases
 from methods.aggressive import glancing, nar_training
 from methods.aggressive.gad import Gad, Nar
-from methods.aggressive.markov import CANDIDATES, MarkovHead, detach_head
+from methods.aggressive.markov import MarkovHead, detach_head
 from methods.aggressive.nar import NarDrafter
 from methods.decoding.engine.engines import engine_of
+from methods.decoding.engine.selection import CANDIDATES
 from methods.decoding.search.decoder import Batch
 from methods.decoding.search.greedy import Greedy
 
@@ -197,28 +198,31 @@ def test_the_drafter_fills_masks_as_its_module_does(tiny, folder):
 def test_a_token_depends_on_the_one_before_and_a_block_ends_where_confidence_falls(tiny, folder, rank, confidence):
     model = tiny.make("marian", 3, init_std=0.3)
     method = opened(Gad(block=5, markov_rank=rank, confidence=confidence), model, folder)
-    engine, (before, after) = engine_of(method._drafting), method._head
+    before, after = method._head
     with torch.inference_mode():
-        encoded = engine.encode(SOURCES)
+        encoded = method._drafting_engine.encode(SOURCES)
         drafter = method.drafter(Batch(model, encoded, [], [20] * 4, Constraints()), NoPhases())
-        drafts, lengths = drafter.draft([0, 1, 2, 3], [20] * 4), []
-        for draft, source in zip(drafts, SOURCES, strict=True):
-            logits = logits_by_module(method._drafting.module, source, [model.start_id], 5)
-            expected, chance = [], 1.0
-            for row in logits:
-                best = row.topk(CANDIDATES)
-                scores = best.values + torch.from_numpy(after[best.indices] @ before[[model.start_id, *expected][-1]])
-                chance *= float(scores.softmax(0).max())
-                if expected and chance < confidence:
-                    break
-                expected.append(int(best.indices[scores.argmax()]))
-            assert list(draft) == expected
-            lengths.append(len(expected))
-    plain = [logits_by_module(method._drafting.module, source, [model.start_id], 5).argmax(-1) for source in SOURCES]
-    assert (rank is None) == all(
-        list(draft) == row.tolist()[: len(draft)] for draft, row in zip(drafts, plain, strict=True)
-    )
-    assert {0.0: lengths == [5] * 4, 0.01: 4 < sum(lengths) < 20, 0.9: lengths == [1] * 4}[confidence]
+        written, lengths, plain = [[], [], [], []], [], []
+        for outputs in ([0, 1, 2, 3], [0, 2, 3]):
+            drafts = drafter.draft(outputs, [20] * len(outputs))
+            for number, draft in zip(outputs, drafts, strict=True):
+                known = [model.start_id, *written[number]]
+                logits, chance = logits_by_module(method._drafting.module, SOURCES[number], known, 5), 1.0
+                for row in logits:
+                    best = row.topk(CANDIDATES)
+                    scores = best.values + torch.from_numpy(after[best.indices] @ before[known[-1]])
+                    chance *= float(scores.softmax(0).max())
+                    if len(known) > 1 + len(written[number]) and chance < confidence:
+                        break
+                    known.append(int(best.indices[scores.argmax()]))
+                assert list(draft) == known[1 + len(written[number]) :]
+                lengths.append(len(draft))
+                plain.append(list(draft) == logits.argmax(-1).tolist()[: len(draft)])
+            written = [[7, 8], [], [9], [4, 5, 6]]
+            for number, ids in enumerate(written):
+                drafter.accept(number, ids, 0)
+    assert all(plain) == (rank is None)
+    assert {0.0: set(lengths) == {5}, 0.01: 7 < sum(lengths) < 35, 0.9: set(lengths) == {1}}[confidence]
 
 
 def test_near_the_end_of_its_positions_it_drafts_less(tiny, folder):
@@ -274,11 +278,11 @@ def test_the_drafter_writes_what_the_generation_configuration_allows(tiny, folde
 def test_demands_on_positions_hold_in_batches_whose_rows_reach_the_limit_at_different_times(tiny, folder, demands):
     """A row with one token left drafts nothing while another drafts."""
     alone_left = 0
-    for seed in range(4):
+    for seed, rank in ((0, None), (1, None), (2, 3), (3, 3)):
         model = tiny.make("marian", seed, ending=-1.0)
         for name, value in demands.items():
             setattr(model.module.generation_config, name, value)
-        found = decode(opened(Gad(block=3), model, folder), model, SOURCES, 9)
+        found = decode(opened(Gad(block=3, markov_rank=rank), model, folder), model, SOURCES, 9)
         assert [one.ids for one in found] == [one.ids for one in decode(Greedy(), model, SOURCES, 9)]
         steps = [[sum(one.trace.accepted[:n]) for n in range(one.trace.iterations)] for one in found]
         for done in zip_longest(*steps):

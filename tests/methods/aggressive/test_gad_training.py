@@ -15,6 +15,7 @@ from harness.common.cache import Cache, CellArtifacts
 from harness.common.errors import MachineError, RequestError
 from methods.aggressive import glancing, nar_training, trial
 from methods.aggressive.gad import Gad, Nar
+from methods.aggressive.markov import MarkovHead
 from tests.methods.aggressive.test_gad import decode, logits_by_module, whole_logits
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "decoding/engine/model_types.py"))
@@ -91,8 +92,11 @@ def test_right_tokens_before_the_first_wrong_one_are_counted(drafter, monkeypatc
     assert glancing.held_out_loss(drafter, batch, 40)[1] == [2, 4, 0]
 
 
-def test_every_weight_learns_in_mixed_precision(drafter):
+@pytest.mark.parametrize("rank", [None, 3])
+def test_every_weight_learns_in_mixed_precision(drafter, rank):
     """What is cast without a gradient, to see what is wrong, must not be used again where one is wanted."""
+    if rank is not None:
+        drafter.markov = MarkovHead(41, rank)
     drafter.train()
     batch = glancing.masked([([5, 6], list(range(3, 12)))], np.random.default_rng(0), 8, 40, 39)
     batch.shown = 0.5
