@@ -140,7 +140,7 @@ def _carry_out(planned: Sequence[Planned], options: Options, registry: Registry,
     rows: list[Any] = []
     judged: list[tuple[str, Verdicts]] = []
     refused: list[str] = []
-    with Display(console, "", total) as display:
+    with Display(console, total) as display:
         for place, one in enumerate(planned, 1):
             of_all = f"{place}/{len(planned)} " if len(planned) > 1 else ""
             display.begin(f"{of_all}{one.recipe.name} ({one.cells[0].scale})")

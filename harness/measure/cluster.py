@@ -119,15 +119,8 @@ def measured(cells: Sequence[Cell], device: str, fresh: bool, earlier: Sequence[
 
 
 def _quiet(folder: Path, device: str, fresh: bool = False) -> Runner:
-    return Runner(folder, device, Registry(), Display(Console(file=io.StringIO()), "", 1), _Unheard(), fresh=fresh)
-
-
-class _Unheard:
-    """Where a node's rows go: they are gathered by the runner that started the tasks."""
-
-    def row(self, row: Row) -> None: ...
-
-    def finished(self, row: Row) -> None: ...
+    """A runner of a node: its rows are gathered by the runner that started the tasks."""
+    return Runner(folder, device, Registry(), Display(Console(file=io.StringIO()), 1), fresh=fresh)
 
 
 def connected() -> Any:

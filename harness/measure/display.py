@@ -12,7 +12,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -27,60 +26,51 @@ class Display:
     """Shows which cell runs, which step of it, and how far the step and the whole invocation are. cells: of all
     recipes."""
 
-    def __init__(self, console: Console, title: str, cells: int) -> None:
+    def __init__(self, console: Console, cells: int) -> None:
         self.console = console
-        self.title = title
-        self.cells = cells
         self._last = 0.0
         self._step = ""
-        self._bars: Progress | None = None
-        self._overall = self._current = TaskID(0)
+        self._bars = Progress(
+            _Name("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=False)),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._overall = self._bars.add_task("", total=cells, note="")
+        self._current = self._bars.add_task("", total=None, note="")
 
     def __enter__(self) -> Display:
-        if self.console.is_terminal:
-            self._bars = Progress(
-                _Name("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=False)),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}", markup=False),
-                console=self.console,
-                transient=True,
-            )
-            self._overall = self._bars.add_task(self.title, total=self.cells, note="")
-            self._current = self._bars.add_task("", total=None, note="")
-            self._bars.start()
+        self._bars.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        self._bars.stop()
 
     def begin(self, title: str) -> None:
         """Another recipe starts: what the bar of the whole is called from now on."""
-        self.title = title
-        if self._bars is not None:
-            self._bars.update(self._overall, description=title)
+        self._bars.update(self._overall, description=title)
 
     def step(self, name: str) -> None:
         """A step of a cell starts."""
         self._step = name
-        if self._bars is not None:
-            self._bars.reset(self._current, description=f"  {name}", total=None, note="")
+        self._bars.reset(self._current, description=f"  {name}", total=None, note="")
 
     def report(self, update: dict[str, Any]) -> None:
         """Progress inside the step, as `harness.common.progress` sends it."""
-        if self._bars is not None:
-            total = update["total"]
-            self._bars.update(
-                self._current,
-                description=f"  {self._step}: {update['stage']}",
-                completed=int(update["done"]),
-                total=int(total) if total else None,
-                note=update["note"],
-            )
-        elif time.monotonic() - self._last > 10:
+        total = update["total"]
+        self._bars.update(
+            self._current,
+            description=f"  {self._step}: {update['stage']}",
+            completed=int(update["done"]),
+            total=int(total) if total else None,
+            note=update["note"],
+        )
+        if self._bars.disable and time.monotonic() - self._last > 10:
             self._last = time.monotonic()
             self.console.print(f"    {summary(update)}", highlight=False, markup=False)
 
@@ -90,8 +80,7 @@ class Display:
 
     def advance(self) -> None:
         """A cell is finished."""
-        if self._bars is not None:
-            self._bars.advance(self._overall)
+        self._bars.advance(self._overall)
 
 
 class _Name(TextColumn):

@@ -103,15 +103,12 @@ def libraries() -> Mapping[str, str]:
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Reasons, in words, why times taken between two captures support no claim; empty when there are none.
+    """Reasons, in words, why times taken between two captures of a process support no claim; empty when there are none.
 
     A foreign process on the GPU counts on either side, and so does a GPU that could not be asked. What others do on the
     CPU meanwhile is measured in each sample (`harness.measure.usage`).
     """
-    reasons = []
-    for name in ("cpu", "cores", "threads", "libraries", "python", "os", "kernel", "gpus"):
-        if difference := _difference(before[name], after[name]):
-            reasons.append(f"{name}: {difference}")
+    reasons = [f"{name}: {before[name]} -> {after[name]}" for name in ("cores", "gpus") if before[name] != after[name]]
     foreign = [p for capture in (before, after) for p in capture["gpu_processes"] or []]
     if foreign:
         reasons.append(f"other processes on the GPU: {', '.join(sorted({p['name'] for p in foreign}))}")
@@ -227,11 +224,3 @@ def _output(*command: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _difference(before: Any, after: Any) -> str:
-    """In words; empty if there is none. The measured bandwidth is no fact that could change."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        names = [n for n in sorted({*before, *after} - {"copy_gb_s"}) if before.get(n) != after.get(n)]
-        return ", ".join(f"{n} {before.get(n)} -> {after.get(n)}" for n in names)
-    return f"{before} -> {after}" if before != after else ""

@@ -52,42 +52,39 @@ class Outcome:
     exit_code: int
 
 
-class LocalExecutor:
-    """Runs `harness.measure.worker` steps as child processes."""
-
-    def run(
-        self, mode: str, request: dict[str, Any], folder: Path, label: str, *,
-        timeout: float, threads: int | None = None, report: Report = lambda update: None,
-    ) -> Outcome:  # fmt: skip
-        """Run one step to its end. Request, response and log are `<folder>/<label>.*`."""
-        files = {kind: folder / f"{label}.{kind}" for kind in ("request.json", "response.json", "log")}
-        write_atomically(files["request.json"], json.dumps({**request, "runner": os.getpid()}))
-        files["response.json"].unlink(missing_ok=True)
-        reading, writing = os.pipe()
-        environment = {"THP_MEM_ALLOC_ENABLE": "1", **os.environ, PIPE: str(writing), "GLIBC_TUNABLES": _tunables()}
-        environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
-        if mode in ("prepare", "build", "fit") and not any(name in os.environ for name in SPINNING):
-            environment["GOMP_SPINCOUNT"] = SHORT_SPIN
-        if threads is not None:
-            environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-        with open(files["log"], "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", WORKER, mode, str(files["request.json"]), str(files["response.json"])],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=(writing,),
-                start_new_session=True,
-            )  # fmt: skip
-        os.close(writing)
-        reader = threading.Thread(target=_pass_on, args=(reading, report), daemon=True)
-        reader.start()
-        try:
-            process.wait(timeout)
-            on_time = True
-        except subprocess.TimeoutExpired:
-            on_time = False
-        finally:
-            stop(process)  # past its time; or, after its end, whatever it started and left
-        reader.join(1)  # a process that left the group may hold the pipe open
-        return _outcome(process.returncode, on_time, timeout, files)
+def run_step(
+    mode: str, request: dict[str, Any], folder: Path, label: str, *,
+    timeout: float, threads: int | None = None, report: Report = lambda update: None,
+) -> Outcome:  # fmt: skip
+    """Run one step of `harness.measure.worker` to its end. Request, response and log are `<folder>/<label>.*`."""
+    files = {kind: folder / f"{label}.{kind}" for kind in ("request.json", "response.json", "log")}
+    write_atomically(files["request.json"], json.dumps({**request, "runner": os.getpid()}))
+    files["response.json"].unlink(missing_ok=True)
+    reading, writing = os.pipe()
+    environment = {"THP_MEM_ALLOC_ENABLE": "1", **os.environ, PIPE: str(writing), "GLIBC_TUNABLES": _tunables()}
+    environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if mode in ("prepare", "build", "fit") and not any(name in os.environ for name in SPINNING):
+        environment["GOMP_SPINCOUNT"] = SHORT_SPIN
+    if threads is not None:
+        environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    with open(files["log"], "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", WORKER, mode, str(files["request.json"]), str(files["response.json"])],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=(writing,),
+            start_new_session=True,
+        )  # fmt: skip
+    os.close(writing)
+    reader = threading.Thread(target=_pass_on, args=(reading, report), daemon=True)
+    reader.start()
+    try:
+        process.wait(timeout)
+        on_time = True
+    except subprocess.TimeoutExpired:
+        on_time = False
+    finally:
+        stop(process)  # past its time; or, after its end, whatever it started and left
+    reader.join(1)  # a process that left the group may hold the pipe open
+    return _outcome(process.returncode, on_time, timeout, files)
 
 
 def _tunables() -> str:
@@ -106,17 +103,12 @@ def _pass_on(reading: int, report: Report) -> None:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """Stop the step and whatever it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
+    with suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             process.wait(3)
-        except subprocess.TimeoutExpired:
-            continue
-        if number == signal.SIGTERM:
-            time.sleep(0.01)  # its children had the same signal
+        time.sleep(0.01)  # its children had the same signal
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

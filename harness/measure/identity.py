@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from harness.common import sources
-from harness.common.files import digest
+from harness.common.files import default_cache, digest
 from harness.machine import machine_id
 from harness.measure import environment
 from harness.plan.cell import Cell, Named
@@ -25,24 +24,19 @@ FOLLOWING = frozenset({"harness.rows", "harness.decision", "harness.machine"})
 
 @dataclass(frozen=True)
 class Identity:
-    """Identities of cells on this device, with artifacts in a cache folder."""
+    """Identities of cells on this device."""
 
     registry: Registry
     device: str
-    cache: Path
 
     def request(self, cell: Cell) -> dict[str, Any]:
         """What a process of the cell is told, as JSON."""
+        told = asdict(cell)
+        same = ("kind", "scale", "seed", "task", "method", "speed_baseline", "fidelity_baseline")
         return {
-            "kind": cell.kind,
-            "scale": cell.scale,
+            **{name: told[name] for name in same},
             "device": self.device,
-            "seed": cell.seed,
-            "cache": str(self.cache),
-            "task": asdict(cell.task),
-            "method": asdict(cell.method),
-            "speed_baseline": asdict(cell.speed_baseline) if cell.speed_baseline else None,
-            "fidelity_baseline": asdict(cell.fidelity_baseline) if cell.fidelity_baseline else None,
+            "cache": str(default_cache()),
             "timing": cell.timing.model_dump(),
             "fit": 0,
             # behind the answers that cells share

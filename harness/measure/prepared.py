@@ -56,7 +56,6 @@ class PreparedCell:
         return method
 
     def analysis(self) -> Any:
-        """The analysis that the request names."""
         wanted = self.request["method"]
         return construct(self.registry.resolve("analysis", wanted["name"]), wanted["params"])
 

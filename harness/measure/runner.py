@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.common import sources
-from harness.common.cache import Cache, exclusive
+from harness.common.cache import exclusive
 from harness.common.errors import MachineError, RequestError
 from harness.common.files import digest
 from harness.measure import environment
 from harness.measure.display import Display
 from harness.measure.drivers import DRIVERS, SEQUENCES, Driver
-from harness.measure.executors import LocalExecutor, Outcome
+from harness.measure.executors import Outcome, run_step
 from harness.measure.identity import Identity, named
 from harness.measure.records import objections, of_quality, qualities
 from harness.measure.store import RowStore
@@ -75,8 +75,8 @@ class Runner:
     """Runs the cells of one recipe at one scale. Rows go to `<folder>/rows.jsonl`, logs to `<folder>/logs/`."""
 
     def __init__(
-        self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink, *,
-        fresh: bool = False, wait: bool = False, cache: Cache | None = None, executor: LocalExecutor | None = None,
+        self, folder: Path, device: str, registry: Registry, display: Display, sink: RowSink | None = None, *,
+        fresh: bool = False, wait: bool = False,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.device = device
@@ -85,8 +85,7 @@ class Runner:
         self.sink = sink
         self.fresh = fresh
         self.wait = wait
-        self.identity = Identity(registry, device, (cache or Cache()).root)
-        self.executor = executor or LocalExecutor()
+        self.identity = Identity(registry, device)
         self.store = RowStore(folder / "rows.jsonl")
         self._code = environment.code_version(sources.ROOT)
         self._prepared: dict[str, Outcome] = {}
@@ -138,15 +137,15 @@ class Runner:
         return Result.of(found, exit_code)
 
     def _is_known(self, label: str, row: Row) -> None:
-        """A cell was found finished."""
-        self.sink.finished(row)
+        if self.sink is not None:
+            self.sink.finished(row)
         self.display.line(f"{label}: finished before, not run again")
         self.display.advance()
 
     def _is_new(self, row: Row) -> None:
-        """A cell was measured."""
         self.store.append(row)
-        self.sink.row(row)
+        if self.sink is not None:
+            self.sink.row(row)
         self.display.advance()
 
     # ------------------------------------------------------------ one cell
@@ -331,7 +330,7 @@ class Runner:
         """Run a step. times: how many cells' time limits it has."""
         # At mini all steps run on the cell's threads: two of them that train a tiny model mostly wait for each other.
         threads = cell.timing.threads if mode in ("time", "memory") or cell.scale == "mini" else None
-        return self.executor.run(
+        return run_step(
             mode, request, self.folder / "logs", label,
             timeout=times * cell.timing.timeout, threads=threads, report=self.display.report,
         )  # fmt: skip

@@ -93,8 +93,6 @@ def fit(request: Request) -> Response:
     return {
         "random": method.random_fit,
         "ratios": {name: asdict(ratio) for name, ratio in method.ratios.items()},
-        "hashes": cell.setting.hashes,
-        "facts": cell.setting.facts,
         "manifests": manifests,
         "fit_s": seconds["method"],
         **_numbers(metrics),
@@ -134,8 +132,6 @@ def analysis(request: Request) -> Response:
     else:
         metrics = run(cell.setting, artifacts, cell.progress)
     return {
-        "hashes": cell.setting.hashes,
-        "facts": cell.setting.facts,
         **_numbers(metrics),
         "counters": dict(artifacts.values),
         "described": described(*getattr(cell.registry.resolve("analysis", request["method"]["name"]), "measures", ())),

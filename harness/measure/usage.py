@@ -19,6 +19,8 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+import psutil
+
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # written to clear_refs, it resets Linux's high-water mark, see proc(5)
 STAT = Path("/proc/stat")
@@ -86,13 +88,9 @@ def _now() -> tuple[float, float, float, float]:
     """Seconds: on the clock, of this process and those it started on all cores, of all processes, withheld."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own = sum(usage.ru_utime + usage.ru_stime for usage in usages) + _of_children("self")
-    try:
-        fields = STAT.read_text(encoding="ascii").partition("\n")[0].split()[1:]
-        tick = 1 / os.sysconf("SC_CLK_TCK")
-        user, nice, system, _, _, irq, softirq, steal = (float(f) * tick for f in fields[:8])
-    except (OSError, ValueError):
-        return perf_counter(), own, 0.0, 0.0
-    return perf_counter(), own, user + nice + system + irq + softirq, steal
+    machine = psutil.cpu_times()
+    busy = sum(getattr(machine, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
+    return perf_counter(), own, busy, getattr(machine, "steal", 0.0)
 
 
 def _of_children(process: str) -> float:

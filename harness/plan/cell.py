@@ -53,5 +53,4 @@ class Cell:
 
     @property
     def hash(self) -> str:
-        """Hash of `resolved`."""
         return digest(self.resolved)

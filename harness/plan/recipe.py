@@ -7,7 +7,6 @@ expands a recipe at a scale.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,13 +68,9 @@ def checked(model: type[M], raw: dict[str, Any], where: str) -> M:
     except ValidationError as error:
         first = min(error.errors(), key=lambda e: e["type"] != UNKNOWN)  # a typo explains what is missing
         place = [str(part) for part in first["loc"] if part != "[key]"]
-        if first["type"] == UNKNOWN:
-            key, keys = first["ctx"]["key"], first["ctx"]["keys"]
-        elif "[key]" in first["loc"] and first["type"] == "literal_error":  # of a mapping whose type lists its keys
-            *place, key = place
-            keys = re.findall(r"'(\w+)'", first["ctx"]["expected"])
-        else:
+        if first["type"] != UNKNOWN:
             raise RequestError(refused(f"{where} at {'.'.join(place)}", error, len(first["loc"]))) from None
+        key, keys = first["ctx"]["key"], first["ctx"]["keys"]
         raise unknown("key", key, keys, f"{where} at {'.'.join([*place, key])}") from None
 
 

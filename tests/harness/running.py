@@ -32,8 +32,8 @@ class Heard:
 
 def runner(registry: Registry, folder: Path, heard: Heard | None = None, **options: Any) -> Runner:
     """A runner that prints nothing."""
-    display = Display(Console(file=io.StringIO()), "toy", 1)
-    return Runner(folder, "cpu", registry, display, heard or Heard(), **options)
+    display = Display(Console(file=io.StringIO()), 1)
+    return Runner(folder, "cpu", registry, display, heard, **options)
 
 
 def run(registry: Registry, folder: Path, cells: Sequence[Cell], heard: Heard | None = None, **options: Any) -> Result:

@@ -153,7 +153,6 @@ class Driver(ABC):
 
 
 def batches(items: Any, size: int) -> list[Any]:
-    """Items, `size` at a time."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
@@ -165,7 +164,6 @@ def thinned(values: list[float]) -> list[float]:
 
 
 def sums(counters: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Sums of counters, by name."""
     totals: dict[str, float] = {}
     for one in counters:
         for name, value in one.items():

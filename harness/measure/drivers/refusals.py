@@ -20,7 +20,6 @@ ROUNDING = 1e-6  # by so much a log-probability may exceed 0, in float32 arithme
 
 
 def counted(method: Any, given: int, wanted: int, what: str) -> None:
-    """Refuse a wrong count of answers."""
     if given != wanted:
         raise RequestError(f"{label(method)} answered {given} of {wanted} {what}")
 

@@ -75,13 +75,12 @@ class SoftmaxDriver(Driver):
 
     def _sound(self, method: Any, setting: Any, items: int, calls: Sequence[TopK]) -> list[TopK]:
         """One answer for each context, checked together."""
-        single = setting.batch == 1
         for one in calls:
             counted(method, np.shape(one.ids)[-1], setting.k, "words asked for")
             if np.shape(one.logits) != np.shape(one.ids):
                 raise RequestError(f"{label(method)} gives {np.size(one.logits)} logits for {np.size(one.ids)} words")
-        ids = np.stack([a.ids for a in calls]) if single else np.concatenate([a.ids for a in calls])
-        logits = np.stack([a.logits for a in calls]) if single else np.concatenate([a.logits for a in calls])
+        ids = np.concatenate([np.atleast_2d(a.ids) for a in calls])
+        logits = np.concatenate([np.atleast_2d(a.logits) for a in calls])
         counted(method, ids.shape[0], items, "contexts")
         if ids.min() < 0 or ids.max() >= len(setting.layer.weight):
             raise RequestError(f"{label(method)} answers a word outside of 0 to {len(setting.layer.weight) - 1}")
@@ -90,10 +89,7 @@ class SoftmaxDriver(Driver):
         totals = np.concatenate([np.atleast_1d(a.log_normalizer) for a in calls])
         if (totals < np.logaddexp.reduce(logits, axis=-1) - ROUNDING).any():
             raise RequestError(f"{label(method)} gives a log_normalizer below that of the words that it answers")
-        if single:
-            return list(calls)
-        rows = [zip(a.ids, a.logits, a.log_normalizer, strict=True) for a in calls]
-        return [TopK(i, logit, float(total)) for part in rows for i, logit, total in part]
+        return [TopK(i, logit, float(total)) for i, logit, total in zip(ids, logits, totals, strict=True)]
 
     def costs(self, method: Any, setting: Any) -> dict[str, float]:
         """Where `log_prob` is timed, a counter called `log_prob_x` takes the place of the top-k's `x`. In a batch,
@@ -119,14 +115,9 @@ class SoftmaxDriver(Driver):
 
     def fidelity(self, method: Essence, baseline: Essence) -> dict[str, Measure]:
         if "log_probs" in method:
-            columns = [method["log_probs"], baseline["log_probs"]]
-            finite = all(np.isfinite(column).all() for column in columns)  # a word may have no probability at all
+            columns = [method["log_probs"], baseline["log_probs"]]  # -inf where a word has no probability: no interval
             block = min(256, max(1, len(columns[0]) // 20))
-            interval = (
-                statistics.block_jackknife(columns, lambda ours, theirs: np.exp(theirs - ours), block)
-                if finite
-                else None
-            )
+            interval = statistics.block_jackknife(columns, lambda ours, theirs: np.exp(theirs - ours), block)
             value = float(np.exp(columns[1].mean() - columns[0].mean()))
             return {"perplexity_ratio": Measure(value, *(interval or (None, None)))}
         ours, theirs = method["ids"], baseline["ids"]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.measure import environment, executors
-from harness.measure.executors import TAIL, LocalExecutor
+from harness.measure.executors import TAIL, run_step
 
 STEPS = '''
 """Analyses that misbehave, each in its own way."""
@@ -79,7 +79,7 @@ def step(toys, tmp_path, monkeypatch):
             "libraries": environment.libraries(), "task": {"name": "toy-text", "params": {"tokens": 100}},
             "method": {"name": name, "params": params},
         }  # fmt: skip
-        return LocalExecutor().run("analysis", request, tmp_path / "logs", name, timeout=timeout, **options)
+        return run_step("analysis", request, tmp_path / "logs", name, timeout=timeout, **options)
 
     return run
 
@@ -158,7 +158,7 @@ def test_threads_of_untimed_steps_spin_shortly_unless_the_user_says_how(tmp_path
         monkeypatch.delenv(name, raising=False)
 
     def spin(mode):
-        return LocalExecutor().run(mode, {}, tmp_path, mode, timeout=60.0).response["spin"]
+        return run_step(mode, {}, tmp_path, mode, timeout=60.0).response["spin"]
 
     assert {mode: spin(mode) for mode in ("prepare", "build", "fit", "time", "memory")} == {
         "prepare": "3000", "build": "3000", "fit": "3000", "time": None, "memory": None,
@@ -185,4 +185,4 @@ def test_steps_ask_for_huge_pages_unless_the_user_says_otherwise(given, tunables
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert LocalExecutor().run("time", {}, tmp_path, "time", timeout=60.0).response["found"] == [tunables, torch]
+    assert run_step("time", {}, tmp_path, "time", timeout=60.0).response["found"] == [tunables, torch]

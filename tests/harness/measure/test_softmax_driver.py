@@ -108,3 +108,10 @@ def test_the_ratio_of_perplexities_of_given_words():
     ours, theirs = ({"log_probs": np.full(2560, value)} for value in (-1.5, -1.0))
     ratio = DRIVERS["softmax-screening"].fidelity(ours, theirs)["perplexity_ratio"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((math.exp(0.5),) * 3)
+
+
+def test_a_word_without_a_probability_leaves_the_ratio_without_an_interval():
+    ours, theirs = np.full(2560, -1.5), np.full(2560, -1.0)
+    ours[7] = -math.inf
+    ratio = DRIVERS["softmax-screening"].fidelity({"log_probs": ours}, {"log_probs": theirs})["perplexity_ratio"]
+    assert (ratio.value, ratio.low, ratio.high) == (math.inf, None, None)

@@ -296,7 +296,11 @@ def test_mistakes_name_their_place(toys, old, new, message):
         ("column:", "colum:", r"unknown key 'colum' in toy.yaml at cells\.1\.colum.*did you mean 'column'"),
         ("processes: 2", "processes: 0", r"timing of toy at processes should be at least 1 \(given: 0\)"),
         ('pause={pause:g}"', 'a"\n    timed: 3', r"toy\.yaml at cells\.1\.timed should be true or false \(given: 3\)"),
-        ("method: toy-uniform}", "method: toy-uniform, published: {rwo: x}}", r"published\.rwo: did you mean 'row'"),
+        (
+            "method: toy-uniform}",
+            "method: toy-uniform, published: {rwo: x}}",
+            r"published\.rwo should be 'row' or 'column' \(given: 'rwo'\)",
+        ),
         ("title: a toy\n", "", r"toy\.yaml at title is missing: give it a value"),
         ("paper: none", "paper: [", r"toy\.yaml line \d: .*expected"),
     ],

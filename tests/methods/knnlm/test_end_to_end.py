@@ -69,18 +69,12 @@ def place(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-class Ignored:
-    def row(self, row: object) -> None: ...
-
-    def finished(self, row: object) -> None: ...
-
-
 def run(folder: Path, model: Path, lines: str) -> dict[str, Row]:
     registry = Registry()
     loaded = recipe.parse(RECIPE.format(model=model, amounts=AMOUNTS, cells=lines), "small-knnlm.yaml")
     found = expansion.expand(loaded, "small", registry)
-    with Display(Console(file=open(os.devnull, "w")), "small-knnlm", len(found)) as display:
-        result = Runner(folder, "cpu", registry, display, Ignored()).run(found)
+    with Display(Console(file=open(os.devnull, "w")), len(found)) as display:
+        result = Runner(folder, "cpu", registry, display).run(found)
     return {row.row: row for row in result.rows}
 
 
