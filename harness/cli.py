@@ -4,7 +4,7 @@ sync | doctor | datastore ...` (also `python -m harness`).
 Exit codes: 0 done; 1 a cell failed, `--require claims` and a claim does not hold, or a comparison found something
 worse; 2 the request cannot be carried out as given; 3 environment error; 130 interrupted, rows kept. Errors are one
 line; a traceback only with `--debug`.
-Sub-commands of families (`datastore`) come from the registry and are imported when they are called.
+Families of sub-commands (`datastore`) come from the registry.
 """
 
 from __future__ import annotations
@@ -222,13 +222,10 @@ def regressions(
     from harness import regressions as checks
     from harness.show import compare as comparing
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     if format_ not in comparing.FORMATS:
         raise unknown("format", format_, comparing.FORMATS, "--format")
     try:
-        found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds, say)
+        found = checks.run(against, checks.pairs(pairs or [], Registry()), rounds)
     except KeyboardInterrupt:
         raise StoppedError(
             "interrupted: regressions keeps nothing; start it again, fewer --rounds are quicker"
@@ -292,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     given = [a for a in given if a != "--debug"]
     try:
-        code = _with_families(given or _words_to_complete())(given, standalone_mode=False)
+        code = _with_families()(given, standalone_mode=False)
         if code == INTERRUPTED:  # the option parser turns an interrupt into this code
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -318,28 +315,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _with_families(given: Sequence[str]) -> typer.Typer:
-    """The application with the registry's sub-commands; only the one that is called is imported."""
+def _with_families() -> typer.Typer:
+    """The application with the registry's families of sub-commands."""
     registry = Registry()
     full = typer.Typer(**PROGRAM)
     full.registered_commands = list(app.registered_commands)
     for name in registry.names("command"):
-        if given and given[0] == name:
+        try:
             full.add_typer(registry.resolve("command", name)(), name=name)
-        else:
-            full.command(name, help=registry.entry("command", name).summary)(_placeholder)
+        except Exception as error:  # of a plug-in: the other commands work without it
+            warnings.warn(f"command {name!r} left out: {error}", stacklevel=2)
     return full
-
-
-def _words_to_complete() -> list[str]:
-    """What has been typed after the program's name, when a shell asks how it goes on; it tells no other way."""
-    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return typed.split()[1:]
-
-
-def _placeholder() -> None:
-    raise AssertionError("a family's command is mounted before it is called")
-
-
-if __name__ == "__main__":
-    main()

@@ -88,13 +88,11 @@ class Summary:
       that the speedup is the ratio of two of them; those of the baseline are None where one side alone was timed.
     - evidence: further metrics, which say how much was timed and how noisily.
     - ratios: the speedup of each process; empty where one side alone was timed.
-    - repeat: how much faster the method was on items that it had seen, beyond what the baseline was.
     """
 
     numbers: dict[str, Number]
     evidence: dict[str, float | None]
     ratios: list[float]
-    repeat: float | None
     decision: str | None = None
     reason: str = "one side alone was timed"
 
@@ -125,7 +123,6 @@ def decide(
     known = [pair["items"] for pair in pairs]
     items = None if None in known else len({item for items in known for item in items})
     per_item = [ns / items / 1e9 for ns, items in zip(method, count, strict=True)]
-    repeats = _each(processes, _remembered)
     opened = _each(processes, lambda p: p.open_s.get("method"))
     none: Number = (None, None)
     summary = Summary(
@@ -142,7 +139,6 @@ def decide(
         },
         {"timed_items": sum(count), "different_items": items, "noise_floor": floor, "outliers": _outliers(pairs)},
         ratios=[theirs / ours for theirs, ours in zip(baseline, method, strict=True)] if paired else [],
-        repeat=median(repeats) if repeats else None,
     )
     if paired:
         summary.decision, summary.reason = _decision(summary, processes, exploratory, objections, equal)
@@ -191,7 +187,7 @@ def doubts(processes: Sequence[ProcessSample]) -> list[str]:
     """What the samples of a method show against it, whatever it is compared with."""
     found = []
     for values, most, words in (
-        (_each(processes, _remembered), REMEMBERS,
+        (_each(processes, lambda p: _beyond(p.pairs[-1], p.again)), REMEMBERS,
          "the method is {:.3f} times as fast on items that it has seen as on new ones (at most {:.2f} is allowed): it "
          "may remember answers"),
         (_each(processes, lambda p: _beyond(p.varied, p.pairs[-1])), PREPARED,
@@ -237,10 +233,6 @@ def _beyond(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -
     """How much faster the method is in the second pass than in the first, beyond what the baseline is."""
     method, baseline = (_over(first, second, side) for side in SIDES)
     return None if method is None or baseline is None else method / baseline
-
-
-def _remembered(process: ProcessSample) -> float | None:
-    return _beyond(process.pairs[-1], process.again)
 
 
 PERCENTILES = {50: 20, 90: 60, 99: 662}  # percent -> fewest items: at 662 two items or more lie above in 99% of draws

@@ -12,14 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import yaml
 
-from harness.common.errors import MachineError, RequestError
+from harness.common.errors import RequestError
 from harness.common.sources import ROOT
+from harness.measure import environment
 from harness.measure.store import RowStore
 from harness.plan.expansion import single_name
 from harness.plan.registry import Registry
@@ -29,7 +30,6 @@ PAIRS = Path(__file__).parent / "plan" / "regressions.yaml"
 PASSES = 9  # of each side in a process: three of a fast softmax layer are over in a hundredth of a second
 LEAST_ROUNDS = 6  # for an interval
 Pair = tuple[str, str]  # method, task
-Say = Callable[[str], None]
 
 
 def pairs(named: Sequence[str], registry: Registry) -> list[Pair]:
@@ -43,11 +43,10 @@ def pairs(named: Sequence[str], registry: Registry) -> list[Pair]:
     return found
 
 
-def run(against: str, wanted: Sequence[Pair], rounds: int, say: Say) -> pd.DataFrame:
+def run(against: str, wanted: Sequence[Pair], rounds: int) -> pd.DataFrame:
     """Measure a revision and the working tree in turns and compare them (`harness.show.compare.compare`).
 
-    Raises `RequestError` for an unknown revision, too few rounds or a cell that failed, `MachineError` where git is
-    missing.
+    Raises `RequestError` for an unknown revision, too few rounds or a cell that failed.
     """
     if rounds < LEAST_ROUNDS:
         raise RequestError(f"{rounds} rounds have no interval: {LEAST_ROUNDS} at least")
@@ -58,31 +57,22 @@ def run(against: str, wanted: Sequence[Pair], rounds: int, say: Say) -> pd.DataF
         for number in range(rounds):
             for pair in wanted:
                 for side in list(trees) if number % 2 == 0 else reversed(trees):
-                    say(f"round {number + 1}/{rounds}: {pair[0]} on {pair[1]}, {side}")
+                    print(f"round {number + 1}/{rounds}: {pair[0]} on {pair[1]}, {side}", file=sys.stderr, flush=True)
                     _measure(pair, trees[side], results[side])
         return compare(*results.values())
 
 
 def unpack(revision: str, folder: Path) -> None:
     """Write a revision's files to a folder."""
-    top = _git("rev-parse", "--show-toplevel", said=f"{ROOT} is no checkout: a revision cannot be taken from it")
-    if Path(top).resolve() != ROOT:
-        raise RequestError(f"{ROOT} is not the top of a checkout, but in {top}: run this from a clone of the bench")
-    _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", said=f"{revision!r} is no revision of {ROOT}")
+    if environment.code_version(ROOT)["revision"] is None:  # also without git
+        raise RequestError(f"{ROOT} is not the top of a git checkout: run this from a clone of the bench, with git")
     archive = folder.with_suffix(".zip")
-    _git("archive", f"--output={archive}", revision, said=f"{revision} cannot be unpacked")
+    commit = f"{revision}^{{commit}}"  # not a folder of one
+    command = ["git", "archive", f"--output={archive}", "--", commit]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise RequestError(f"{revision!r} cannot be unpacked: {' '.join(ended.stderr.split())}")
     shutil.unpack_archive(archive, folder)
-
-
-def _git(*arguments: str, said: str) -> str:
-    """What git prints. Raises `RequestError` with what was tried where it fails."""
-    try:
-        ended = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
-        return ended.stdout.strip()
-    except FileNotFoundError:
-        raise MachineError("git is not installed: a revision cannot be unpacked") from None
-    except subprocess.CalledProcessError as error:
-        raise RequestError(f"{said}: {' '.join(error.stderr.split()) or 'git says no more'}") from error
 
 
 def _measure(pair: Pair, tree: Path, results: Path) -> None:

@@ -25,7 +25,6 @@ from harness.plan.registry import Registry
 from harness.plan.schema import Recipe
 
 if TYPE_CHECKING:
-    from harness.rows import Row
     from harness.show.claims import Verdicts
     from harness.tracking.mlflow import Tracker
 
@@ -182,6 +181,8 @@ def _one(
     committed under `measured` included, are shown apart."""
     from harness.machine import machine_id
     from harness.measure import environment
+    from harness.measure.cluster import ClusterRunner
+    from harness.measure.runner import Runner
     from harness.show import claims, figure, frame, markup, published, stored, tables, terminal
 
     recipe, cells, _ = planned
@@ -191,11 +192,13 @@ def _one(
     folder = options.results / "runs" / recipe.name / scale
     machine = machine_id(environment.capture(options.device))
     with tracker.invocation(recipe, scale, options.device) as invocation:
-        runner = _runner(options, folder, registry, display, invocation)
+        chosen = ClusterRunner if options.executor == "ray" else Runner
+        runner = chosen(folder, options.device, registry, display, invocation, fresh=options.fresh, wait=options.wait)
         result = runner.run(cells)
-        keys, machines = ({read(row) for row in result.rows} for read in (_key, lambda row: row.machine))
+        keys = {row.hashes.get("key") for row in result.rows}
+        machines = {row.machine for row in result.rows}
         rows = stored.rows_of(recipe.name, scale, options.results, (stored.MEASURED,))
-        rows[stored.RUNS] = [row for row in runner.store.rows() if _key(row) not in keys]
+        rows[stored.RUNS] = [row for row in runner.store.rows() if row.hashes.get("key") not in keys]
         rows = {kind: [row for row in found if row.machine not in machines] for kind, found in rows.items()}
         rows[stored.RUNS] += result.rows
         machine = machine if machine in machines else ""  # else the cells ran on the nodes of a cluster
@@ -210,22 +213,6 @@ def _one(
     terminal.show(table, console)
     console.print(f"\nWritten: {folder}/ ({', '.join(path.name for path in written)}, rows.jsonl)", highlight=False)
     return list(result.rows), verdicts, result.exit_code
-
-
-def _key(row: Row) -> str | None:
-    return row.hashes.get("key")
-
-
-def _runner(options: Options, folder: Path, registry: Registry, display: Display, sink: Any) -> Any:
-    """What runs cells: this machine, or a cluster."""
-    from harness.measure.runner import Runner
-
-    chosen: type[Runner] = Runner
-    if options.executor == "ray":
-        from harness.measure.cluster import ClusterRunner
-
-        chosen = ClusterRunner
-    return chosen(folder, options.device, registry, display, sink, fresh=options.fresh, wait=options.wait)
 
 
 def _show_plan(planned: Sequence[Planned], options: Options) -> None:

@@ -6,16 +6,15 @@ import math
 import os
 from pathlib import Path
 
+from harness.common.files import contents
+
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
     """Cores of this process's affinity, at most the container's quota (rounded up)."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, _, period = _QUOTA.read_text().partition(" ")
-    except OSError:
-        return affinity
+    quota, _, period = contents(_QUOTA).partition(" ")
     if quota.isdigit() and period.strip().isdigit():
         return max(1, min(affinity, math.ceil(int(quota) / int(period))))
     return affinity

@@ -1,4 +1,4 @@
-"""Files: the folders of cache and data, hashes of keys, atomic writes."""
+"""Files: the folders of cache and data, hashes of keys, atomic writes, files of the system."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def arrays_digest(*arrays: NDArray[Any]) -> str:
     for array in arrays:
         state.update(np.ascontiguousarray(array).data)
     return state.hexdigest()[:20]
+
+
+def contents(path: str | Path) -> str:
+    """The text of a file of the system; empty where there is none or it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

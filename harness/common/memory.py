@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psutil
 
 from harness.common.errors import RequestError
+from harness.common.files import contents
 
 
 def memory() -> dict[str, int]:
     """Bytes in all (or the container's limit) and available."""
     machine = psutil.virtual_memory()
     total, available = machine.total, machine.available
-    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    limit, used = (contents(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     if limit.isdigit():
         total = min(total, int(limit))
         left = max(total - int(used), 0) if used.isdigit() else total  # files that it caches count as used
@@ -29,10 +28,3 @@ def check_room(name: str, size: int) -> None:
             f"loading {name} takes {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are available: take a "
             "smaller model or dtype"
         )
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

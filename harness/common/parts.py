@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from harness.common.errors import MachineError
+
 T = TypeVar("T")
 CARRIED = ("HARNESS_DATA", "HARNESS_CACHE", "HARNESS_PLUGINS", "PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE")  # nodes' own
 RETRIES = 3  # of a part or cell whose node was lost
@@ -40,10 +42,10 @@ class ClusterParts(Parts):
         self.address = address
 
     def side_by_side(self) -> int:
-        return max(1, int(self._cluster().cluster_resources().get("CPU", 1)))
+        return max(1, int(connected(self.address).cluster_resources().get("CPU", 1)))
 
     def each(self, make: Callable[..., T], parts: Sequence[tuple[Any, ...]], shared: Any = None) -> Iterator[T]:
-        ray = self._cluster()
+        ray = connected(self.address)
         place = ray.put(shared)
         task = ray.remote(num_cpus=1, max_retries=RETRIES)(make)
         waiting = [task.options(scheduling_strategy="SPREAD").remote(place, *part) for part in parts]
@@ -57,12 +59,22 @@ class ClusterParts(Parts):
             for one in unfinished:  # the build ended early; Ray crashes if a finished task is cancelled
                 ray.cancel(one)
 
-    def _cluster(self) -> Any:
-        import ray
 
-        if not ray.is_initialized():
-            ray.init(address=self.address, runtime_env={"env_vars": carried()}, log_to_driver=False)
-        return ray
+def connected(address: str = "auto") -> Any:
+    """Ray, connected to a cluster. Raises `MachineError` without Ray or a cluster."""
+    try:
+        import ray
+    except ImportError:
+        raise MachineError("--executor ray needs Ray: pip install 'shortcut-harness[cluster]'") from None
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, runtime_env={"env_vars": carried()}, log_to_driver=False)
+        except (ConnectionError, RuntimeError) as error:
+            raise MachineError(
+                f"no Ray cluster answers ({' '.join(str(error).split())[:120]}): start one with `ray start --head`, "
+                "or give its address by RAY_ADDRESS"
+            ) from error
+    return ray
 
 
 def carried() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 
 class _Phase:
@@ -56,20 +56,15 @@ class PhaseTimer:
             self._stack.pop()
         self._since = now
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Phase -> seconds, exclusive of phases inside it."""
-        return {name: ns / 1e9 for name, ns in self._nanoseconds.items()}
-
     def clear(self) -> None:
         """Forget all records."""
         self._nanoseconds.clear()
         self._overlapped.clear()
 
     def record(self, passes: int) -> dict[str, Any]:
-        """Means over `passes`: {"seconds": by phase, "overlapped": by phase}."""
+        """Means over `passes`: {"seconds": by phase, without phases inside it, "overlapped": by phase}."""
         return {
-            "seconds": {name: seconds / passes for name, seconds in sorted(self.seconds.items())},
+            "seconds": {name: ns / 1e9 / passes for name, ns in sorted(self._nanoseconds.items())},
             "overlapped": {name: seconds / passes for name, seconds in sorted(self._overlapped.items())},
         }
 
@@ -82,3 +77,7 @@ class NoPhases(nullcontext[None]):
 
     def overlapped(self, name: str, seconds: float) -> None:
         return None
+
+
+Phases: TypeAlias = PhaseTimer | NoPhases
+"""Times the parts of a run: `with phases("search"): ...` (seconds add up per name)."""

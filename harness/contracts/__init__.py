@@ -9,6 +9,9 @@ output layer) besides the artifacts, because a screened softmax needs the layer'
 Methods import from this package; tasks and analyses import from its modules.
 """
 
+from harness.common.cache import CellArtifacts as Artifacts
+from harness.common.cache import SharedResults as Shared
+from harness.common.phases import Phases
 from harness.contracts.answers import Decoded, TokenScores, TopK, Trace
 from harness.contracts.methods import RetrievalGeneration, SequenceDecoding, SoftmaxScreening, TokenScoring
 from harness.contracts.models import (
@@ -20,7 +23,6 @@ from harness.contracts.models import (
     Streams,
     TrainingPairs,
 )
-from harness.contracts.services import Artifacts, Phases, Shared
 
 __all__ = [
     "Artifacts",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from harness.common.cache import CellArtifacts as Artifacts
     from harness.common.progress import Progress
     from harness.contracts.ratios import Ratio
-    from harness.contracts.services import Artifacts
 
 
 class TimedAnalysis(ABC):

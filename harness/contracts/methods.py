@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from harness.common.cache import CellArtifacts as Artifacts
+    from harness.common.cache import SharedResults as Shared
+    from harness.common.phases import Phases
     from harness.contracts.metrics import Metric
     from harness.contracts.models import GenerationModel, LanguageModel, OutputLayer, Streams, TrainingPairs
     from harness.contracts.ratios import Ratio
-    from harness.contracts.services import Artifacts, Phases, Shared
 
 Contract = Literal["token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation"]
 CONTRACTS: tuple[Contract, ...] = ("token-scoring", "softmax-screening", "sequence-decoding", "retrieval-generation")
+
+NEEDS: Mapping[str, str] = {
+    "causal": "a causal model: `GenerationModel.kind` is `causal`",
+    "encoder-decoder": "an encoder-decoder model: `GenerationModel.kind` is `encoder-decoder`",
+    "passages": "passages of text to retrieve from, as the knowledge",
+    "reference-text": "streams of token ids of reference text, to build a datastore or index from",
+    "training-pairs": "pairs of source and target ids, to train a drafter on",
+}
+"""Word of `needs` and `provides` -> what it means. A method runs on the tasks of its contract that provide all that it
+needs."""
 
 
 class Method(ABC):

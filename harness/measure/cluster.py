@@ -35,7 +35,7 @@ class ClusterRunner(Runner):
 
     def _run(self, cells: Sequence[Cell]) -> Result:
         """Raises `MachineError` also when there is no cluster, or when a cell's node was lost too often."""
-        ray, known = connected(), self.store.rows()
+        ray, known = parts.connected(), self.store.rows()
         if (cores := int(ray.cluster_resources().get("CPU", 0))) > 1 and _one_cache(ray):
             self._build(ray, cells, cores)
         task = ray.remote(num_gpus=int(self.device.startswith("cuda")), max_retries=parts.RETRIES, num_cpus=_cores(ray))
@@ -121,23 +121,6 @@ def measured(cells: Sequence[Cell], device: str, fresh: bool, earlier: Sequence[
 def _quiet(folder: Path, device: str, fresh: bool = False) -> Runner:
     """A runner of a node: its rows are gathered by the runner that started the tasks."""
     return Runner(folder, device, Registry(), Display(Console(file=io.StringIO()), 1), fresh=fresh)
-
-
-def connected() -> Any:
-    """Ray, connected to a cluster. Raises `MachineError` without Ray or a cluster."""
-    try:
-        import ray
-    except ImportError:
-        raise MachineError("--executor ray needs Ray: pip install 'shortcut-harness[cluster]'") from None
-    if not ray.is_initialized():
-        try:
-            ray.init(address="auto", runtime_env={"env_vars": parts.carried()}, log_to_driver=False)
-        except (ConnectionError, RuntimeError) as error:
-            raise MachineError(
-                f"no Ray cluster answers ({' '.join(str(error).split())[:120]}): start one with `ray start --head`, "
-                "or give its address by RAY_ADDRESS"
-            ) from error
-    return ray
 
 
 def _one_cache(ray: Any) -> bool:

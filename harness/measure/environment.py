@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from harness.common.cores import usable_cores
+from harness.common.files import contents
 from harness.common.memory import memory
 from harness.common.sources import SOURCES
 
@@ -144,7 +145,7 @@ def code_version(root: Path) -> dict[str, Any]:
 @cache
 def _processor() -> dict[str, Any]:
     """`cpu` of a capture. A guest's model name may be just "AMD EPYC": numbers and instructions tell more."""
-    lines = (line.partition(":") for line in reversed(_read("/proc/cpuinfo").splitlines()))
+    lines = (line.partition(":") for line in reversed(contents("/proc/cpuinfo").splitlines()))
     told = {name.strip(): " ".join(value.split()) for name, _, value in lines}  # of the first core
     asked = _output("sysctl", "-n", "machdep.cpu.brand_string") if "processor" not in told else None
     model = told.get("model name") or told.get("Model") or asked or platform.processor() or platform.machine()
@@ -162,7 +163,7 @@ def _caches() -> dict[str, int]:
     """KiB of the data caches of the first core, shared ones whole: l1d_kib, l2_kib, l3_kib."""
     found = {}
     for index in sorted(CACHES.glob("index*")):
-        level, kind, size = (_read(str(index / name)).strip() for name in ("level", "type", "size"))
+        level, kind, size = (contents(index / name).strip() for name in ("level", "type", "size"))
         if kind != "Instruction" and size.removesuffix("K").isdigit():
             found[f"l{level}{'d' if kind == 'Data' else ''}_kib"] = int(size.removesuffix("K"))
     return found
@@ -208,13 +209,6 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:  # "[N/A]"
         return None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _output(*command: str) -> str | None:

@@ -28,8 +28,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 
 from harness.common.errors import HarnessError, RequestError, place, unknown
 from harness.contracts.analyses import is_timed
-from harness.contracts.methods import CONTRACTS
-from harness.contracts.needs import NEEDS
+from harness.contracts.methods import CONTRACTS, NEEDS
 from harness.plan.parameters import as_class, declared, validated
 
 Kind = Literal["method", "task", "analysis", "command"]
@@ -43,7 +42,7 @@ T = TypeVar("T")
 class Entry:
     """One declared name. `contract`, `needs` (methods) and `provides` (tasks) determine the pairs that run.
 
-    The words of `needs` and `provides` are in `harness.contracts.needs`. Raises `RequestError` for an unknown word or
+    The words of `needs` and `provides` are `NEEDS`. Raises `RequestError` for an unknown word or
     contract, with the nearest.
     """
 

@@ -27,7 +27,7 @@ Queries = Annotated[list[str] | None, typer.Option("--ids", help="The same, as t
 Subtract = Annotated[list[Path] | None, typer.Option(help="Folder whose documents are taken away. Repeatable.")]
 
 
-@command("infinigram", summary="build and ask indexes of n-grams of any length")
+@command("infinigram")
 def infinigram() -> typer.Typer:
     """The sub-commands, ready to be mounted."""
     purpose = "Build indexes of text and ask them for n-grams of any length."

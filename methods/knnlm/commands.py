@@ -19,10 +19,10 @@ SEED = 1  # the default of recipes, so that a run finds the datastore built here
 Folder = Annotated[Path, typer.Argument(help="The folder that `build` printed.", show_default=False)]
 
 
-@command("datastore", summary="build, describe and check the datastores that kNN-LM and related methods search")
+@command("datastore")
 def datastore() -> typer.Typer:
     """The sub-commands, ready to be mounted."""
-    purpose = "Build, describe and check datastores (keys, values, streams)."
+    purpose = "Build, describe and check the datastores that kNN-LM and related methods search."
     app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=purpose)
     for one in (build, info, verify):
         app.command()(one)

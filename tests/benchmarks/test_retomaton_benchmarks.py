@@ -98,7 +98,8 @@ def test_a_pass_saves_of_the_time_what_it_saves_in_searches(benchmark, tmp_path)
         answers = method.score(model, evaluation, timer)
         seconds = perf_counter() - started
         searches, tokens = (sum(answer.counters[name] for answer in answers) for name in ("searches", "tokens"))
-        return seconds, timer.seconds["search"] + timer.seconds.get("distance", 0.0), 1 - searches / tokens
+        phases = timer.record(1)["seconds"]
+        return seconds, phases["search"] + phases.get("distance", 0.0), 1 - searches / tokens
 
     timed(every), timed(saving)
     pairs = [(timed(every), timed(saving)) for _ in range(3)]

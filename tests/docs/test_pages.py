@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.contracts.needs import NEEDS
+from harness.contracts.methods import NEEDS
 from harness.plan import expansion, recipe
 from harness.plan.registry import PLUGINS, Registry
 from tests.harness import running

@@ -222,6 +222,37 @@ def test_a_plug_in_that_is_left_out_is_one_line(monkeypatch):
     assert done.stderr == f"warning: plug-in 'absent' ignored: no package named 'absent' can be found: {hint}\n"
 
 
+def test_help_lists_the_families_and_imports_no_libraries_for_them():
+    code = (
+        "import sys; from harness.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.search(r"^  datastore +Build, describe and check", done.stdout, re.M)
+    assert re.search(r"^  infinigram +Build indexes of text", done.stdout, re.M)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("import nowhere_at_all\n", "No module named 'nowhere_at_all'"), ("", "a fault of the plug-in")],
+    ids=["import", "call"],
+)
+def test_a_family_of_a_plug_in_that_cannot_be_mounted_is_left_out_with_a_warning(tmp_path, monkeypatch, text, fault):
+    (tmp_path / "broken_family").mkdir()
+    text += "from harness.plan.registry import command\n"
+    text += "@command('broken')\ndef broken():\n    raise ValueError('a fault of the plug-in')\n"
+    (tmp_path / "broken_family" / "commands.py").write_text(text)
+    monkeypatch.setenv("HARNESS_PLUGINS", "broken_family")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "harness", "list", "tasks"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: command 'broken' left out: ") and fault in line
+    assert "wikitext-perplexity" in done.stdout
+
+
 def test_missing_data_ends_with_code_two_and_the_way_out(recipe_file, tmp_path, capsys):
     assert reproduce(recipe_file, tmp_path, "--set", "task.missing=true") == 2
     assert "set HARNESS_DATA" in capsys.readouterr().err

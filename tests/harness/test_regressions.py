@@ -47,7 +47,7 @@ def judged(monkeypatch, tmp_path):
 
         monkeypatch.setattr(regressions, "unpack", lambda revision, folder: None)
         monkeypatch.setattr(regressions, "_measure", measure)
-        return regressions.run("HEAD", [PAIR], rounds, lambda line: None)
+        return regressions.run("HEAD", [PAIR], rounds)
 
     return compare
 
@@ -97,6 +97,20 @@ def test_an_interrupt_says_that_nothing_is_kept_and_leaves_nothing(monkeypatch, 
     assert ended.value.code == 130
     assert "keeps nothing" in capsys.readouterr().err
     assert trees[0] != ROOT and not trees[0].exists()
+
+
+@pytest.mark.parametrize("revision", ["no-such-revision", "--remote=elsewhere", "-l", "HEAD:harness"])
+def test_what_is_no_revision_is_refused(tmp_path, revision):
+    with pytest.raises(RequestError, match=f"'{revision}' cannot be unpacked: fatal: not a valid object name"):
+        regressions.unpack(revision, tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_folder_that_is_not_the_top_of_a_checkout_has_no_revisions(tmp_path, monkeypatch):
+    for folder in (tmp_path, ROOT / "harness"):
+        monkeypatch.setattr(regressions, "ROOT", folder)
+        with pytest.raises(RequestError, match=f"{folder} is not the top of a git checkout"):
+            regressions.unpack("HEAD", tmp_path / "tree")
 
 
 def test_an_unknown_revision_and_too_few_rounds_are_one_line(capsys):

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from harness.common.errors import MachineError, RequestError
-from harness.common.parts import ClusterParts
-from harness.measure.cluster import ClusterRunner, connected
+from harness.common.parts import ClusterParts, connected
+from harness.measure.cluster import ClusterRunner
 from harness.measure.display import Display
 from harness.measure.store import RowStore
 from harness.plan import expansion, recipe

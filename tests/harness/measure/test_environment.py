@@ -165,9 +165,9 @@ def test_the_processor_is_read_from_the_first_core(monkeypatch, tmp_path, text, 
         (tmp_path / name).mkdir()
         for part, value in (("type", kind), ("level", level), ("size", size)):
             (tmp_path / name / part).write_text(f"{value}\n")
-    read = environment._read
+    read = environment.contents
     monkeypatch.setattr(environment, "CACHES", tmp_path)
-    monkeypatch.setattr(environment, "_read", lambda path: text if path == "/proc/cpuinfo" else read(path))
+    monkeypatch.setattr(environment, "contents", lambda path: text if path == "/proc/cpuinfo" else read(path))
     found = environment._processor.__wrapped__()
     assert found.items() >= expected.items() and found["caches"] == {"l1d_kib": 48, "l2_kib": 2048}
 

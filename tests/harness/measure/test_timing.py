@@ -95,8 +95,7 @@ def test_an_objection_ends_every_claim_even_an_exploratory_one():
 
 def test_a_method_that_is_faster_on_items_it_has_seen_gets_no_claim():
     summary = decide(cell([9.0] * 6, repeat=1.2))
-    assert summary.decision == "no claim" and "seen" in summary.reason
-    assert summary.repeat == pytest.approx(1.2)
+    assert summary.decision == "no claim" and "1.200 times as fast on items that it has seen" in summary.reason
     assert decide(cell([9.0] * 6, repeat=1.08)).decision == "faster"
     by_chance = [process(9.0, repeat=r, number=n) for n, r in enumerate((1.0, 1.05, 1.12, 1.15, 1.2, 1.3))]
     assert decide(by_chance).decision == "faster"  # the interval of 1.135 reaches below 1.10

@@ -199,7 +199,7 @@ def test_approximate_search_scores_near_exact_search(model, fitted, index, dista
 def test_the_phases_of_a_timed_pass_are_named(model, fitted):
     phases = PhaseTimer()
     fitted(**FIXED, index="ivf-sq8", nlist=2, batch=50).score(model, EVALUATION, phases)
-    assert {"lm", "search", "distance", "interpolate"} == set(phases.seconds)
+    assert {"lm", "search", "distance", "interpolate"} == set(phases.record(1)["seconds"])
 
 
 @pytest.mark.parametrize("batch", [10, 1024])
@@ -208,7 +208,7 @@ def test_the_time_of_a_search_is_booked_as_search(model, fitted, batch):
     method.opened.index = index = _Counted(method.opened.index, pause=0.02)
     method.score(model, EVALUATION, phases)
     assert index.seconds >= 0.02 * math.ceil(70 / batch)
-    assert phases.seconds["search"] >= index.seconds
+    assert phases.record(1)["seconds"]["search"] >= index.seconds
 
 
 @pytest.mark.parametrize("foss", [0.0, 0.6, 0.9])

@@ -144,7 +144,7 @@ def test_no_thread_outlives_its_request(artifacts_root, model):
     timer = PhaseTimer()
     method.generate(model, PROMPTS[0], 40, timer)
     assert set(threading.enumerate()) == before
-    assert timer.seconds["generate"] > 0
+    assert timer.record(1)["seconds"]["generate"] > 0
 
 
 class Failing:
